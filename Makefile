@@ -58,11 +58,11 @@ test: install
 	$(BIN)/python -m pytest tests/live
 
 faults: install
-	PYTHONPATH=tests $(BIN)/python -m faults.campaign --trials $(TRIALS)
-	PYTHONPATH=tests $(BIN)/python -m faults.tokenizers --mutations $(MUTATIONS) --strings $(STRINGS)
-	PYTHONPATH=tests $(BIN)/python -m faults.damage --trials $(DAMAGES)
-	PYTHONPATH=tests $(BIN)/python -m faults.command_lines
-	PYTHONPATH=tests $(BIN)/python -m faults.interruptions --kills $(KILLS)
+	PYTHONPATH=tests $(BIN)/python -m faults formats --trials $(TRIALS)
+	PYTHONPATH=tests $(BIN)/python -m faults tokenizers --trials $(MUTATIONS) --strings $(STRINGS)
+	PYTHONPATH=tests $(BIN)/python -m faults damage --trials $(DAMAGES)
+	PYTHONPATH=tests $(BIN)/python -m faults commands
+	PYTHONPATH=tests $(BIN)/python -m faults interruptions --trials $(KILLS)
 
 coverage: install
 	rm -f .coverage .coverage.*

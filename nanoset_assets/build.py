@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -25,7 +25,7 @@ from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.graph import Graph, Step, StepKey, check_corpora, graph_over, inventory_node
+from nanoset_core.pipeline.graph import Graph, Step, check_corpora, graph_over, inventory_node
 from nanoset_core.pipeline.project import Project, names_of
 from nanoset_core.pipeline.runs import runnable, with_stale_needs
 from nanoset_core.pipeline.stage import Node
@@ -105,10 +105,10 @@ def build(
     steps = [step for step in state.steps.values() if not corpora or step.node.stage.by_corpus]
     asked = selected(graph.nodes(), [select] if isinstance(select, str) else select, corpora, definitions, names)
     if rebuild:
-        state = replace(state, forced=frozenset(step.key for step in steps if step.node in asked))
-    due = {step.key for step in steps if step.node in asked and state.needs_run(step.key)}
+        state = replace(state, forced=frozenset(step.node for step in steps if step.node in asked))
+    due = {step.node for step in steps if step.node in asked and state.needs_run(step.node)}
     needed = with_stale_needs(state, due)
-    runs = runnable(state, lambda step: step.key in needed, _run_of, in_sequence=True)
+    runs = runnable(state, lambda step: step.node in needed, _run_of, in_sequence=True)
     chosen = [step for run in runs for step in run]
     distrusted = noted(project.outputs)
     report = BuildReport(steps, graph, whole=not corpora)
@@ -117,7 +117,7 @@ def build(
     for step in chosen:
         wanted = graph.recipe(step.node)
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
-            report.replaced[step.label] = settings
+            report.replaced[step.node.label] = settings
     tags = owner_tag(names) | ({REBUILD_TAG: "true"} if rebuild else {})
     log_level = "INFO" if verbose else "CRITICAL"
     builder = _Builder(names, process, definitions, project, instance, report, tags, log_level)
@@ -152,18 +152,18 @@ def _held_up(graph: Graph) -> list[str]:
     return list(dict.fromkeys(node.label if node.stage.by_corpus else node.key.subject for node in blocked))
 
 
-def _run_of(step: Step) -> tuple[object, ...]:
+def _run_of(step: Step) -> Hashable:
     """Steps that share a run: the chain of one corpus, or the assets of one split; others have their own."""
-    return step.key if step.partition is None else _family(step)
+    return step.node if step.node.partition is None else _family(step)
 
 
 def _family(step: Step) -> tuple[str, str | None]:
-    return job_of(step.node.stage, step.node.key.subject), step.partition
+    return job_of(step.node.stage, step.node.key.subject), step.node.partition
 
 
 def _describe(run: list[Step]) -> str:
-    names = ", ".join("/".join(step.asset) for step in run)
-    return names + (f" [{run[0].partition}]" if run[0].partition is not None else "")
+    names = ", ".join("/".join(step.node.asset) for step in run)
+    return names + (f" [{run[0].node.partition}]" if run[0].node.partition is not None else "")
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class _Builder:
     """Of every run."""
     log_level: str
     """Of Dagster's own log."""
-    failed: set[StepKey] = field(default_factory=set)
+    failed: set[Node] = field(default_factory=set)
 
     def execute_all(self, runs: Iterable[list[Step]], say: Callable[[str], None]) -> None:
         """Execute runs one after the other; those of one subject that follow one another share a lease."""
@@ -194,8 +194,8 @@ class _Builder:
 
     def _execute(self, run: list[Step]) -> None:
         if any(need in self.failed for step in run for need in step.needs):
-            self.failed.update(step.key for step in run)
-            self.report.skipped.extend(step.label for step in run)
+            self.failed.update(step.node for step in run)
+            self.report.skipped.extend(step.node.label for step in run)
             return
         started = time.monotonic()
         job = self.definitions.resolve_job_def(self.names.definition(_family(run[0])[0]))
@@ -205,8 +205,8 @@ class _Builder:
             with history_faults(self.instance.root_directory), interruptible_runs(self.instance):
                 job.execute_in_process(
                     instance=self.instance,
-                    partition_key=run[0].partition,
-                    asset_selection=[self.names.asset(step.asset) for step in run],
+                    partition_key=run[0].node.partition,
+                    asset_selection=[self.names.asset(step.node.asset) for step in run],
                     tags=self.tags,
                     run_config={"loggers": {"console": {"config": {"log_level": self.log_level}}}},
                 )
@@ -216,12 +216,12 @@ class _Builder:
             node, reason = failures[0] if failures else (run[0].node, error)
             whole = [step.node for step in run].index(node)
             self.report.failed[node.label] = reason
-            self.failed.update(step.key for step in run[whole:])
-            self.report.skipped.extend(step.label for step in run[whole + 1 :])
+            self.failed.update(step.node for step in run[whole:])
+            self.report.skipped.extend(step.node.label for step in run[whole + 1 :])
         else:
             whole = len(run)
         seconds = time.monotonic() - started
-        self.report.made.update({step.label: seconds / len(run) for step in run[:whole]})
+        self.report.made.update({step.node.label: seconds / len(run) for step in run[:whole]})
 
 
 def check_names(asked: Iterable[str], corpora: Collection[str]) -> None:

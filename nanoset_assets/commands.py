@@ -82,7 +82,7 @@ def show_report(project: Project, report: BuildReport) -> None:
 
     spent: dict[tuple[str, str, str | None], float] = defaultdict(float)
     for step in report.steps:
-        spent[step.node.row] += report.made.get(step.label, 0)
+        spent[step.node.row] += report.made.get(step.node.label, 0)
     rows = [row for row in graph_status(report.graph) if report.whole or (row.kind, row.name, row.part) in spent]
     print_tables(rows, spent)
     console = wide_console()
@@ -102,7 +102,7 @@ def _replaced(report: BuildReport) -> Iterator[str]:
     """Yield what replaced outputs of other settings, which may still be in use."""
     told: dict[str, list[str]] = defaultdict(list)
     for step in report.steps:
-        if step.label in report.made and (settings := report.replaced.get(step.label)):
+        if step.node.label in report.made and (settings := report.replaced.get(step.node.label)):
             told["; ".join(settings)].append(f"{step.node.stage.kind} {step.node.key.subject}")
     for changes, found in told.items():
         names = list(dict.fromkeys(found))

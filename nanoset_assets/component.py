@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import dagster as dg
 from pydantic import BaseModel, Field, ValidationError, WithJsonSchema, create_model, model_validator
@@ -21,6 +21,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.serialization.settings import json_schema
 
 _INLINE = "project"
+_AUTOMATIONS = get_args(Automation)
 _TEMPLATE = "{{"
 _INLINE_HELP = "The keys of a nanoset.yaml, instead of `config`; relative paths start in the folder of this file."
 
@@ -49,6 +50,12 @@ def _checked(attributes: Any) -> Any:
     except ConfigError as error:
         name = "group_prefix" if error.found == repr(plain["group_prefix"]) else "key_prefix"
         raise _pointing(error, attributes, name) from error
+    chosen = attributes.get("automation", "own")
+    if chosen not in _AUTOMATIONS and _TEMPLATE not in str(chosen):
+        expected = f"one of {', '.join(_AUTOMATIONS)}"
+        raise _pointing(
+            ConfigError("no such automation", found=repr(chosen), expected=expected), attributes, "automation"
+        )
     if isinstance(value, Mapping) and _TEMPLATE not in str(value):
         _, errors = check_config(value, Path(_INLINE))
         if errors:
@@ -145,7 +152,11 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
             config = Path(params.config).absolute()
             if params.key_prefix or not load_config(config).dagster.key_prefix:
                 attributes = {"key_prefix": list(names.key_prefix)}
-        dg.scaffold_component(request, {"config": Path(os.path.relpath(config, folder)).as_posix()} | attributes)
+        root = request.project_root
+        place = Path(os.path.relpath(config, folder)).as_posix()
+        if root is not None and config.is_relative_to(root):
+            place = f"{{{{ context.project_root }}}}/{config.relative_to(root).as_posix()}"
+        dg.scaffold_component(request, {"config": place} | attributes)
 
 
 @dg.scaffold_with(NanosetScaffolder)
@@ -174,6 +185,11 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     )
     owners: Sequence[str] = Field(default=(), description="Owners of all its assets.")
     tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of all its assets.")
+    pool: str | None = Field(
+        default=None,
+        description="Pool of the assets that use a whole machine; default: <key_prefix>/workers. Projects that name "
+        "the same one share its limit.",
+    )
     run_tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of all runs of its jobs.")
 
     @classmethod
@@ -208,6 +224,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             upstream={name: tuple(corpus.deps) for name, corpus in self.corpora.items() if corpus.deps},
             owners=tuple(self.owners),
             tags=dict(self.tags),
+            pool=self.pool,
             run_tags=dict(self.run_tags),
         )
 

@@ -30,7 +30,7 @@ __all__ = [
     "is_valid_cron_string",
     "latest_data_versions",
     "latest_materializations",
-    "latest_planned_run",
+    "latest_planned",
     "unsuccessful_checks",
 ]
 
@@ -76,10 +76,10 @@ def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.As
     return found
 
 
-def latest_planned_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> str | None:
-    """Return the id of the last run that was to make an asset, or one partition of it."""
+def latest_planned(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> tuple[str | None, int]:
+    """Return (the last run that was to make an asset, or one partition of it; id of the event that says so, or 0)."""
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
-    return None if planned is None else planned.run_id
+    return (None, 0) if planned is None else (planned.run_id, planned.storage_id)
 
 
 def unsuccessful_checks(

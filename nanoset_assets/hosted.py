@@ -50,6 +50,8 @@ class ProjectDefs:
     """Of all its assets."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Of all its assets, beside their own."""
+    pool: str | None = None
+    """Of its assets that use a whole machine; None: one of its own."""
     run_tags: Mapping[str, str] = field(default_factory=dict)
     """Of all runs of its jobs."""
     process: InProcess | None = None

@@ -13,16 +13,16 @@ from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
     backfilled_assets,
     latest_data_versions,
-    latest_planned_run,
+    latest_planned,
     unsuccessful_checks,
 )
 from nanoset_assets.names import Names
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.pipeline.graph import Graph, Step, StepKey
+from nanoset_core.pipeline.graph import Graph, Step
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.runs import GraphState
-from nanoset_core.pipeline.stage import Key
+from nanoset_core.pipeline.stage import Key, Node
 
 CHECK = "verified"
 """The name of every check: one an asset, which blocks what is made of it."""
@@ -70,32 +70,32 @@ def load_graph_state(
         same_versions: Take a step for recorded only where the last materialisation is of the very version that its
             inputs ask for, and not of any version.
     """
-    steps = {step.key: step for step in graph.steps()}
+    steps = {step.node: step for step in graph.steps()}
     assets: dict[tuple[str, ...], list[Step]] = {}
     for step in steps.values():
-        assets.setdefault(step.asset, []).append(step)
-    recorded: set[StepKey] = set()
+        assets.setdefault(step.node.asset, []).append(step)
+    recorded: set[Node] = set()
     for asset, parts in assets.items():
-        versions = latest_data_versions(instance, names.asset(asset), {step.partition for step in parts})
+        versions = latest_data_versions(instance, names.asset(asset), {step.node.partition for step in parts})
         recorded.update(
-            step.key
+            step.node
             for step in parts
-            if step.partition in versions and (not same_versions or versions[step.partition] == step.digest)
+            if step.node.partition in versions and (not same_versions or versions[step.node.partition] == step.digest)
         )
-    checks = [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in assets]
-    return GraphState(steps, frozenset(steps) - recorded, unverified(instance, checks, names))
+    faulty = unverified(instance, [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in assets], names)
+    unsound = frozenset(node for node in steps if (node.asset, node.partition) in faulty)
+    return GraphState(steps, frozenset(steps) - recorded, unsound)
 
 
 def unverified(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey], names: Names
-) -> frozenset[tuple[tuple[str, ...], str | None]]:
+) -> set[tuple[tuple[str, ...] | None, str | None]]:
     """Return the (asset, partition) whose last check found errors, or did not end; not those never checked."""
-    return frozenset(
-        (asset, partition)
+    return {
+        (names.path(key.asset_key), partition)
         for key, partition, evaluation in unsuccessful_checks(instance, checks)
-        if (evaluation is None or evaluation.severity != dg.AssetCheckSeverity.WARN)
-        and (asset := names.path(key.asset_key)) is not None
-    )
+        if evaluation is None or evaluation.severity != dg.AssetCheckSeverity.WARN
+    }
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
@@ -148,12 +148,12 @@ class UnderWay:
             self._steps[asset, partition] = record is not None and record.dagster_run.status in _UNFINISHED
         return self._steps.get((asset, partition), False)
 
-    def __contains__(self, step: StepKey) -> bool:
-        return self.makes(self.names.asset(step[0]), step[1])
+    def __contains__(self, node: Node) -> bool:
+        return self.makes(self.names.asset(node.asset), node.partition)
 
 
 def _last_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> dg.RunRecord | None:
-    run_id = latest_planned_run(instance, asset, partition)
+    run_id, _ = latest_planned(instance, asset, partition)
     return None if run_id is None else instance.get_run_record_by_id(run_id)
 
 
@@ -163,7 +163,7 @@ def why_held(instance: dg.DagsterInstance, names: Names, step: Step) -> str | No
     A run that bears no digest, since a person started it, is taken to have failed for the output that is wanted when
     its failure is first seen, and is tagged so. A restart of this process has everything tried again.
     """
-    record = _last_run(instance, names.asset(step.asset), step.partition)
+    record = _last_run(instance, names.asset(step.node.asset), step.node.partition)
     if record is None or record.dagster_run.status not in UNSUCCESSFUL or _ended(record) < LOADED:
         return None
     if _is_retried(record):

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.dagster_compat import latest_materializations
+from nanoset_assets.dagster_compat import latest_materializations, latest_planned
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import UnderWay, register
 from nanoset_assets.raw_text_sensor import MOST_REQUESTS
@@ -42,7 +42,13 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
             corpus: max((events[key] for key in keys if key in events), default=0)
             for corpus, keys in hosted.upstream.items()
         }
-        due = {corpus: event for corpus, event in newest.items() if event > handled.get(corpus, 0)}
+        inventory = names.asset(raw.INVENTORY.asset)
+        due = {
+            corpus: event
+            for corpus, event in newest.items()
+            # A run that began after the event takes its text, whatever asked for that run.
+            if event > handled.get(corpus, 0) and event > latest_planned(instance, inventory, corpus)[1]
+        }
         if not due:
             return dg.SensorResult(skip_reason=f"nothing has landed since the last look ({len(assets):,} assets)")
         runs = UnderWay(instance, names)

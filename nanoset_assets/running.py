@@ -36,15 +36,15 @@ _UNFINISHED = [
 ]
 
 
-def open_in_run(hosted: ProjectDefs, context: dg.AssetExecutionContext) -> Project:
+def open_in_run(hosted: ProjectDefs, context: dg.AssetExecutionContext, *, rebuild: bool) -> Project:
     """Open the project as it is configured now; progress goes to `nanoset build`, or else to the run's log.
 
-    A run tagged `nanoset/rebuild: "true"` makes its outputs again even where they are complete.
+    With `rebuild`, or in a run tagged `nanoset/rebuild: "true"`, outputs are made again even where they are complete.
     """
     if is_run_process():
         context.instance.add_run_tags(context.run.run_id, owner_tag(hosted.names, context.run.run_id))
     listener = LogListener(context) if hosted.process is None else hosted.process.listener
-    return hosted.load(listener, rebuild=context.run.tags.get(REBUILD_TAG) == "true")
+    return hosted.load(listener, rebuild=rebuild or context.run.tags.get(REBUILD_TAG) == "true")
 
 
 def is_run_process() -> bool:

@@ -11,17 +11,18 @@ from functools import lru_cache
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import was_automatic
 from nanoset_assets.names import Names
 from nanoset_assets.running import WORKERS_POOL, open_in_run
 from nanoset_assets.ui.corpus import dataset_metadata, packed_metadata, raw_metadata, tokenized_metadata
-from nanoset_assets.ui.metadata import per_second, result, snapshot_before
+from nanoset_assets.ui.metadata import failure, per_second, result, snapshot_before
 from nanoset_assets.ui.nanoset import handoff_metadata, split_metadata
 from nanoset_assets.ui.webdataset import plan_metadata, tars_metadata, webdataset_metadata
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import FormatError
+from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.handoff import TRAINER_FILES
@@ -46,6 +47,12 @@ COLUMNS = dg.TableSchema(
 """Of documents.parquet, which lies beside the tokens of every shard."""
 
 
+class RunOptions(dg.Config):
+    """What the Launchpad offers for a run of an asset."""
+
+    rebuild: bool = Field(default=False, description="Make the output again, even where it is up to date.")
+
+
 @dataclass(slots=True)
 class AssetRun:
     """One run of an asset, or of one partition of it."""
@@ -66,7 +73,7 @@ class AssetRun:
         return self.made(self.stage.make(self.project, self.key))
 
     def made(self, manifest: Manifest) -> Manifest:
-        """Take an output for the one that was to be made, and note how long it took."""
+        """Note the manifest of the output that was made, and how long that took."""
         self.manifest, self.seconds = manifest, time.monotonic() - self.started
         return manifest
 
@@ -151,7 +158,7 @@ class Page:
     folder: str | None = None
     """Of the stage in the code, shown as a tag."""
     make: Callable[[AssetRun], Mapping[str, Any] | dg.MaterializeResult[Any]] = _plain
-    """Makes the output; returns the metadata, or the whole result where it is not that of a manifest."""
+    """Makes the output, and returns metadata for the UI; or returns the whole result, if it makes that itself."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What else `dagster.asset` takes."""
 
@@ -292,15 +299,15 @@ def _live_place(stage: Stage, config: ProjectConfig, subject: str) -> str:
 
 def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str) -> dg.AssetsDefinition:
     """Make the asset of a stage: of one nanoset or webdataset, or of all corpora."""
-    config, names, page = hosted.config, hosted.names, PAGES.get(stage, Page())
+    names, page = hosted.names, PAGES.get(stage, Page())
     details = dict(page.details)
     # Computed here, where the project lies now: what a run recorded stays as it was when the project is moved.
-    details["metadata"] = {"dagster/uri": _live_place(stage, config, subject)} | details.get("metadata", {})
+    details["metadata"] = {"dagster/uri": _live_place(stage, hosted.config, subject)} | details.get("metadata", {})
     if "pool" in details:
-        details["pool"] = names.pool(details["pool"])
+        details["pool"] = hosted.pool or names.pool(details["pool"])
     tags = {} if page.folder is None else {"nanoset/stage": page.folder}
     if page.folder == "mapping":
-        tags["nanoset/preset"] = config.nanosets[subject].preset
+        tags["nanoset/preset"] = hosted.config.nanosets[subject].preset
 
     decorate = dg.asset(
         key=names.asset(Node(stage, Key(subject)).asset),
@@ -315,10 +322,10 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str) -> dg.AssetsDef
         **details,
     )
 
-    def asset(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+    def asset(context: dg.AssetExecutionContext, config: RunOptions) -> Iterator[dg.MaterializeResult[Any]]:
         part = context.partition_key if context.has_partition_key else None
         key = Key(part or "") if stage.by_corpus else Key(subject, part)
-        opened = open_in_run(hosted, context)
+        opened = open_in_run(hosted, context, rebuild=config.rebuild)
         # Where an output is required, making one that nanoset.yaml does not name says what it names instead.
         if not details.get("output_required", True) and key not in stage.keys(opened.config, (key.subject,)):
             context.log.info(f"{opened.config.file} does not ask for {Node(stage, key).label}: nothing to make")
@@ -328,6 +335,8 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str) -> dg.AssetsDef
             found = page.make(run)
         except Exception as error:
             hosted.note_failure(Node(stage, key), error)
+            if isinstance(error, NanosetError):
+                raise failure(error) from error
             raise
         if isinstance(found, dg.MaterializeResult):
             yield found

@@ -118,12 +118,12 @@ def look(
 
     def is_asked_for(step: Step) -> bool:
         why = why_not(step)
-        if why is None and step.key in under_way:
+        if why is None and step.node in under_way:
             why = "a run is under way"
         elif why is None and any(need in under_way for need in step.needs):
             why = "waits for a run of what it is made from"
         if why:
-            plan.held[step.label] = why
+            plan.held[step.node.label] = why
         return why is None
 
     plan.runs = runnable(state, is_asked_for, run_of)
@@ -131,15 +131,15 @@ def look(
 
 
 def _job_of(step: Step) -> tuple[object, ...]:
-    return job_of(step.node.stage, step.node.key.subject), step.partition
+    return job_of(step.node.stage, step.node.key.subject), step.node.partition
 
 
 def _request(names: Names, run: Sequence[Step]) -> dg.RunRequest:
     first = run[0]
     return dg.RunRequest(
         job_name=names.definition(job_of(first.node.stage, first.node.key.subject)),
-        partition_key=first.partition,
-        asset_selection=[names.asset(step.asset) for step in run],
+        partition_key=first.node.partition,
+        asset_selection=[names.asset(step.node.asset) for step in run],
         tags={AUTOMATION_TAG: names.definition(SENSOR)} | _wanted(names, run),
     )
 
@@ -183,8 +183,8 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
             if not any(under_way.makes(names.asset(asset), corpus) for asset in chain)
         ]
         for run in look(state, under_way, _nightly_run_of).runs:
-            key, assets = f"{night}/{run[-1].label}:{run[-1].digest}", [step.asset for step in run]
-            requests.append(_nightly(names, key, run[-1].partition, assets, _wanted(names, run)))
+            key, assets = f"{night}/{run[-1].node.label}:{run[-1].digest}", [step.node.asset for step in run]
+            requests.append(_nightly(names, key, run[-1].node.partition, assets, _wanted(names, run)))
         for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(str(fault))
         return requests[:MOST_NIGHTLY] or dg.SkipReason(
@@ -215,8 +215,8 @@ def _survey(
 def _nightly_run_of(step: Step) -> tuple[object, ...]:
     """Steps of one corpus, or of one split of a nanoset, share a run; others have their own."""
     if step.node.stage.by_corpus:
-        return "corpus", step.partition
-    return (step.asset if step.partition is None else step.node.key.subject), step.partition
+        return "corpus", step.node.partition
+    return (step.node.asset if step.node.partition is None else step.node.key.subject), step.node.partition
 
 
 def _nightly(
@@ -232,9 +232,10 @@ def _nightly(
 
 
 def eager(assets: Iterable[dg.AssetsDefinition], names: Names) -> list[dg.AssetsDefinition]:
-    """Let an automation-condition sensor of the host build assets: each when what it depends on was made anew."""
+    """Let an automation-condition sensor of the host build assets: each when a dependency's data version changed."""
     here, first = dg.AutomationCondition[dg.AssetKey], names.asset(raw.INVENTORY.asset)
-    when = here.eager() & here.all_deps_blocking_checks_passed()
+    changed = here.any_deps_updated().replace("newly_updated", here.data_version_changed())
+    when = here.eager().replace("any_deps_updated", changed) & here.all_deps_blocking_checks_passed()
 
     def attach(spec: dg.AssetSpec) -> dg.AssetSpec:
         # The sensor over raw text asks for inventories.

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sample_project import CONFIG, jsonl, write_raw
+from sample_project import CONFIG, build_all, jsonl, write_raw
 
-from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification.report import Report
 
@@ -36,27 +34,6 @@ EXTRA = """\
     preset: nemo
     trainer_path: /lustre/data
 """
-
-
-def build_all(project: Project) -> None:
-    """Every stage, without Dagster."""
-    for corpus in raw.corpora(project):
-        raw.make_inventory(project, corpus)
-        tokenization.tokenize(project, corpus)
-        indexed.index(project, corpus)
-    for name, spec in project.config.nanosets.items():
-        for split in SPLITS:
-            mapping.write_mappings(project, name, split)
-            if spec.is_blended:
-                mapping.write_blended(project, name, split)
-        handoff.write_handoff(project, name)
-    for corpus in project.config.packed:
-        packed.pack(project, corpus)
-    for name, webdataset in project.config.webdatasets.items():
-        shuffling.make_plan(project, name)
-        for group in range(webdataset.groups):
-            shuffling.write_group(project, name, group)
-        shuffling.finish(project, name)
 
 
 def poke(path: Path, offset: int, data: bytes) -> None:
@@ -89,7 +66,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
     _write_table(folder / "raw" / "books" / "table.parquet")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     (folder / "nanoset.yaml").write_text(CONFIG.replace("webdatasets:", EXTRA + "packed: [web, books]\nwebdatasets:"))
-    build_all(Project.open(folder / "nanoset.yaml"))
+    build_all(folder / "nanoset.yaml")
     return folder
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import daemon, free_ports, run, wait_for
+from daemons import free_ports, run, running, wait_for
 from s3_server import CREDENTIALS
 
 TOOLS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
@@ -78,7 +78,7 @@ def ceph_server(folder: Path) -> Iterator[str]:
     with contextlib.ExitStack() as daemons:
 
         def start(*command: str) -> None:
-            daemons.enter_context(daemon(folder, *command))
+            daemons.enter_context(running(command, folder / f"{command[0]}.out", folder=folder))
 
         monmap, place = folder / "monmap", f"[v2:127.0.0.1:{monitor}/0]"
         run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", place, str(monmap))

@@ -55,13 +55,13 @@ def members(group: int) -> list[int]:
     return found
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> bool:
+def wait_until(condition: Callable[[], object], seconds: float = 60.0, pause: float = 0.02) -> bool:
     """Whether a condition came true in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
             return True
-        time.sleep(0.02)
+        time.sleep(pause)
     return bool(condition())
 
 

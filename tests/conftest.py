@@ -26,6 +26,7 @@ LONGEST = [
     "tokenization/bpe",
     "deploy/test_postgres.py",
     "end_to_end/test_build.py",
+    "faults/test_commands.py",
     "faults/test_interruptions.py",
     "file_systems/test_refusals.py",
     "cli/test_interruption.py",
@@ -38,8 +39,7 @@ LONGEST = [
     "end_to_end/test_handoff.py",
     "versions/test_gc.py",
     "packed/test_command.py",
-    "faults/test_damage.py",
-    "faults/test_command_lines.py",
+    "faults/test_campaign.py",
     "faults/test_hostile.py",
 ]
 """The groups of tests that take longest, first."""

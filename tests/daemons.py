@@ -1,36 +1,107 @@
-"""Servers in processes of their own, on loopback, for tests: started, waited for, ended whatever happens."""
+"""Programs that tests run beside them: started, waited for, and seen to be gone with all that they have started."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
+import signal
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 START_SECONDS = 90
-STOP_SECONDS = 10
+_MARK = "NANOSET_LIVE_TEST"
+Found = TypeVar("Found")
+Process = tuple[int, int]
+"""Number and time of start, since numbers come again."""
 
 
-@contextlib.contextmanager
-def daemon(folder: Path, *command: str) -> Iterator[None]:
-    """Run a program until the block ends; what it says goes to <folder>/<its name>.out."""
-    with (folder / f"{Path(command[0]).name}.out").open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder)
-        try:
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+def until(look: Callable[[], Found], seconds: float, problem: Callable[[], str]) -> Found:
+    """Look again and again until something is found; TimeoutError, with what `problem` says, after some seconds."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(problem())
+        time.sleep(0.1)
+    return found
+
+
+@contextmanager
+def running(
+    command: Sequence[str],
+    log: Path,
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    patience: float = 5.0,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child process; at the end it and whatever it started are ended, and seen to be gone.
+
+    They are told from all others by a session of their own, and by a mark in their environment that no other bears.
+    patience: seconds for which they may end by themselves.
+    """
+    mark = uuid.uuid4().hex
+    named = os.environ | dict(environment or {}) | {_MARK: mark}
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=named,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        _end(process, f"{_MARK}={mark}".encode(), patience)
+
+
+def _end(process: subprocess.Popen[bytes], mark: bytes, patience: float) -> None:
+    """End a child and everything that it started: first politely, then by force."""
+    seen = set[Process]()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        told, deadline = set[Process](), time.monotonic() + patience
+        while True:
+            everything = _processes()
+            seen |= {one for one, session in everything.items() if session == process.pid or _bears(one, mark)}
+            living = seen & everything.keys()  # one about to be gone has no environment any more
+            if not living or time.monotonic() > deadline:
+                break
+            for pid, _ in living - told:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            told |= living
+            process.poll()
+            time.sleep(0.05)
+    process.wait(timeout=10)
+    if left := seen & _processes().keys():
+        raise RuntimeError(f"these processes would not end: {sorted(left)}")
+
+
+def _processes() -> dict[Process, int]:
+    """Living processes, with their sessions."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] != "Z":
+                found[int(place.name), int(fields[19])] = int(fields[3])
+    return found
+
+
+def _bears(process: Process, mark: bytes) -> bool:
+    with suppress(OSError):  # gone meanwhile, or another user's
+        return mark in Path(f"/proc/{process[0]}/environ").read_bytes().split(b"\0")
+    return False
 
 
 def run(*command: str) -> None:
@@ -41,25 +112,26 @@ def run(*command: str) -> None:
 
 def wait_for(address: str) -> None:
     """Wait until something answers."""
-    deadline = time.monotonic() + START_SECONDS
-    while True:
+
+    def answers() -> bool:
         try:
             with urllib.request.urlopen(address, timeout=5):
-                return
+                return True
         except urllib.error.HTTPError:
-            return
+            return True
         except OSError:
-            assert time.monotonic() < deadline, f"nothing answers at {address}"
-            time.sleep(0.05)
+            return False
+
+    until(answers, START_SECONDS, lambda: f"nothing answers at {address}")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at, below those that the system gives to outgoing connections."""
+    """Ports at which nothing listens, below those that the system gives to outgoing connections."""
     ports: list[int] = []
     chosen = random.Random(os.getpid() ^ time.time_ns())
     while len(ports) < count:
         port = chosen.randrange(10_000, 32_000)
-        with socket.socket() as one, contextlib.suppress(OSError):
+        with socket.socket() as one, suppress(OSError):
             one.bind(("127.0.0.1", port))
             if port not in ports:
                 ports.append(port)

@@ -7,11 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from child_processes import wait_until
 
 ALLOWED_DEATHS = 1
 """how many workers a task may take with it before it is given up"""
@@ -27,16 +28,6 @@ def can_hide() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20.0, pause: float = 0.02) -> bool:
-    """Whether a condition comes true in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(pause)
-    return bool(condition())
-
-
 class Cluster:
     """A running scheduler, and the worker processes that were started for it."""
 
@@ -49,7 +40,7 @@ class Cluster:
     @property
     def address(self) -> str:
         """Where the scheduler listens."""
-        assert wait_until(lambda: self._file.exists() and self._file.read_bytes().endswith(b"}")), self.log()
+        assert wait_until(lambda: self._file.exists() and self._file.read_bytes().endswith(b"}"), 20), self.log()
         return str(json.loads(self._file.read_bytes())["address"])
 
     def staff(self, count: int, *, hidden: Path | None = None, preload: str | None = None) -> list[int]:
@@ -67,7 +58,7 @@ class Cluster:
             if preload is not None:
                 options += ["--preload", preload]
             self.workers.append(self._start("worker", self.address, *options, hidden=hidden))
-        assert wait_until(lambda: self._registered() == count, pause=0.2), self.log()
+        assert wait_until(lambda: self._registered() == count, 60, pause=0.2), self.log()
         return [worker.pid for worker in self.workers]
 
     def _registered(self) -> int:

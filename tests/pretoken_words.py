@@ -1,4 +1,4 @@
-"""Words with made-up tokens, for tests of pre-token caches."""
+"""Words with made-up tokens, for tests of pre-token caches; and the comparison of two engines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def laid_out(words: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def seed(cache: PretokenCache) -> None:
-    cache.teach(*laid_out(list(KNOWN)), np.array(list(KNOWN.values()), np.int32))
+    cache.learn(*laid_out(list(KNOWN)), np.array(list(KNOWN.values()), np.int32))
 
 
 def check(cache: PretokenCache, blocks: list[list[bytes]]) -> None:
@@ -44,4 +44,11 @@ def check(cache: PretokenCache, blocks: list[list[bytes]]) -> None:
 
 def known(cache: PretokenCache) -> int:
     """How many words a cache knows."""
-    return sum(map(len, cache._tables.values()))
+    return sum(table.count for table in cache._tables.values())
+
+
+def assert_same(engine, reference, texts) -> None:
+    ours, theirs = engine.encode(texts), reference.encode(texts)
+    assert ours.lengths.tolist() == theirs.lengths.tolist()
+    np.testing.assert_array_equal(ours.ids, theirs.ids)
+    assert ours.ids.dtype == ours.lengths.dtype == np.int32

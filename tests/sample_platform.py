@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 
 from nanoset_assets import raw_text_sensor, stale_sensor
-from nanoset_assets.build import build
+from nanoset_assets.build import BuildReport, build
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_core.config.project import load_config
@@ -128,12 +128,14 @@ class Platform:
         return ticks
 
 
-def build_template(config_file: Path, home: Path) -> None:
+def build_template(config_file: Path, home: Path) -> BuildReport:
     """Build a project, with its history below `home`, of which tests take copies."""
     age(load_config(config_file).raw_folder)
     home.mkdir()
     with dg.DagsterInstance.local_temp(str(home)) as instance:
-        assert not build(Project.open(config_file), instance).failed
+        report = build(Project.open(config_file), instance)
+    assert not report.failed
+    return report
 
 
 def copy_template(template: Path, folder: Path) -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from nanoset_core.mapping.splits import SPLITS
@@ -67,6 +68,39 @@ def jsonl(rows: Iterable[object]) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
+def encoded(name: str, rows: Sequence[Mapping[str, object]], part: int, *, checked: bool = False) -> bytes:
+    """Rows as a file of text: JSON lines, plain, as two gzip members or as two zstd frames, or a table.
+
+    Args:
+        name: of the file; .stream.arrow is Arrow's stream.
+        rows: objects.
+        part: rows of the first member or frame, of a row group or of a record batch.
+        checked: zstd frames and pages of Parquet have checksums.
+    """
+    if not name.endswith((".parquet", ".arrow")):
+        parts = [jsonl(some) for some in (rows[:part], rows[part:]) if some]
+        if name.endswith(".gz"):
+            parts = [gzip.compress(data, mtime=0) for data in parts]
+        if name.endswith(".zst"):
+            import zstandard
+
+            parts = [zstandard.ZstdCompressor(write_checksum=checked).compress(data) for data in parts]
+        return b"".join(parts)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table, file = pa.Table.from_pylist(list(rows)), io.BytesIO()
+    if name.endswith(".parquet"):
+        pq.write_table(table, file, row_group_size=part, write_page_checksum=checked)
+        return file.getvalue()
+    make, options = pa.ipc.new_file, None
+    if name.endswith(".stream.arrow"):
+        make, options = pa.ipc.new_stream, pa.ipc.IpcWriteOptions(compression="zstd")
+    with make(file, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=part)
+    return file.getvalue()
+
+
 def write_raw(raw: Path) -> None:
     """Three corpora: several plain files in folders, gzip of two members, zstd of two frames."""
     web = sentences("web", 240)
@@ -74,16 +108,9 @@ def write_raw(raw: Path) -> None:
         file = raw / "web" / f"part-{part // 2}" / f"web-{part}.jsonl"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(jsonl(web[part * 60 : part * 60 + 60]))
-    code = sentences("code", 120)
-    (raw / "code").mkdir()
-    members = gzip.compress(jsonl(code[:50]), mtime=0) + gzip.compress(jsonl(code[50:]), mtime=0)
-    (raw / "code" / "code.jsonl.gz").write_bytes(members)
-    import zstandard
-
-    books = sentences("books", 90)
-    (raw / "books").mkdir()
-    frames = zstandard.compress(jsonl(books[:30])) + zstandard.compress(jsonl(books[30:]))
-    (raw / "books" / "books.jsonl.zst").write_bytes(frames)
+    for corpus, name, count, first in (("code", "code.jsonl.gz", 120, 50), ("books", "books.jsonl.zst", 90, 30)):
+        (raw / corpus).mkdir()
+        (raw / corpus / name).write_bytes(encoded(name, sentences(corpus, count), first))
 
 
 def write_project(folder: Path, tokenizer_file: Path, replacements: Mapping[str, str] | None = None) -> Path:
@@ -106,12 +133,17 @@ def build_all(config: Path) -> Project:
     return project
 
 
-def run_stages(project: Project) -> None:
-    """Every stage by the core's own functions, in the order that an engine would choose."""
-    for corpus in raw.corpora(project):
+def make_corpora(project: Project, *corpora: str) -> None:
+    """Make the datasets of some corpora, of all where none is named."""
+    for corpus in corpora or raw.corpora(project):
         raw.make_inventory(project, corpus)
         tokenization.tokenize(project, corpus)
         indexed.index(project, corpus)
+
+
+def run_stages(project: Project) -> None:
+    """Every stage by the core's own functions, in the order that an engine would choose."""
+    make_corpora(project)
     for corpus in project.config.packed:
         packed.pack(project, corpus)
     for name, spec in project.config.nanosets.items():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import daemon, free_ports, run, wait_for
+from daemons import free_ports, run, running, wait_for
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test:tester", "AWS_SECRET_ACCESS_KEY": "an-example-secret"}
 """An account and its user, which is how Swift's S3 API names who asks."""
@@ -89,7 +89,8 @@ def swift_server(folder: Path) -> Iterator[str]:
             run(str(found[_RING]), builder, "add", f"r1z1-127.0.0.1:{ports[kind]}/disk", "1")
             run(str(found[_RING]), builder, "rebalance")
         for kind in (*_KINDS, "proxy"):
-            daemons.enter_context(daemon(folder, str(found[f"swift-{kind}-server"]), str(folder / f"{kind}.conf")))
+            command = [str(found[f"swift-{kind}-server"]), str(folder / f"{kind}.conf")]
+            daemons.enter_context(running(command, folder / f"{kind}.out", folder=folder))
         address = f"http://127.0.0.1:{ports['proxy']}"
         wait_for(f"{address}/healthcheck")
         yield address

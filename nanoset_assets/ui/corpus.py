@@ -113,7 +113,7 @@ def tokenized_metadata(
             else {}
         ),
         **_files(project, manifest, shards),
-        "dagster/row_count": facts["documents"],
+        "dagster/partition_row_count": facts["documents"],
         **{name: facts[name] for name in ("documents", "tokens", "lines", "skipped", "rejected")},
         "unreadable_files": facts["faults"],
         "rejected_fraction": round(facts["rejected"] / max(facts["lines"], 1), 6),
@@ -253,7 +253,7 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         "summary": markdown(summary, *_lost(project, shards), _readers(project, manifest.name)),
         "first_documents": first_documents(project, manifest),
         "prefix": dg.MetadataValue.path(facts["prefix"]),
-        "dagster/row_count": facts["documents"],
+        "dagster/partition_row_count": facts["documents"],
         **{name: facts[name] for name in ("documents", "sequences", "tokens", "rejected", "dtype")},
     }
 
@@ -278,6 +278,6 @@ def packed_metadata(manifest: Manifest) -> dict[str, Any]:
     return {
         "summary": markdown(f"{_counts(facts)} of {facts['token_bytes']} bytes each, {size}{left_out}."),
         "file": dg.MetadataValue.path(facts["file"]),
-        "dagster/row_count": facts["documents"],
+        "dagster/partition_row_count": facts["documents"],
         **{name: facts[name] for name in ("documents", "tokens", "token_bytes", "left_out")},
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 
+from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
 
@@ -30,6 +31,12 @@ def result(
     shown |= {name: value for name, value in common.items() if name not in metadata}
     shown |= {**paths, "path": place(project, manifest.url()), "digest": manifest.digest}
     return dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(manifest.digest))
+
+
+def failure(error: NanosetError) -> dg.Failure:
+    """Return the failure of a run whose page says, at the top, what is wrong and what to do."""
+    details = {name: getattr(error, name) for name in ("where", "found", "expected", "remedy")}
+    return dg.Failure(str(error), {name: str(value) for name, value in details.items() if value is not None})
 
 
 def place(project: Project, location: str) -> dg.PathMetadataValue:

@@ -41,7 +41,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
     return metadata | {
         "samples": facts["samples"],
         "tokens": tokens,
-        "dagster/row_count": facts["samples"],
+        "dagster/partition_row_count": facts["samples"],
         "cache": place(project, manifest.access.url(manifest.folder.parent.parent.parent / "cache")),
         "cache_files": table([{"file": file} for file in list(files)[:ROWS_SHOWN]], len(files)),
     }

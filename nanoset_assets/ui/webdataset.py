@@ -70,7 +70,7 @@ def tars_metadata(shards: Sequence[TarFacts], made: Sequence[TarFacts], seconds:
             f"{len(made):,} written now."
         ),
         "tars": table(rows, len(shards)),
-        "dagster/row_count": sequences,
+        "dagster/partition_row_count": sequences,
         "shards": len(shards),
         "sequences": sequences,
         "tokens": sum(shard.tokens for shard in shards),

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING
@@ -37,12 +38,10 @@ class _Commands(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         module = name.replace("-", "_")
-        found: click.Command | None
         if any(file.name == module for file in pkgutil.iter_modules(commands.__path__)):
-            found = importlib.import_module(f"{commands.__name__}.{module}").command
-        else:
-            found = next((entry.load() for entry in entry_points(group=PLUGINS, name=name)), None)
-        return found
+            own: click.Command = importlib.import_module(f"{commands.__name__}.{module}").command
+            return own
+        return next((entry.load() for entry in entry_points(group=PLUGINS, name=name)), None)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -142,11 +141,11 @@ def _say_interrupted() -> int:
 
 def _unexpected(error: BaseException) -> NanosetError:
     trace = "".join(traceback.format_exception(error))
-    try:
+    report = f"this:\n{trace}"
+    with suppress(OSError):
         with tempfile.NamedTemporaryFile("w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8") as log:
             log.write(trace)
-        remedy = f"run again: what is finished is kept; where it comes again, report it with {log.name}"
-    except OSError:
-        remedy = f"run again: what is finished is kept; where it comes again, report this:\n{trace}"
+        report = f"it with {log.name}"
     found = "".join(traceback.format_exception_only(error)).strip()
+    remedy = f"run again: what is finished is kept; where it comes again, report {report}"
     return NanosetError("an internal error of nanoset", found=found, remedy=remedy)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
 from nanoset_core.config import CONFIG_FILE
-from nanoset_core.serialization.settings import MISSING, Setting, alternatives, bare, range_of, setting
+from nanoset_core.serialization.settings import MISSING, alternatives, bare, range_of, setting
 from nanoset_core.storage.location import is_remote, remote_location
 
 if TYPE_CHECKING:
@@ -53,18 +54,18 @@ ANY_FOLDER = LocationType(file_okay=False, anywhere=True)
 ANY_PATH = LocationType(anywhere=True)
 
 CONFIG_OPTION = click.option(
-    "--config",
-    "-c",
-    type=FILE,
-    default=Path(CONFIG_FILE),
-    show_default=True,
-    envvar="NANOSET_CONFIG",
+    *("--config", "-c"), type=FILE, default=Path(CONFIG_FILE), show_default=True, envvar="NANOSET_CONFIG",
     help="The project's nanoset.yaml.",
-)
+)  # fmt: skip
 OVERWRITE_OPTION = click.option(
     "--overwrite", is_flag=True, help="Replace an output of other input or settings; else that is an error."
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def options_for(section: type[DataclassInstance], *names: str) -> Callable[[Decorated], Decorated]:
+    """Return the options of several fields of a settings dataclass, each as `option_for` makes it."""
+    return lambda command: reduce(lambda made, name: option_for(section, name)(made), reversed(names), command)
 
 
 def option_for(
@@ -79,44 +80,34 @@ def option_for(
         given: arguments of `click.option` that do not come from the field; `param` renames the parameter.
     """
     found = setting(section, name)
-    parameter = given.pop("param", name)
-    return click.option(*(flags or (f"--{name.replace('_', '-')}",)), parameter, **_of_field(found) | given)
-
-
-def _of_field(found: Setting) -> dict[str, Any]:
-    """Arguments of `click.option`."""
+    first = alternatives(found.hint)[0]
+    hint, between = bare(first), range_of(first)
     kind: dict[str, Any] = {"help": found.help}
     if found.default is MISSING:
         kind["required"] = True
     elif found.default is not None:
-        kind |= {"default": found.default, "show_default": True}
-    first = alternatives(found.hint)[0]
-    hint, between = bare(first), range_of(first)
-    if get_origin(hint) is Literal:
-        return kind | {"type": click.Choice(get_args(hint))}
+        kind |= {"default": found.default, "show_default": hint is not bool}
     if hint is bool:
-        return {"help": found.help, "is_flag": True, "default": found.default}
-    if get_origin(hint) is tuple:
-        return kind | {"multiple": True, "type": get_args(hint)[0]}
-    if between is not None:
-        low, high = hint(between.low), None if between.high is None else hint(between.high)
-        return kind | {"type": (click.IntRange if hint is int else NumberRange)(low, high)}
-    return kind | {"type": PATH if hint is Path else hint}
+        kind["is_flag"] = True
+    elif get_origin(hint) is Literal:
+        kind["type"] = click.Choice(get_args(hint))
+    elif get_origin(hint) is tuple:
+        kind |= {"multiple": True, "type": get_args(hint)[0]}
+    elif between is not None:
+        high = None if between.high is None else hint(between.high)
+        kind["type"] = (click.IntRange if hint is int else NumberRange)(hint(between.low), high)
+    else:
+        kind["type"] = PATH if hint is Path else hint
+    parameter = given.pop("param", name)
+    return click.option(*(flags or (f"--{name.replace('_', '-')}",)), parameter, **kind | given)
 
 
 class ManyValued(click.Command):
     """A command that takes several values after one flag, as Megatron-LM's tools do: --input a b c."""
 
     many = (
-        "--input",
-        "--json-keys",
-        "--json-key",
-        "--data-path",
-        "--train-data-path",
-        "--valid-data-path",
-        "--test-data-path",
-        "--tokenizer-special-tokens",
-        "--tiktoken-special-tokens",
+        *("--input", "--json-keys", "--json-key", "--data-path", "--train-data-path", "--valid-data-path"),
+        *("--test-data-path", "--tokenizer-special-tokens", "--tiktoken-special-tokens"),
     )
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
@@ -126,10 +117,7 @@ class ManyValued(click.Command):
         for argument in args:
             if argument.startswith("--") or argument in options:
                 flag = argument if argument in self.many else None
-                if flag is None:
-                    spread.append(argument)
-            elif flag is not None:
-                spread += [flag, argument]
+                spread += [] if flag else [argument]
             else:
-                spread.append(argument)
+                spread += [flag, argument] if flag else [argument]
         return super().parse_args(context, spread)

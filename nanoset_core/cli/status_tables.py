@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nanoset_core.cli import tables
 from nanoset_core.serialization.text import format_age, format_bytes
@@ -68,11 +68,9 @@ def _print_kind(console: Console, kind: str, rows: list[Row], seconds: Seconds |
         console.print(f"{kind}: {len(rows) - len(shown):,} of {len(rows):,} not built yet, named below")
 
 
-def _cells(kind: str, row: Row, columns: Iterable[str], seconds: Seconds | None) -> dict[str, Any]:
-    from rich.text import Text
-
-    state = Text(row.state + (", being built" if row.busy else ""), style=_STYLES[row.state])
-    found = {kind: row.name + (f" {row.part}" if row.part else ""), "state": state}
+def _cells(kind: str, row: Row, columns: Iterable[str], seconds: Seconds | None) -> tables.Row:
+    state = tables.styled(row.state + (", being built" if row.busy else ""), _STYLES[row.state])
+    found: tables.Row = {kind: row.name + (f" {row.part}" if row.part else ""), "state": state}
     found |= {name: row.figures.get(name, row.details.get(name, "-")) for name in columns}
     found["size"] = format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "-"
     if seconds is None:
@@ -82,15 +80,14 @@ def _cells(kind: str, row: Row, columns: Iterable[str], seconds: Seconds | None)
 
 
 def _remarks(rows: list[Row]) -> Iterator[tuple[str, str | None]]:
-    """(line, its style) of reasons and notices, then of warnings, then of files of rejected lines."""
+    """Yield (line, its style) of reasons and notices, then of warnings, then of files of rejected lines."""
     for row in rows:
         style = "yellow" if row.state == "not read" else None
         yield from ((f"{row.state}: {row.label}: {reason}", style) for reason in row.why)
         yield from ((f"notice: {row.label}: {notice.text}", "yellow") for notice in row.notices)
     for row in rows:
         yield from ((f"warning: {row.label}: {warning}", "bold yellow") for warning in row.warnings)
-    for row in rows:
-        if row.rejects:
-            more = len(row.rejects) - _REJECT_FILES
-            files = ", ".join(row.rejects[:_REJECT_FILES]) + (f" and {more:,} more" if more > 0 else "")
-            yield f"rejected lines of {row.name}: {files}", "yellow"
+    for row in (row for row in rows if row.rejects):
+        more = len(row.rejects) - _REJECT_FILES
+        files = ", ".join(row.rejects[:_REJECT_FILES]) + (f" and {more:,} more" if more > 0 else "")
+        yield f"rejected lines of {row.name}: {files}", "yellow"

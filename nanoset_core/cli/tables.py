@@ -11,8 +11,10 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
+Row = dict[str, Any]
+"""Heading → integer, text or rich's Text."""
 FILE_COLUMNS = 120
 """Width of tables that go to a file or a pipe, in characters."""
 _LEAST_TEXT = 12
@@ -27,6 +29,13 @@ def wide_console() -> Console:
     if not console.is_terminal:
         console.width = max(console.width, FILE_COLUMNS)
     return console
+
+
+def styled(text: str, style: str) -> Text:
+    """Return a cell in a style of rich's."""
+    from rich.text import Text
+
+    return Text(text, style=style)
 
 
 def print_rows(
@@ -48,41 +57,36 @@ def print_rows(
         title: above the table.
         total: a last row, under a line.
     """
+    from rich.cells import cell_len
     from rich.table import Table
 
     if not rows:
         return
     table = Table(title=title, title_justify="left")
     for number, heading in enumerate(rows[0]):
-        justify = "left" if number == 0 or heading in text else "right"
-        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading in whole)  # type: ignore[arg-type]
+        is_text, on_one_line = number == 0 or heading in text, heading in whole
+        column = [row.get(heading, "") for row in (*rows, *([total] if total else []))]
+        cells = [heading, *(str(_cell(value)) for value in column)]
+        is_number = not is_text and not on_one_line
+        widest = max(map(cell_len, " ".join(cells).split() if is_number else cells))
+        least = widest if is_number or on_one_line else min(widest, _LEAST_TEXT)
+        justify: Any = "left" if is_text else "right"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=on_one_line, min_width=least)
     for row in rows:
         table.add_row(*map(_cell, row.values()))
-    if total is not None:
+    if total:
         table.add_section()
         table.add_row(*(_cell(total.get(heading, "")) for heading in rows[0]))
-    _print_table(console, table)
-
-
-def _cell(value: Any) -> Any:
-    return f"{value:,}" if isinstance(value, int) else value
-
-
-def _print_table(console: Console, table: Table) -> None:
-    from rich.cells import cell_len
-
-    for column in table.columns:
-        texts = [str(text) for text in (column.header, *column.cells)]
-        is_number = column.justify == "right" and not column.no_wrap
-        widest = max(map(cell_len, " ".join(texts).split() if is_number else texts), default=0)
-        column.min_width = widest if is_number or column.no_wrap else min(widest, _LEAST_TEXT)
-    least = sum(column.min_width or 0 for column in table.columns)
-    width = console.width
+    least, width = sum(column.min_width or 0 for column in table.columns), console.width
     if least + 3 * len(table.columns) + 1 > width:
         table.box, table.pad_edge = None, False
     console.width = max(width, least + 2 * len(table.columns))
     console.print(table, crop=False)
     console.width = width
+
+
+def _cell(value: Any) -> Any:
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def print_line(console: Console, text: str, style: str | None = None) -> None:

@@ -7,11 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nanoset_core.execution.progress import WAITING, Progress, ProgressCallback
 from nanoset_core.serialization.text import format_age, format_count
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _REPEAT_SECONDS = 600.0
 
@@ -19,43 +23,35 @@ _REPEAT_SECONDS = 600.0
 @contextmanager
 def progress_bars() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
     """Yield a progress callback that draws bars, and a function that prints a line where there is no terminal."""
-    if not _may_draw():
+    # importing rich to ask it would take longer than a small job
+    if not sys.stderr.isatty() and not {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys():
         yield WaitingLines(), lambda line: click.echo(line, err=True)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskID, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        *("{task.description}", BarColumn(), TaskProgressColumn(), "{task.fields[rate]}"),
+        *(TimeElapsedColumn(), TimeRemainingColumn()),
     )
     with Bars(*columns, console=console, disable=not console.is_terminal) as bars:
-        tasks: dict[tuple[str, str], tuple[TaskID, float]] = {}
+        tasks: dict[str, TaskID] = {}
 
         def listen(progress: Progress) -> None:
-            key = (progress.stage, progress.name)
-            if key not in tasks:
-                tasks[key] = (bars.add_task(f"{progress.stage} {progress.name}", total=1, rate=""), time.monotonic())
-            task, started = tasks[key]
+            label = f"{progress.stage} {progress.name}"
+            if label not in tasks:
+                tasks[label] = bars.add_task(label, rate="")
             bars.update(
-                task,
+                tasks[label],
                 total=max(progress.total, 1),
                 completed=progress.done,
-                rate=rate(progress, time.monotonic() - started),
+                rate=_rate(progress, bars.tasks[tasks[label]].elapsed or 1e-3),
                 visible=progress.done < progress.total,
             )
 
-        def say(line: str) -> None:
-            if not console.is_terminal:
-                console.print(line, highlight=False, markup=False)
-
-        yield listen, say
+        yield listen, lambda line: None if console.is_terminal else console.print(line, highlight=False, markup=False)
 
 
 class WaitingLines:
@@ -78,20 +74,16 @@ class WaitingLines:
             click.echo(f"{line}: {waited} so far, up to {format_age(progress.total)}", err=True)
 
 
-def _may_draw() -> bool:
-    """Whether bars can be seen; importing rich to ask would take longer than a small job."""
-    return sys.stderr.isatty() or any(name in os.environ for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
-
-
 def print_notices(notices: Iterable[str]) -> None:
     """Print notices on stderr, such as of input files that are not read."""
     for notice in notices:
         click.secho(f"notice: {notice}", fg="yellow", err=True)
 
 
-def emphasis(lost: str) -> str:
-    """Return what was lost in bold, to follow what was made; "" where nothing was lost."""
-    return f"; {click.style(lost, bold=True, fg='yellow')}" if lost else ""
+def print_made(text: str, *, is_new: bool, lost: str = "", err: bool = False) -> None:
+    """Print what was made, and in bold what was lost on the way; or that it was there already."""
+    loss = f"; {click.style(lost, bold=True, fg='yellow')}" if lost else ""
+    click.echo(f"{text}{loss}{'' if is_new else ' (there already)'}", err=err)
 
 
 def rejected_text(rejected: int, faults: int) -> str:
@@ -100,16 +92,20 @@ def rejected_text(rejected: int, faults: int) -> str:
     return f"{lines} and {format_count(faults, 'file')} rejected" if faults else f"{lines} rejected"
 
 
-def rate(progress: Progress, seconds: float) -> str:
+def spread(lengths: NDArray[Any]) -> str:
+    """Return the least, largest and median of lengths in tokens, shape (sequences,)."""
+    import numpy as np
+
+    return f"{lengths.min():,} to {lengths.max():,} tokens, {np.median(lengths):,.0f} in the middle"
+
+
+def _rate(progress: Progress, seconds: float) -> str:
     """Return the rate in the units that are counted."""
-    seconds = max(seconds, 1e-3)
     if progress.tokens:
         return (
             f"{progress.documents / seconds:,.0f} documents/s, {progress.tokens / 1e6 / seconds:,.2f} M tokens/s, "
             f"{progress.done / 1e6 / seconds:,.1f} MB/s"
         )
-    return (
-        f"{progress.done / 1e6 / seconds:,.0f} MB/s"
-        if progress.unit == "bytes"
-        else f"{progress.done:,} {progress.unit}"
-    )
+    if progress.unit == "bytes":
+        return f"{progress.done / 1e6 / seconds:,.0f} MB/s"
+    return f"{progress.done:,} {progress.unit}"

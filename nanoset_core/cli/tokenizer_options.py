@@ -16,7 +16,7 @@ from nanoset_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
-    from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath
+    from nanoset_core.tokenization.files import TokenizerPath
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -98,14 +98,13 @@ def _chosen(
     is_shared: bool,
     **settings: Any,
 ) -> TokenizerPath | None:
-    """The tokenizer that the options name; a plain path where it has no settings."""
+    """Return the tokenizer that the options name; a plain path where it has no settings."""
     from nanoset_core.tokenization.files import TokenizerFile, tokenizer_path
     from nanoset_core.tokenization.files.source import kind_of
 
     if tokenizer is not None and vocab_file is not None:
-        found = f"{tokenizer} and {vocab_file}"
-        where, remedy = "--tokenizer, --vocab-file", "leave one of them out"
-        raise ConfigError("two tokenizers are named", where=where, found=found, remedy=remedy)
+        found, remedy = f"{tokenizer} and {vocab_file}", "leave one of them out"
+        raise ConfigError("two tokenizers are named", where="--tokenizer, --vocab-file", found=found, remedy=remedy)
     given = _local(vocab_file or tokenizer)
     path = None if given is None else tokenizer_path(given)
     settings["special_tokens"] = special_tokens_of_tokenizer or None
@@ -114,14 +113,7 @@ def _chosen(
         if source.settings or tokenizer_type is not None:
             raise click.UsageError("Missing option '--tokenizer': something is said of a tokenizer that is not named.")
         return None
-    _check_kind(kind_of(source), source, vocab_file, tokenizer_type)
-    if is_shared and vocab_size is not None and kind_of(source) == "tiktoken JSON":
-        source = replace(source, vocab_size=vocab_size)
-    return source if source.settings else path
-
-
-def _check_kind(kind: str, source: TokenizerFile, vocab_file: Location | None, tokenizer_type: str | None) -> None:
-    """Refuse a --vocab-file that is none, and files that Megatron-LM's tokenizer of a type does not take."""
+    kind = kind_of(source)
     if vocab_file is not None and kind != "vocab.json":
         raise ConfigError(
             "this file is no vocab.json",
@@ -137,12 +129,15 @@ def _check_kind(kind: str, source: TokenizerFile, vocab_file: Location | None, t
             where=f"--tokenizer-type {tokenizer_type}",
             found=f"{source}: {kind}",
             expected=" or ".join(TOKENIZER_TYPES[tokenizer_type]),
-            remedy="leave --tokenizer-type out" + (f", or name {fitting}" if fitting else ""),
+            remedy=f"leave --tokenizer-type out{f', or name {fitting}' if fitting else ''}",
         )
+    if is_shared and vocab_size is not None and kind == "tiktoken JSON":
+        source = replace(source, vocab_size=vocab_size)
+    return source if source.settings else path
 
 
 def _local(location: Location | None) -> Path | None:
-    """The local path of a file; of one in a bucket that of a copy."""
-    from nanoset_core.tokenization.files.remote import tokenizer_here
+    """Return the local path of a file; of one in a bucket that of a copy."""
+    from nanoset_core.tokenization.files.source import tokenizer_here
 
     return location if location is None or isinstance(location, Path) else tokenizer_here(location)

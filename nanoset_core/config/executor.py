@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -104,9 +104,16 @@ def chosen_executor(
 def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
     """Yield an error for each key that its kind lacks or does not have, and for the environment's variables."""
     where = f"{file}: executor"
-    for key in (field.name for field in fields(spec)):
-        if key != "kind" and key not in _KEYS[spec.kind] and getattr(spec, key) is not None:
-            yield _no_such_key(f"{where}.{key}", spec.kind, key, getattr(spec, key))
+    lacks = f"{spec.kind} have no" if spec.kind == "processes" else f"the executor {spec.kind} has no"
+    for key, value in asdict(spec).items():
+        if key != "kind" and key not in _KEYS[spec.kind] and value is not None:
+            of = " or ".join(other for other, keys in _KEYS.items() if key in keys)
+            expected, remedy = (
+                f"{key} only where executor.kind is {of}",
+                f"set executor.kind to {of}, or remove the key",
+            )
+            what, found = f"{lacks} {key}", repr(value)
+            yield ConfigError(what, where=f"{where}.{key}", found=found, expected=expected, remedy=remedy)
     if spec.kind == "dask":
         yield from _scheduler_errors(spec, where + _named_by(spec))
     if spec.kind == "slurm":
@@ -121,20 +128,11 @@ def _named_by(spec: ExecutorSpec) -> str:
     return "" if spec.kind != "dask" else ".address" if spec.scheduler_file is None else ".scheduler_file"
 
 
-def _no_such_key(where: str, kind: str, key: str, found: object) -> ConfigError:
-    of = " or ".join(other for other, keys in _KEYS.items() if key in keys)
-    what = f"{kind} have no {key}" if kind == "processes" else f"the executor {kind} has no {key}"
-    expected, remedy = f"{key} only where executor.kind is {of}", f"set executor.kind to {of}, or remove the key"
-    return ConfigError(what, where=where, found=repr(found), expected=expected, remedy=remedy)
-
-
 def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
     if spec.address is not None and spec.scheduler_file is not None:
-        what, found = (
-            "the Dask scheduler is named twice",
-            f"the address {spec.address}, and the file {spec.scheduler_file}",
-        )
-        yield ConfigError(what, where=where, found=found, expected="one of them", remedy="remove the other one")
+        what, remedy = "the Dask scheduler is named twice", "remove the other one"
+        found = f"the address {spec.address}, and the file {spec.scheduler_file}"
+        yield ConfigError(what, where=where, found=found, expected="one of them", remedy=remedy)
     elif spec.scheduler_file is None and (spec.address is None or not _ADDRESS.fullmatch(spec.address)):
         what, found = "this is not the address of a Dask scheduler", repr(spec.address)
         expected = "tcp://host:port or tls://host:port, as the scheduler prints it when it starts"

@@ -25,7 +25,7 @@ from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.serialization.parsing import OUT_OF_RANGE, WRONG, FrozenDict, Parser
 from nanoset_core.serialization.yaml_text import CONFIG_FILE, read_yaml
-from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.access import FileAccess, copies_of
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import (
     RemoteFolder,
@@ -36,7 +36,6 @@ from nanoset_core.storage.location import (
     parse_place,
     remote_location,
 )
-from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
 from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
 
@@ -110,10 +109,8 @@ class ProjectConfig:
     @property
     def root_access(self) -> FileAccess:
         """How the outputs are reached."""
-        place = self.root_place
-        if place is None:
-            return FileAccess(self.root_folder)
-        return copies_of(self.root_folder, place, self.storage.scratch_mib)
+        folder, place = self.root_folder, self.root_place
+        return FileAccess(folder) if place is None else copies_of(folder, place, self.storage.scratch_mib)
 
     @property
     def root_place(self) -> S3Place | None:
@@ -129,23 +126,17 @@ class ProjectConfig:
     def tokenizer_file(self) -> TokenizerPath:
         """The path of the tokenizer, with its settings."""
         spec = self.tokenizer
-        source = TokenizerFile(
-            self._tokenizer_here(spec.path, "path"),
-            None if spec.merges is None else self._tokenizer_here(spec.merges, "merges"),
-            spec.pattern,
-            spec.special_tokens,
-            spec.num_special_tokens,
-            spec.vocab_size,
-            spec.legacy,
-        )
+        merges = None if spec.merges is None else self._tokenizer_here(spec.merges, "merges")
+        settings = (spec.pattern, spec.special_tokens, spec.num_special_tokens, spec.vocab_size, spec.legacy)
+        source = TokenizerFile(self._tokenizer_here(spec.path, "path"), merges, *settings)
         return source if source.settings else source.path
 
     def _tokenizer_here(self, given: str, key: str) -> Path:
-        """A local path of a tokenizer's file; of one in a bucket that of an up-to-date copy."""
+        """Return the local path of a tokenizer's file; of one in a bucket that of an up-to-date copy."""
         where = f"{self.file}: tokenizer.{key}"
         if not is_remote(given):
             return local_path(given, base=self.file.parent, where=where)
-        from nanoset_core.tokenization.files.remote import tokenizer_here
+        from nanoset_core.tokenization.files.source import tokenizer_here
 
         return tokenizer_here(remote_location(given, where=where, storage=self.storage), self._mirror)
 
@@ -268,7 +259,7 @@ def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     for key in ("path", "merges"):
         if (given := getattr(config.tokenizer, key)) is not None:
             where = f"{config.file}: tokenizer.{key}"
-            yield from raised(lambda given=given, where=where: _check_place(config, given, where))
+            yield from raised(_check_place, config, given, where)
     try:
         raw, root, _ = config.raw_folder, config.root_folder, config.history_folder
     except ConfigError as error:

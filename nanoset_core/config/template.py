@@ -39,21 +39,13 @@ _LEAST_ROOM = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Suggested:
-    """A value that is written as a comment."""
-
-    value: Any
-    """What the key would hold."""
-
-
-@dataclass(frozen=True, slots=True)
 class Noted:
-    """A value with the reason for it."""
+    """A value with a sentence on the reason for it, or one that is written as a comment."""
 
     value: Any
-    """What the key holds."""
-    note: str
-    """A sentence."""
+    """What the key holds, or would hold."""
+    note: str | None = None
+    """The reason; None writes the key as a comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +92,22 @@ def write_config(folder: Path, *, key_prefix: Sequence[str] = ()) -> Start:
 
 
 def _tokenizer_values(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(`tokenizer` with the file in the folder and its end-of-document token, or the most common ones; `tokenization`
-    with what to do with special tokens that the tokenizer adds itself)."""
+    """Return `tokenizer`, with the file in the folder and its end-of-document token or the most common ones, and
+    `tokenization`, with what to do with special tokens that the tokenizer adds itself."""
     from nanoset_core.tokenization.files import tokenizer_path
     from nanoset_core.tokenization.preprocess import end_token
     from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
-    eod, file = "<|endoftext|>", folder / "tokenizer.json"
-    template: tuple[str, ...] = ()
+    eod, file, added = "<|endoftext|>", folder / "tokenizer.json", ""
     with suppress(NanosetError, OSError):
         file = tokenizer_path(folder)
     with suppress(NanosetError, OSError):
         eod = end_token(file, None)
     with suppress(NanosetError, OSError):
-        template = tokenizer_facts(file).template
-    note = "The tokenizer's own encode adds {}: megatron-core up to 0.14 and from 0.17 on too, 0.15 and 0.16 do not."
-    added = " and ".join(dict.fromkeys(template))
-    return {"path": file.name, "eod": eod}, {"special_tokens": Noted("none", note.format(added))} if template else {}
+        added = " and ".join(dict.fromkeys(tokenizer_facts(file).template))
+    trainers = "megatron-core up to 0.14 and from 0.17 on too, 0.15 and 0.16 do not."
+    choice = {"special_tokens": Noted("none", f"The tokenizer's own encode adds {added}: {trainers}")}
+    return {"path": file.name, "eod": eod}, choice if added else {}
 
 
 def _first_values(
@@ -131,18 +122,18 @@ def _first_values(
         else Noted(length, few.format("a longer sample would find no text", f"{_LENGTH:,}")),
         "split": _split(measures, length, few),
         **_defaults(NanosetSpec, "seed"),
-        "samples": Suggested({"train": 1_000_000}),
-        "trainer_path": Suggested("/data"),
+        "samples": Noted({"train": 1_000_000}),
+        "trainer_path": Noted("/data"),
     }
     tars = _defaults(WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member")
     tars["sequence_length"] = min(tars["sequence_length"], length + 1)
     outputs: dict[str, Any] = {
         "nanosets": {"pretrain": nanoset},
         "webdatasets": {"shuffled": {"corpora": corpora or ["CORPUS"]} | tars},
-        "packed": Suggested(corpora or ["CORPUS"]),
+        "packed": Noted(corpora or ["CORPUS"]),
     }
     if not corpora:
-        outputs = {key: value if key == "packed" else Suggested(value) for key, value in outputs.items()}
+        outputs = {key: value if key == "packed" else Noted(value) for key, value in outputs.items()}
     return {
         "raw": "raw",
         "root": "data",
@@ -154,14 +145,14 @@ def _first_values(
 
 
 def _sequence_length(measures: Sequence[Measure]) -> int:
-    """The usual length, or the power of two that surely leaves each corpus a sample: tokens are underestimated."""
+    """Return the usual length, or the power of two that surely leaves each corpus a sample."""
     tokens = [one.text_bytes // _MOST_TOKEN_BYTES + one.documents for one in measures if one.text_bytes]
     least = min(tokens, default=_LENGTH + 1)
     return _LENGTH if least > _LENGTH else 1 << max((least - 1).bit_length() - 1, 0)
 
 
 def _split(measures: Sequence[Measure], length: int, few: str) -> str | Noted:
-    """The usual split, or less of it where a part might be left without a sample."""
+    """Return the usual split, or less of it where a part might be left without a sample."""
     documents = min((one.documents * one.whole for one in measures), default=math.inf)
     tokens = min((one.text_bytes * one.whole / _MOST_TOKEN_BYTES for one in measures), default=math.inf)
     room = min(tokens / length, documents) / _LEAST_ROOM  # how often a part may be cut in, and still be large enough
@@ -180,7 +171,7 @@ def config_text(values: Mapping[str, Any]) -> str:
     """Return a nanoset.yaml with the help of every key above it.
 
     Args:
-        values: key → plain value, or mapping of the keys within it, or Suggested or Noted; in the order to write.
+        values: key → plain value, or mapping of the keys within it, or Noted; in the order to write.
     """
     lines = [f"# yaml-language-server: $schema={SCHEMA_FILE}", *_lines(ProjectConfig, values)]
     return "".join(f"{line}\n" for line in lines)
@@ -194,19 +185,19 @@ def schema_text() -> str:
 
 def _lines(section: type[DataclassInstance], values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     for key, value in values.items():
-        found = setting(section, key)
+        found, mark = setting(section, key), ""
         yield f"{indent}# {found.help}"
-        if isinstance(value, Suggested):
-            yield from (f"{indent}# {line}" for line in _entry(found.hint, key, value.value))
-            continue
         if isinstance(value, Noted):
-            yield f"{indent}# {value.note}"
+            if value.note is None:
+                mark = "# "
+            else:
+                yield f"{indent}# {value.note}"
             value = value.value
-        yield from (indent + line for line in _entry(found.hint, key, value))
+        yield from (f"{indent}{mark}{line}" for line in _entry(found.hint, key, value))
 
 
 def _entry(hint: Any, key: str, value: Any) -> Iterator[str]:
-    """The lines of one key."""
+    """Yield the lines of one key."""
     inner, suffix = next(inner_sections(hint), (None, ""))
     if inner is None:
         yield f"{key}: {_in_yaml(value)}"
@@ -219,7 +210,7 @@ def _entry(hint: Any, key: str, value: Any) -> Iterator[str]:
 
 
 def _in_yaml(value: object) -> str:
-    """A plain value on one line: a name in quotes where it would be read as a number, a date or a truth value."""
+    """Return a plain value on one line, in quotes where it would be read as a number, a date or a truth value."""
     import yaml
 
     return yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=1 << 20)[1:-2]

@@ -116,11 +116,9 @@ def _number_errors(where: str, spec: WebdatasetSpec) -> Iterator[ConfigError]:
 
 def _tokshuf_errors(file: Path, where: str, spec: WebdatasetSpec, settings: TokenizationSpec) -> Iterator[ConfigError]:
     if spec.tail != "drop" or spec.bos:
-        what, found = (
-            "the preset tokshuf pads each file, and adds no BOS",
-            f"tail: {spec.tail}, bos: {spec.bos}".lower(),
-        )
-        yield ConfigError(what, where=where, found=found, expected="neither key", remedy="remove them, or the preset")
+        what, remedy = "the preset tokshuf pads each file, and adds no BOS", "remove them, or the preset"
+        found = f"tail: {spec.tail}, bos: {spec.bos}".lower()
+        yield ConfigError(what, where=where, found=found, expected="neither key", remedy=remedy)
     if settings.preset != "tokshuf" or not settings.append_eod:
         what = "the preset tokshuf needs an end token after every document, empty ones too"
         found = f"preset: {settings.preset}, append_eod: {settings.append_eod}".lower()

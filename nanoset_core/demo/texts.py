@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from nanoset_core.raw.listing import natural_key
+from nanoset_core.raw.contents import natural_key
 
 Document = dict[str, str]
 _SMALLEST, _LARGEST = 200, 400_000

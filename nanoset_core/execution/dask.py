@@ -19,7 +19,8 @@ from nanoset_core.execution.dask_connection import Connection, DaskCluster, conn
 from nanoset_core.execution.processes import bounded
 from nanoset_core.execution.progress import ProgressCallback, Waiting, silent
 from nanoset_core.serialization.text import format_age
-from nanoset_core.storage.access import FileAccess, WorkerFolder, working_at
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.workers import WorkerFolder, working_at
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -44,7 +45,7 @@ class DaskExecutor:
     shared: FileAccess
     """How the outputs are reached: all workers must see them, in a bucket or in a folder that all machines share."""
     files: tuple[Path, ...] = ()
-    """Files that workers may lack, and download: see `local_copy_of` in `storage/access.py`."""
+    """Files that workers may lack, and download: see `local_copy_of` in `storage/workers.py`."""
     listener: ProgressCallback = silent
     """Called with what is waited for."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask_connection import Client, check_installed, open_client
+from nanoset_core.execution.interruption import handlers_kept
 from nanoset_core.execution.progress import ProgressCallback
 
 _MARGIN_SECONDS = 300
@@ -80,7 +81,8 @@ class SlurmJobs:
     def _cluster(self) -> Any:
         """Return the cluster; to join it takes a new TLS certificate, in temporary files of `folder`."""
         try:
-            import dask_jobqueue as untyped_jobs
+            with handlers_kept():  # the package sets a handler of SIGINT that exits with 0
+                import dask_jobqueue as untyped_jobs
         except ImportError as error:
             what, remedy = "the package `dask-jobqueue` is not installed", "pip install 'nanoset-platform[slurm]'"
             raise ConfigError(what, where=self.where, found=str(error), remedy=remedy) from error

@@ -60,21 +60,26 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     Raises:
         ConfigError: there are no words, only some weights are numbers, or a prefix is named twice.
     """
+    weights = [_number(word) for word in words[::2]]
+    is_plain = len(words) % 2 == 1 or all(weight is None for weight in weights)
+    prefixes = list(words) if is_plain else list(words[1::2])
+    twice = {prefix for prefix in prefixes if prefixes.count(prefix) > 1}
     if not words:
         what, remedy = "no datasets are named", "name .bin/.idx pairs, without these endings"
         raise ConfigError(what, where=where, expected="prefixes, or pairs of weight and prefix", remedy=remedy)
-    weights = [_number(word) for word in words[::2]]
-    if len(words) % 2 or all(weight is None for weight in weights):
-        prefixes = list(words)
-        _check_once(prefixes, where)
+    if not is_plain and None in weights:
+        found, remedy = repr(words[2 * weights.index(None)]), "put a number before each prefix, or before none"
+        raise ConfigError("a weight is not a number", where=where, found=found, expected=_PAIRS, remedy=remedy)
+    if any(_number(word) is not None for word in twice):
+        what, found = "weights and prefixes do not come in pairs", f"{len(words):,} words: {' '.join(prefixes[:6])}"
+        remedy = "name the prefix that is missing, or leave the last number out"
+        raise ConfigError(what, where=where, found=found, expected=_PAIRS, remedy=remedy)
+    if twice:
+        found, remedy = ", ".join(sorted(twice)), "name it once, with the sum of its weights"
+        raise ConfigError("a dataset is named twice", where=where, found=found, remedy=remedy)
+    if is_plain:
         return prefixes[0] if len(prefixes) == 1 else prefixes
-    if None in weights:
-        odd = words[::2][weights.index(None)]
-        remedy = "put a number before each prefix, or before none"
-        raise ConfigError("a weight is not a number", where=where, found=repr(odd), expected=_PAIRS, remedy=remedy)
-    prefixes = list(words[1::2])
-    _check_once(prefixes, where)
-    return {prefix: weight for prefix, weight in zip(prefixes, weights, strict=True) if weight is not None}
+    return {prefix: float(word) for prefix, word in zip(prefixes, words[::2], strict=True)}
 
 
 def read_data_args(path: Path) -> Blend:
@@ -100,13 +105,9 @@ def read_per_split(path: Path) -> list[Blend | None]:
         if not all(entry is None or (isinstance(entry, list) and entry) for entry in words):
             raise TypeError("a split is neither a list, nor a text, nor null")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FormatError(
-            "the file does not hold data arguments for each split",
-            where=path,
-            found=repr(error),
-            expected='{"train": ["0.8", "prefix", …], "valid": …, "test": null}',
-            remedy="write one entry for each of train, valid and test",
-        ) from error
+        what, remedy = "the file does not hold data arguments for each split", "write one entry for each of them"
+        expected = '{"train": ["0.8", "prefix", …], "valid": …, "test": null}'
+        raise FormatError(what, where=path, found=repr(error), expected=expected, remedy=remedy) from error
     return [entry and blend_from_words([str(word) for word in entry], path) for entry in words]
 
 
@@ -117,13 +118,9 @@ def _read(path: Path) -> str:
         remedy = "save them as UTF-8"
         raise FormatError("the data arguments are not UTF-8", where=path, found=error, remedy=remedy) from error
     except OSError as error:
-        raise MissingError(
-            "the data arguments cannot be read",
-            where=path,
-            found=error.strerror,
-            expected="a text file with the words of --data-path, or JSON with those of each split",
-            remedy="correct the path",
-        ) from error
+        what, expected = "the data arguments cannot be read", "a text file with the words of --data-path, or JSON"
+        remedy = "correct the path"
+        raise MissingError(what, where=path, found=error.strerror, expected=expected, remedy=remedy) from error
 
 
 def _number(word: str) -> float | None:
@@ -133,42 +130,22 @@ def _number(word: str) -> float | None:
         return None
 
 
-def _check_once(prefixes: Sequence[str], where: object) -> None:
-    twice = {prefix for prefix in prefixes if prefixes.count(prefix) > 1}
-    if any(_number(word) is not None for word in twice):
-        raise ConfigError(
-            "weights and prefixes do not come in pairs",
-            where=where,
-            found=f"{len(prefixes):,} words: {' '.join(prefixes[:6])}",
-            expected=_PAIRS,
-            remedy="name the prefix that is missing, or leave the last number out",
-        )
-    if twice:
-        named = ", ".join(sorted(twice))
-        remedy = "name it once, with the sum of its weights"
-        raise ConfigError("a dataset is named twice", where=where, found=named, remedy=remedy)
-
-
 def _data(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return data_path or blend_per_split."""
     shared = [key for key in _SHARED if options[key]]
     own = [key for key in _OWN if options[key]]
     if len(shared) + bool(own) != 1:
-        raise ConfigError(
-            "the data must be given once",
-            found=", ".join(map(_flag, shared + own)),
-            expected="one of --data-path, --data-args-path, --per-split-data-args-path, or those of the splits",
-            remedy="leave all but one of them out",
-        )
+        expected = "one of --data-path, --data-args-path, --per-split-data-args-path, or those of the splits"
+        found, remedy = ", ".join(map(_flag, shared + own)), "leave all but one of them out"
+        raise ConfigError("the data must be given once", found=found, expected=expected, remedy=remedy)
     if own:
         blends = [blend_from_words(options[key], _flag(key)) if options[key] else None for key in _OWN]
         return {"blend_per_split": blends}
     given = options[shared[0]]
-    if shared[0] == "data_path":
-        return {"data_path": blend_from_words(given, "--data-path")}
-    if shared[0] == "data_args_path":
-        return {"data_path": read_data_args(given)}
-    return {"blend_per_split": read_per_split(given)}
+    if shared[0] == "per_split_data_args_path":
+        return {"blend_per_split": read_per_split(given)}
+    blend = read_data_args(given) if shared[0] == "data_args_path" else blend_from_words(given, "--data-path")
+    return {"data_path": blend}
 
 
 def _flag(key: str) -> str:
@@ -179,18 +156,13 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
     samples: dict[SplitName, int | None] = {split: options[f"{split}_samples"] for split in SPLITS}
     steps, batch = options["train_iters"], options["global_batch_size"]
     if (steps is None) != (batch is None):
-        raise ConfigError(
-            "one of two arguments that belong together is missing",
-            where="--train-iters, --global-batch-size",
-            found=f"{steps} and {batch}",
-            remedy="give both, or neither",
-        )
+        what, where = "one of two arguments that belong together is missing", "--train-iters, --global-batch-size"
+        raise ConfigError(what, where=where, found=f"{steps} and {batch}", remedy="give both, or neither")
     if steps is None:
         return samples
-    if any(count is not None for count in samples.values()):
-        given = ", ".join(f"--{split}-samples" for split in SPLITS if samples[split] is not None)
-        what, remedy = "the samples are given twice", "leave one of them out"
-        raise ConfigError(what, where="--train-iters", found=f"{given} beside it", remedy=remedy)
+    if given := [f"--{split}-samples" for split in SPLITS if samples[split] is not None]:
+        what, found = "the samples are given twice", f"{', '.join(given)} beside it"
+        raise ConfigError(what, where="--train-iters", found=found, remedy="leave one of them out")
     return {**ScheduleSpec(steps, batch, options["eval_interval"], options["eval_iters"]).samples()}
 
 
@@ -201,13 +173,9 @@ def _identifiers(text: str) -> dict[str, Any]:
     try:
         return dict(json.loads(text))
     except (ValueError, TypeError) as error:
-        raise ConfigError(
-            "not a JSON object",
-            where=where,
-            found=error,
-            expected='an object such as {"class": "…"}',
-            remedy="put it in single quotes for the shell, or name a file that holds it",
-        ) from error
+        expected = 'an object such as {"class": "…"}'
+        remedy = "put it in single quotes for the shell, or name a file that holds it"
+        raise ConfigError("not a JSON object", where=where, found=error, expected=expected, remedy=remedy) from error
 
 
 def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[str, str]:
@@ -220,10 +188,6 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
             raise ConfigError(what, where="--trainer-path", found=repr(spelling), expected="HERE=THERE", remedy=remedy)
         pairs.append((here, there))
     blends = [data["data_path"]] if "data_path" in data else data["blend_per_split"]
-    found: dict[str, str] = {}
-    for blend in filter(None, blends):
-        for prefix in [blend] if isinstance(blend, str) else blend:
-            for here, there in pairs:
-                if prefix.startswith(here):
-                    found[prefix] = there + prefix.removeprefix(here)
-    return found
+    prefixes = [one for blend in filter(None, blends) for one in ([blend] if isinstance(blend, str) else blend)]
+    replaced = [(prefix, here, there) for prefix in prefixes for here, there in pairs if prefix.startswith(here)]
+    return {prefix: there + prefix.removeprefix(here) for prefix, here, there in replaced}

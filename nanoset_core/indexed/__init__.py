@@ -5,10 +5,4 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import optimal_dtype
 from nanoset_core.indexed.reading import read_idx
 
-__all__ = [
-    "MMapIndexedDataset",
-    "MMapIndexedDatasetBuilder",
-    "merge_indexed_datasets",
-    "optimal_dtype",
-    "read_idx",
-]
+__all__ = ["MMapIndexedDataset", "MMapIndexedDatasetBuilder", "merge_indexed_datasets", "optimal_dtype", "read_idx"]

@@ -138,7 +138,8 @@ class MMapIndexedDatasetBuilder:
         self._extend_modes(index.modes, len(index.sequence_lengths), prefix)
         self._lengths.frombytes(index.sequence_lengths.tobytes())
         self._documents.frombytes((index.document_indices[1:] + first).tobytes())
-        append_file(path, self._file, size_bytes)
+        with open(path, "rb") as file:
+            append_file(file, self._file, size_bytes)
         return size_bytes
 
     def finalize(self) -> None:
@@ -218,8 +219,8 @@ class MMapIndexedDatasetBuilder:
         """Append tokens and the lengths of the sequences that they are."""
         self._check_open()
         sizes = np.asarray(lengths, dtype=np.int64)
-        wrong = sizes.ndim != 1 or (len(sizes) and (sizes.min() < 0 or sizes.max() > _MAX_LENGTH))
-        if wrong or int(sizes.sum()) != len(flat):
+        is_flat = sizes.ndim == 1 and (not len(sizes) or (sizes.min() >= 0 and sizes.max() <= _MAX_LENGTH))
+        if not is_flat or int(sizes.sum()) != len(flat):
             found = f"lengths that add up to {int(sizes.sum())}"
             expected = f"{len(flat)} tokens, each length 0 to {_MAX_LENGTH}"
             raise ConfigError(
@@ -297,20 +298,23 @@ def deal_documents(source: str | os.PathLike[str], target: str | os.PathLike[str
 
 def _add_chosen(builder: MMapIndexedDatasetBuilder, dataset: MMapIndexedDataset, documents: NDArray[np.int64]) -> None:
     """Add documents in the order given, some tokens at a time."""
-    firsts, ends = dataset.document_indices[documents], dataset.document_indices[documents + 1]
-    counts = ends - firsts
-    # (sequences,): the documents' sequences, in order
-    sequences = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+    firsts = dataset.document_indices[documents]
+    counts = dataset.document_indices[documents + 1] - firsts
+    sequences = _ranges(firsts, counts)
     lengths = dataset.sequence_lengths[sequences].astype(np.int64)
     starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize
-    # (documents + 1,): tokens before each document, so that chunks can be cut between documents
-    before = np.concatenate(([0], np.cumsum(lengths)))[np.concatenate(([0], np.cumsum(counts)))]
+    # (documents + 1,): sequences, and tokens, before each document, so that chunks can be cut between documents
+    ahead = np.concatenate(([0], np.cumsum(counts)))
+    before = np.concatenate(([0], np.cumsum(lengths)))[ahead]
     at = 0
     while at < len(documents):
         stop = max(int(np.searchsorted(before, before[at] + _CHUNK_TOKENS, side="right")) - 1, at + 1)
-        first, last = int(counts[:at].sum()), int(counts[:stop].sum())
-        part, begin = lengths[first:last], starts[first:last]
-        # (tokens,): where each token of the chunk lies in the .bin
-        places = np.repeat(begin - (np.cumsum(part) - part), part) + np.arange(int(part.sum()))
-        builder.add_documents(dataset.tokens[places], part, counts[at:stop])
+        part = slice(ahead[at], ahead[stop])
+        tokens = dataset.tokens[_ranges(starts[part], lengths[part])]
+        builder.add_documents(tokens, lengths[part], counts[at:stop])
         at = stop
+
+
+def _ranges(begins: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers [begin, begin + count) of all ranges behind one another, shape (sum of counts,)."""
+    return np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))

@@ -6,11 +6,11 @@ marks of the others, 34 + 4n + 8m bytes of each; where a sequence begins follows
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, islice, pairwise
+from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +34,6 @@ class StoredPair(NamedTuple):
     sequences: int
     sha256: str = ""
     """Hex, of the .bin, where it is known."""
-
-    @property
-    def lengths_end(self) -> int:
-        """Byte of the .idx at which its lengths end."""
-        return HEADER.size + 4 * self.sequences
 
     @property
     def marks_at(self) -> int:
@@ -69,16 +64,16 @@ def read_pairs(store: Store, files: Sequence[tuple[Stored, Stored]]) -> tuple[li
     def read(idx: Stored) -> bytes:
         return store.read_range(idx.name, 0, min(HEADER.size, idx.size), idx.mark)
 
-    pairs, dtype = [], None
+    pairs, codes = [], []
     for (binary, idx), head in zip(files, in_parallel(read, [idx for _, idx in files], CONNECTIONS), strict=True):
         if len(head) < HEADER.size or head[: len(MAGIC)] != MAGIC or head[17] not in DTYPE_CODES:
             raise _fault(store, idx, f"bytes {head!r}", "the header of an .idx")
         _, _, code, sequences, marks = HEADER.unpack(head)
-        dtype = dtype or DTYPE_CODES[code]
         pairs.append(StoredPair(binary, idx, sequences))
+        codes.append(code)
         if sequences and idx.size == pairs[-1].marks_at + 8 * marks + sequences:
             return None
-    return (pairs, dtype) if dtype is not None else None
+    return (pairs, DTYPE_CODES[codes[0]]) if pairs else None
 
 
 def write_merged_idx(path: Path, store: Store, pairs: Sequence[StoredPair], dtype: np.dtype) -> None:
@@ -96,83 +91,83 @@ def write_merged_idx(path: Path, store: Store, pairs: Sequence[StoredPair], dtyp
         FormatError: an .idx does not fit its size, its tokens, or the others.
         SourceChangedError, MissingError: an .idx was replaced, or is gone.
     """
+    for pair in pairs:
+        if pair.documents < 0 or (pair.idx.size - pair.marks_at) % 8:
+            raise _fault(
+                store, pair.idx, f"{pair.idx.size:,} bytes", f"those of a header with {pair.sequences:,} sequences"
+            )
     sequences, documents = sum(pair.sequences for pair in pairs), sum(pair.documents for pair in pairs)
-    lengths_at, pointers_at = HEADER.size, HEADER.size + 4 * sequences
-    marks_at = HEADER.size + 12 * sequences
     with path.open("x+b") as file:
         file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), sequences, documents + 1))
-        file.truncate(marks_at + 8 * (documents + 1))
-        marks_at += 8  # the first mark of all is the zero that stands there
-        blocks, first = _read_ahead(store, pairs), 0
-        for pair in pairs:
-            for lengths in _lengths(store, pair, dtype, blocks):
-                lengths_at += _write_at(file, lengths_at, lengths)
-            for marks in _marks(store, pair, blocks):
-                marks_at += _write_at(file, marks_at, marks + first)
-            first += pair.sequences
+        for lengths in _lengths(store, pairs, dtype):
+            file.write(lengths.data)
         file.flush()
-        with mmap.mmap(file.fileno(), pointers_at, access=mmap.ACCESS_READ) as written:
-            _write_pointers(file, written, sequences, dtype)
+        written = np.memmap(file, "<i4", "r", HEADER.size, (sequences,)) if sequences else np.empty(0, np.int32)
+        for _, pointers in pointer_chunks(written, dtype.itemsize):
+            file.write(pointers.astype("<i8", copy=False).data)
+        file.write(bytes(8))  # the first document begins at sequence 0
+        for marks in _marks(store, pairs):
+            file.write(marks.data)
 
 
-def _length_spans(pair: StoredPair) -> Iterator[tuple[int, int]]:
-    """Yield the bytes [begin, end) of header and lengths."""
-    begin = 0
-    while begin < pair.lengths_end:
-        end = min(max(begin, HEADER.size) + SPAN_BYTES, pair.lengths_end)
-        yield begin, end
-        begin = end
+def _lengths(store: Store, pairs: Sequence[StoredPair], dtype: np.dtype) -> Iterator[NDArray[np.int32]]:
+    """Check the headers and yield the lengths of all datasets."""
+
+    def spans(pair: StoredPair) -> list[int]:
+        end = HEADER.size + 4 * pair.sequences
+        return [0, *range(HEADER.size + SPAN_BYTES, end, SPAN_BYTES), end]
+
+    for pair, blocks in _blocks(store, pairs, spans):
+        wanted, tokens = (MAGIC, VERSION, dtype_code(dtype), pair.sequences, pair.documents + 1), 0
+        for number, block in enumerate(blocks):
+            if number == 0 and (found := HEADER.unpack_from(block)) != wanted:
+                raise _fault(store, pair.idx, f"header {found}, {pair.idx.size:,} bytes", f"header {wanted}")
+            lengths = np.frombuffer(block, "<i4", offset=0 if number else HEADER.size)
+            if len(lengths) and lengths.min() < 0:
+                raise _fault(store, pair.idx, f"a length of {lengths.min()}", "0 or more tokens")
+            tokens += int(lengths.sum(dtype=np.int64))
+            yield lengths
+        if tokens * dtype.itemsize != pair.bin.size:
+            raise _fault(store, pair.bin, f"a .bin of {pair.bin.size:,} bytes", f"{tokens:,} tokens")
 
 
-def _mark_spans(pair: StoredPair) -> Iterator[tuple[int, int]]:
-    """Yield the bytes [begin, end) of the marks."""
-    for begin in range(pair.marks_at, pair.idx.size, SPAN_BYTES):
-        yield begin, min(begin + SPAN_BYTES, pair.idx.size)
+def _marks(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
+    """Yield the document marks of all datasets behind one another, but for the first of each, which is 0."""
+    first = 0
+    for pair, blocks in _blocks(
+        store, pairs, lambda pair: [*range(pair.marks_at, pair.idx.size, SPAN_BYTES), pair.idx.size]
+    ):
+        last = 0
+        for number, block in enumerate(blocks):
+            marks = np.frombuffer(block, "<i8")
+            if number == 0 and marks[0] != 0:
+                raise _fault(store, pair.idx, f"document 0 at sequence {marks[0]}", "at sequence 0")
+            if marks[0] < last or (np.diff(marks) < 0).any():
+                what = "a document that begins before the one in front of it"
+                raise _fault(store, pair.idx, what, "documents in order")
+            last = int(marks[-1])
+            yield marks[number == 0 :] + first
+        if last != pair.sequences:
+            raise _fault(store, pair.idx, f"documents that end at sequence {last}", f"{pair.sequences}")
+        first += pair.sequences
 
 
-def _read_ahead(store: Store, pairs: Sequence[StoredPair]) -> Iterator[bytes]:
-    """Yield the bytes of all spans in order; some are fetched at once."""
-    spans = ((pair.idx, *span) for pair in pairs for of in (_length_spans, _mark_spans) for span in of(pair))
-    while window := list(islice(spans, SPANS_AT_ONCE)):
-        yield from in_parallel(
-            lambda span: store.read_range(span[0].name, span[1], span[2], span[0].mark), window, CONNECTIONS
-        )
+def _blocks(
+    store: Store, pairs: Sequence[StoredPair], cuts: Callable[[StoredPair], Sequence[int]]
+) -> Iterator[tuple[StoredPair, Iterator[bytes]]]:
+    """Yield each dataset with the bytes of its .idx between the cuts; some are fetched at once."""
 
+    def read(span: tuple[int, tuple[int, int]]) -> tuple[int, bytes]:
+        idx = pairs[span[0]].idx
+        return span[0], store.read_range(idx.name, *span[1], idx.mark)
 
-def _lengths(store: Store, pair: StoredPair, dtype: np.dtype, blocks: Iterator[bytes]) -> Iterator[NDArray[np.int32]]:
-    """Check the header and yield the lengths of a dataset."""
-    tokens = 0
-    for begin, _ in _length_spans(pair):
-        data = next(blocks)
-        if begin == 0:
-            wanted = (MAGIC, VERSION, dtype_code(dtype), pair.sequences, pair.documents + 1)
-            head, data = data[: HEADER.size], data[HEADER.size :]
-            if head != HEADER.pack(*wanted) or (pair.idx.size - pair.marks_at) % 8:
-                found = f"header {HEADER.unpack(head)}, {pair.idx.size:,} bytes"
-                raise _fault(store, pair.idx, found, f"header {wanted}")
-        lengths = np.frombuffer(data, "<i4")
-        if len(lengths) and lengths.min() < 0:
-            raise _fault(store, pair.idx, f"a length of {lengths.min()}", "0 or more tokens")
-        tokens += int(lengths.sum(dtype=np.int64))
-        yield lengths
-    if tokens * dtype.itemsize != pair.bin.size:
-        raise _fault(store, pair.bin, f"a .bin of {pair.bin.size:,} bytes", f"{tokens:,} tokens")
+    def fetched() -> Iterator[tuple[int, bytes]]:
+        spans = ((number, span) for number, pair in enumerate(pairs) for span in pairwise(cuts(pair)))
+        while window := list(islice(spans, SPANS_AT_ONCE)):
+            yield from in_parallel(read, window, CONNECTIONS)
 
-
-def _marks(store: Store, pair: StoredPair, blocks: Iterator[bytes]) -> Iterator[NDArray[np.int64]]:
-    """Yield the document marks of a dataset but for the first, which is 0."""
-    last = 0
-    for begin, _ in _mark_spans(pair):
-        marks = np.frombuffer(next(blocks), "<i8")
-        is_first = begin == pair.marks_at
-        if is_first and marks[0] != 0:
-            raise _fault(store, pair.idx, f"document 0 at sequence {marks[0]}", "at sequence 0")
-        if marks[0] < last or (np.diff(marks) < 0).any():
-            raise _fault(store, pair.idx, "a document that begins before the one in front of it", "documents in order")
-        last = int(marks[-1])
-        yield marks[int(is_first) :]
-    if last != pair.sequences:
-        raise _fault(store, pair.idx, f"documents that end at sequence {last}", f"{pair.sequences}")
+    for number, blocks in groupby(fetched(), itemgetter(0)):
+        yield pairs[number], (block for _, block in blocks)
 
 
 def _fault(store: Store, file: Stored, found: str, expected: str) -> FormatError:
@@ -184,19 +179,3 @@ def _fault(store: Store, file: Stored, found: str, expected: str) -> FormatError
         expected=expected,
         remedy=f"write the dataset again; where a build made it, delete {folder}, and build again",
     )
-
-
-def _write_at(file: BinaryIO, at: int, block: NDArray[np.signedinteger]) -> int:
-    """Write an array's bytes at a place; return how many they are."""
-    file.seek(at)
-    return file.write(block.data.cast("B")) if len(block) else 0
-
-
-def _write_pointers(file: BinaryIO, written: mmap.mmap, sequences: int, dtype: np.dtype) -> None:
-    """Write where the sequences begin, by the header and lengths that are written.
-
-    A function of its own: the map cannot be closed while an array refers to it.
-    """
-    file.seek(len(written))
-    for _, pointers in pointer_chunks(np.frombuffer(written, "<i4", sequences, HEADER.size), dtype.itemsize):
-        file.write(pointers.astype("<i8", copy=False).data.cast("B"))

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import Tokens, bin_path, idx_path
 from nanoset_core.indexed.reading import no_such_file, read_idx
-from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.access import FileAccess, copies_of
 from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
-from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.store import Store
 
 
@@ -72,7 +71,10 @@ class MMapIndexedDataset:
         self._place = bin_path(here), access
         self._index = read_idx(access.fetch(idx_path(here)), validate=validate)
         path = bin_path(here)
-        self._file = _open_tokens(access, path)
+        try:
+            self._file: MappedFile = access.open_bytes(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise no_such_file(path) from error
         buffer = self._file.buffer
         if len(buffer) < self._index.end_bytes:
             raise FormatError(
@@ -90,7 +92,7 @@ class MMapIndexedDataset:
     @property
     def tokens(self) -> Tokens:
         """All tokens of the .bin as one flat read-only array; of one in a bucket, all are fetched first."""
-        self._file.fetch_everything()
+        self._file.fetch_span(0, self._file.size)
         return self._tokens
 
     def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
@@ -223,10 +225,3 @@ def index_here(prefix: str) -> Path:
     It need not be there.
     """
     return idx_path(_locate(prefix)[0])
-
-
-def _open_tokens(access: FileAccess, path: Path) -> MappedFile:
-    try:
-        return access.open_bytes(path)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise no_such_file(path) from error

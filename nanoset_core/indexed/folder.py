@@ -77,12 +77,13 @@ def merge_folder(
         files=pair_files(output_prefix),
     )
     record = output.find(overwrite=overwrite)
-    if record is not None:
-        return _merged(output_prefix, parts, record["facts"], made=False)
-    with output.making(overwrite=overwrite) as draft:
-        if not _join_within(output_prefix, files, output.made_from["sources"], draft, listener):
-            _join_here(output_prefix, files, draft, listener)
-    return _merged(output_prefix, parts, draft.facts, made=True)
+    if record is None:
+        with output.making(overwrite=overwrite) as draft:
+            if not _join_within(output_prefix, files, output.made_from["sources"], draft, listener):
+                _join_here(output_prefix, files, draft, listener)
+    facts = draft.facts if record is None else record["facts"]
+    counted = tuple(zip(parts, facts["documents"], strict=True))
+    return Merged(output_prefix, counted, facts["tokens"], made=record is None)
 
 
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
@@ -110,30 +111,24 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
 
 def _is_merged(prefix: Location) -> bool:
     """Return whether `merge_folder` made a pair, or a killed call left a part of it."""
-    record = read_record(record_path(prefix))
-    return (
-        record is not None
-        and record.get("command") == COMMAND
-        and ("files" not in record or sizes_hold(record, prefix.parent))
-    )
+    record = read_record(record_path(prefix)) or {}
+    return record.get("command") == COMMAND and ("files" not in record or sizes_hold(record, prefix.parent))
 
 
 def _check_once(parts: Sequence[Location]) -> None:
     """Refuse a dataset together with a merge of it, which would give its documents twice."""
     own = {real_path(pair_files(part)[0]): part for part in parts}
-    for part in parts:
-        if _is_merged(part):
-            record = read_record(record_path(part)) or {}
-            taken = [own.get(real_path(noted_path(source, part))) for source in record.get("sources", [])]
-            twice = next(filter(None, taken), None)
-            if twice is not None:
-                raise ConfigError(
-                    "documents would be joined twice",
-                    where=part,
-                    found=f"an earlier merge of {twice} and others, which lie in the same folder",
-                    expected="each document in one dataset of the folder",
-                    remedy="move the earlier merge, or what it was made of, out of the folder",
-                )
+    for part in filter(_is_merged, parts):
+        sources = (read_record(record_path(part)) or {}).get("sources", [])
+        taken = (own.get(real_path(noted_path(source, part))) for source in sources)
+        if (twice := next(filter(None, taken), None)) is not None:
+            raise ConfigError(
+                "documents would be joined twice",
+                where=part,
+                found=f"an earlier merge of {twice} and others, which lie in the same folder",
+                expected="each document in one dataset of the folder",
+                remedy="move the earlier merge, or what it was made of, out of the folder",
+            )
 
 
 def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft, listener: ProgressCallback) -> None:
@@ -156,27 +151,20 @@ def _join_within(
 ) -> bool:
     """Write the joined .idx into a draft, and let a bucket join the .bin of its own objects.
 
-    Args:
-        output_prefix: of the pair to write.
-        files: .bin and .idx of each dataset.
-        rows: their sizes and ETags, as the record holds them.
-        draft: gets both files.
-        listener: takes the progress.
-
-    Returns:
-        False, with nothing done, where a file lies elsewhere or a dataset has modes.
+    Return False, with nothing done, where a file lies elsewhere or a dataset has modes. `rows`: sizes and ETags of the
+    files, as the record holds them.
     """
     if not isinstance(output_prefix, RemoteFolder):
         return False
+    store, binary = output_prefix.store, output_prefix.with_name(f"{output_prefix.name}.bin")
     stored = [
         Stored(file.path, row["bytes"], row["etag"], 0)
         for file, row in zip(files, rows, strict=True)
         if isinstance(file, RemoteFolder) and file.place == output_prefix.place
     ]
-    store, binary = output_prefix.store, output_prefix.with_name(f"{output_prefix.name}.bin")
-    if len(stored) < len(files):
-        return False
-    read = read_pairs(store, list(zip(stored[::2], stored[1::2], strict=True)))
+    read = None
+    if len(stored) == len(files):
+        read = read_pairs(store, list(zip(stored[::2], stored[1::2], strict=True)))
     if read is None:
         return False
     pairs, dtype = read
@@ -194,7 +182,3 @@ def _join_within(
 
     draft.elsewhere[binary.name] = join
     return True
-
-
-def _merged(prefix: Location, parts: Sequence[Location], facts: Mapping[str, Any], *, made: bool) -> Merged:
-    return Merged(prefix, tuple(zip(parts, facts["documents"], strict=True)), facts["tokens"], made)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.indexed.layout import CHUNK_SEQUENCES, DTYPE_CODES, HEADER, MAGIC, VERSION, Index
@@ -44,10 +45,17 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
         document_indices=np.frombuffer(buffer, "<i8", m, documents_at),
         modes=np.frombuffer(buffer, np.int8, n, modes_at) if n and len(buffer) == modes_at + n else None,
     )
-    _check_document_ends(path, index, documents_at)
+    if not m:
+        raise _damage(path, 26, "no document indices", 0, "documents + 1")
+    first, last = int(index.document_indices[0]), int(index.document_indices[-1])
+    if first != 0:
+        raise _damage(path, documents_at, "the first document does not begin at sequence 0", first, 0)
+    if last != n:
+        what = "the documents do not end at the last sequence"
+        raise _damage(path, modes_at - 8, what, last, f"{n}, the number of sequences")
     if validate:
         _check_sequences(path, index)
-        _check_documents(path, index, documents_at)
+        _check_documents(path, index.document_indices, documents_at)
     return index
 
 
@@ -97,17 +105,6 @@ def _damage(path: Path, at: int, what: str, found: object, expected: object) -> 
     )
 
 
-def _check_document_ends(path: Path, index: Index, documents_at: int) -> None:
-    documents, n = index.document_indices, len(index.sequence_lengths)
-    if not len(documents):
-        raise _damage(path, 26, "no document indices", 0, "documents + 1")
-    if documents[0] != 0:
-        raise _damage(path, documents_at, "the first document does not begin at sequence 0", int(documents[0]), 0)
-    if documents[-1] != n:
-        what, last_at = "the documents do not end at the last sequence", documents_at + 8 * (len(documents) - 1)
-        raise _damage(path, last_at, what, int(documents[-1]), f"{n}, the number of sequences")
-
-
 def _check_sequences(path: Path, index: Index) -> None:
     """Refuse negative lengths, and pointers off token boundaries or before the end of the sequence in front."""
     lengths, pointers, itemsize = index.sequence_lengths, index.sequence_pointers, index.dtype.itemsize
@@ -119,10 +116,8 @@ def _check_sequences(path: Path, index: Index) -> None:
             what = f"sequence {bad} has a negative length"
             raise _damage(path, HEADER.size + 4 * bad, what, int(lengths[bad]), "0 or more tokens")
         starts = pointers[begin : begin + CHUNK_SEQUENCES].astype(np.int64)
-        least = np.empty_like(starts)
-        least[0] = floor
         ends = starts + part.astype(np.int64) * itemsize
-        least[1:] = ends[:-1]
+        least = np.concatenate(([floor], ends[:-1]))
         wrong = (starts < least) | (starts > _MAX_POINTER)
         if itemsize > 1:
             wrong |= (starts & (itemsize - 1)) != 0
@@ -135,8 +130,7 @@ def _check_sequences(path: Path, index: Index) -> None:
         floor = int(ends[-1])
 
 
-def _check_documents(path: Path, index: Index, documents_at: int) -> None:
-    documents = index.document_indices
+def _check_documents(path: Path, documents: NDArray[np.int64], documents_at: int) -> None:
     for begin in range(0, len(documents) - 1, CHUNK_SEQUENCES):
         part = documents[begin : begin + CHUNK_SEQUENCES + 1]
         backwards = part[1:] < part[:-1]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.errors import MissingError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import Inventory
-from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.files import TokenizerPath
 
 
@@ -55,11 +53,6 @@ class InspectionContext:
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
         """Return the inventory that a dataset was made from; None where it was removed."""
-        path = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"] / raw.FILE
-        try:
-            return Inventory.from_json(json.loads(read_regular(self.outputs.access.fetch(path))))
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            remedy = "run `nanoset build`"
-            raise FormatError("this is not an inventory", where=path, found=repr(error)[:500], remedy=remedy) from error
+        folder = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"]
+        manifest = self.outputs.manifest_at(folder)
+        return None if manifest is None else manifest.load(raw.FILE, Inventory.from_json)

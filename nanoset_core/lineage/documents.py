@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from nanoset_core.errors import MissingError, SampleIndexError
+from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.indexed import shards_of
@@ -47,6 +50,14 @@ class DocumentOrigin:
     """Digest of the shard that holds it."""
 
 
+def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of the first token of each of some sequences, int64; behind the last one, of the end."""
+    starts = np.full(len(sequences), dataset.token_count, np.int64)
+    inside = sequences < len(dataset)
+    starts[inside] = dataset.sequence_pointers[sequences[inside]] // dataset.dtype.itemsize
+    return starts
+
+
 class Lineage:
     """The documents of one merged dataset, by number, by id and by line."""
 
@@ -73,7 +84,7 @@ class Lineage:
         """Return (shard, row of its table) of a document; raise SampleIndexError where there is none."""
         if document >= 0:
             while self._begins[-1] <= document and len(self._begins) <= len(self.shards):
-                self._begins.append(self._begins[-1] + self._documents(len(self._begins) - 1))
+                self.first_document(len(self._begins))
             if document < self._begins[-1]:
                 # The last shard that begins at or before it: shards without documents begin where the next one does.
                 shard = bisect_right(self._begins, document) - 1
@@ -137,8 +148,5 @@ class Lineage:
         try:
             return int(orjson.loads(read_regular(path))["facts"]["documents"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            what, remedy = (
-                "the manifest of a shard of the dataset is gone or damaged",
-                "run `nanoset build`: it makes it again",
-            )
-            raise MissingError(what, where=path, found=repr(error), remedy=remedy) from error
+            what, remedy = "the manifest of a shard of the dataset is gone or damaged", "run `nanoset build`"
+            raise MissingError(what, where=path, found=repr(error), remedy=f"{remedy}: it makes it again") from error

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, MissingError, NanosetError
 from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin
-from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_text
+from nanoset_core.lineage.source_text import SourceLine, read_text
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.tokenization.bpe import ReferenceEngine, reference_engine
 from nanoset_core.tokenization.files import TokenizerPath, stat_signature
@@ -109,12 +109,9 @@ class Excerpts:
             text = read_text(folder, line, self._options["text_key"])
         except MissingError:
             return SourceExcerpt("gone", None, f"{folder / origin.file} is not there any more")
-        except (NotReadError, FormatError) as error:
-            return SourceExcerpt(
-                "changed" if isinstance(error, FormatError) else "unknown", None, f"{error.what}: {error.found}"
-            )
         except NanosetError as error:
-            return SourceExcerpt("unknown", None, str(error))
+            state: SourceState = "changed" if isinstance(error, FormatError) else "unknown"
+            return SourceExcerpt(state, None, f"{error.what}: {error.found}")
         if self._retokenizer is None or tokens is None or len(text) > _MOST_CHARACTERS:
             return SourceExcerpt("unknown", shorten(text, False), "from the document's beginning")
         again, begins = self._retokenizer.encode(text)

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.context import InspectionContext
-from nanoset_core.lineage.documents import DocumentOrigin, Lineage
+from nanoset_core.lineage.documents import DocumentOrigin, Lineage, token_starts
 from nanoset_core.lineage.excerpts import Excerpts, SourceExcerpt
-from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.pipeline.project import Project
@@ -80,7 +79,11 @@ def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str,
     """
     context = InspectionContext.of(project_or_root)
     loaded = load_nanoset(context.outputs, name, split)
-    nanoset, sample, pieces = _sources(loaded, k)
+    if isinstance(loaded, Nanoset):
+        nanoset, sample, pieces = loaded, operator.index(k), loaded.sources(k)
+    else:
+        member, pieces = loaded.sources(k)
+        nanoset, sample = loaded.datasets[member], int(loaded.dataset_sample_index[operator.index(k)])
     origins = piece_origins(context, nanoset.dataset, pieces[pieces[:, 2] > pieces[:, 1]])
     filled = sum(piece.sample_tokens[1] - piece.sample_tokens[0] for piece in origins)
     return SampleOrigin(
@@ -88,21 +91,11 @@ def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str,
         split=split,
         sample=operator.index(k) % len(loaded),
         corpus=context.dataset_at(nanoset.member.prefix).name,
-        corpus_sample=sample,
+        corpus_sample=sample % len(nanoset),
         tokens=filled,
         pad_tokens=nanoset.config.sample_tokens - filled,
         pieces=origins,
     )
-
-
-def _sources(loaded: Nanoset | BlendedNanoset, k: int) -> tuple[Nanoset, int, NDArray[np.int64]]:
-    """Return (dataset, sample within it, its pieces, int64, shape (pieces, 3))."""
-    if isinstance(loaded, Nanoset):
-        return loaded, operator.index(k) % max(len(loaded), 1), loaded.sources(k)
-    number, pieces = loaded.sources(k)
-    nanoset = loaded.datasets[number]
-    sample = int(loaded.dataset_sample_index[operator.index(k)])
-    return nanoset, sample % len(nanoset), pieces
 
 
 def piece_origins(
@@ -117,29 +110,18 @@ def piece_origins(
         position: of the first span within the sample.
     """
     manifest = context.dataset_at(dataset.prefix)
-    documents = [bisect_right(dataset.document_indices, sequence) - 1 for sequence in spans[:, 0].tolist()]
+    bounds = dataset.document_indices
+    documents = [bisect_right(bounds, sequence) - 1 for sequence in spans[:, 0].tolist()]
     origins = Lineage(context.outputs, manifest).origins(documents)
     excerpts = Excerpts(context, manifest)
+    # A document's first sequence is where its tokens begin.
+    shifts = token_starts(dataset, spans[:, 0]) - token_starts(dataset, bounds[documents])
     found = []
-    for (sequence, begin, end), origin in zip(spans.tolist(), origins, strict=True):
-        # A document's first sequence is where its tokens begin.
-        shift = _tokens_before(dataset, sequence) - _tokens_before(
-            dataset, int(dataset.document_indices[origin.document])
-        )
+    for (sequence, begin, end), origin, shift in zip(spans.tolist(), origins, shifts.tolist(), strict=True):
         span = (begin + shift, end + shift)
         whole = dataset.get(sequence) if shift == 0 else None
-        found.append(
-            PieceOrigin(
-                origin=origin,
-                sample_tokens=(position, position + end - begin),
-                document_tokens=span,
-                text=excerpts.decoded(dataset.get(sequence, begin, end - begin)),
-                source=excerpts.source(origin, whole, span),
-            )
-        )
+        text = excerpts.decoded(dataset.get(sequence, begin, end - begin))
+        source, sample_tokens = excerpts.source(origin, whole, span), (position, position + end - begin)
+        found.append(PieceOrigin(origin, sample_tokens, span, text, source))
         position += end - begin
     return tuple(found)
-
-
-def _tokens_before(dataset: MMapIndexedDataset, sequence: int) -> int:
-    return int(dataset.sequence_pointers[sequence]) // dataset.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Search the index arrays for the samples that hold a sequence.
+"""Search the index arrays of a split for the samples that hold a document.
 
 What is found are *spans*, int64 arrays of shape (spans, 4): the sample (a row of the sample index, or a position), the
 token of the sample at which the span begins, and its first token and the end (excl) within the sequence. Memory-mapped
@@ -8,15 +8,142 @@ arrays are read by chunks; nothing is as large as an index.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.errors import NanosetError
+from nanoset_core.lineage.context import InspectionContext
+from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.outputs.manifest import Manifest
 
 CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Appearance:
+    """Tokens of a document in one sample."""
+
+    sample: int
+    """Position in the split."""
+    sample_tokens: tuple[int, int]
+    """(begin, end excl) within the sample."""
+    document_tokens: tuple[int, int]
+    """(begin, end excl) within the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPlaces:
+    """Where a document is in a split or a webdataset."""
+
+    origin: DocumentOrigin
+    appearances: tuple[Appearance, ...]
+    """By sample; none where it is never seen."""
+    tokens_seen: int
+    """Different tokens of the document that are in a sample."""
+    reason: str | None
+    """Why it, or a part of it, is never seen; None where all of it is."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
+def covered_tokens(spans: Sequence[tuple[int, int]]) -> int:
+    """Return how many different tokens some spans (begin, end excl) hold."""
+    total = reached = 0
+    for begin, end in sorted(spans):
+        total += max(end - max(begin, reached), 0)
+        reached = max(reached, end)
+    return total
+
+
+def unseen(seen: int, tokens: int) -> str:
+    """Return what to say of a document of which so many tokens are seen."""
+    return "never seen" if seen == 0 else f"{tokens - seen:,} of its {tokens:,} tokens are never seen"
+
+
+class Split(NamedTuple):
+    """A split of a nanoset, with the datasets that its samples are of."""
+
+    context: InspectionContext
+    name: str
+    """Of the nanoset."""
+    loaded: Nanoset | BlendedNanoset
+    members: tuple[Nanoset, ...]
+    """One for each dataset."""
+    datasets: tuple[Manifest, ...]
+    """In the same order."""
+
+    @staticmethod
+    def of(context: InspectionContext, name: str, split: str) -> Split:
+        """Open a split; see load_nanoset for what it raises."""
+        loaded = load_nanoset(context.outputs, name, split)
+        members = tuple({member.member.prefix: member for member in _members(loaded)}.values())
+        datasets = tuple(context.dataset_at(member.member.prefix) for member in members)
+        return Split(context, name, loaded, members, datasets)
+
+    def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
+        """Return where a document of a dataset, by the dataset's number, is in the split, and why a part is nowhere."""
+        member, appearances, reasons, shift = self.members[number], list[Appearance](), dict[str, None](), 0
+        begin, end = member.dataset.document_indices[origin.document : origin.document + 2].tolist()
+        for sequence in range(begin, end):
+            spans = spans_of(member, sequence)
+            seen = drawn = shuffled(member, spans)
+            if not isinstance(self.loaded, Nanoset):
+                seen = blended(self.loaded, self.loaded.datasets.index(member), drawn)
+            for sample, into, first, last in seen.tolist():
+                appearances.append(Appearance(sample, (into, into + last - first), (first + shift, last + shift)))
+            covered = [covered_tokens(found[:, 2:].tolist()) for found in (spans, drawn, seen)]
+            tokens = int(member.dataset.sequence_lengths[sequence])
+            if covered[2] < tokens or not tokens:
+                reasons[self._reason(member, sequence, tokens, *covered)] = None
+            shift += tokens
+        if begin == end:
+            reasons["never seen: it has no tokens, and so no sequence in the dataset"] = None
+        appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
+        tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
+        return DocumentPlaces(origin, tuple(appearances), tokens_seen, "; ".join(reasons) or None)
+
+    def _reason(self, member: Nanoset, sequence: int, tokens: int, in_rows: int, drawn: int, seen: int) -> str:
+        """Return why tokens of a sequence are in no sample, by the first step that loses them.
+
+        Counts of its tokens: all, in the sample index, in samples that are drawn, in samples of the split.
+        """
+        if not tokens:
+            return f"never seen in {member.member.split}: it has no tokens"
+        begin, end = member.member.rows
+        if not begin <= sequence < end:
+            why = f"it belongs to {self._other_split(member, sequence)}"
+        elif in_rows < tokens and in_rows == seen:
+            why = "they lie in the tail, which does not fill a sample"
+        elif drawn < in_rows and drawn == seen:
+            why = "the samples that hold them are not drawn"
+        else:
+            tail = ", and some lie in the tail, which does not fill a sample" if in_rows < tokens else ""
+            why = f"the blend takes fewer samples of this corpus than were built{tail}"
+        return f"{unseen(seen, tokens)} in {member.member.split}, because {why}"
+
+    def _other_split(self, member: Nanoset, sequence: int) -> str:
+        for split in SPLITS:
+            with suppress(NanosetError):  # not built, or without a share
+                for other in (one.member for one in _members(load_nanoset(self.context.outputs, self.name, split))):
+                    begin, end = other.rows
+                    if other.prefix == member.member.prefix and begin <= sequence < end:
+                        return f"the {split} split"
+        return "no split that was built"
+
+
+def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
+    return (loaded,) if isinstance(loaded, Nanoset) else loaded.datasets
 
 
 def places_of(values: NDArray[np.integer[Any]], wanted: int) -> NDArray[np.int64]:

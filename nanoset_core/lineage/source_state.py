@@ -7,8 +7,8 @@ from typing import Literal
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.pipeline import raw
+from nanoset_core.raw.contents import stat_file
 from nanoset_core.raw.fingerprints import FingerprintMemory
-from nanoset_core.raw.listing import stat_file
 from nanoset_core.raw.pieces import Inventory, is_same_object
 from nanoset_core.raw.stored import StoredPiece
 from nanoset_core.storage.location import RawFolder
@@ -30,8 +30,7 @@ def file_state(inventory: Inventory | None, root: Path, folder: RawFolder, file:
         file: relative path.
         byte: position in the decompressed file; of a compressed file or table any.
     """
-    path = folder / file
-    if not path.is_file():
+    if not (folder / file).is_file():
         return "gone"
     if inventory is None:
         return "unknown"

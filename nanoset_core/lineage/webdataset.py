@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,10 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.context import InspectionContext
-from nanoset_core.lineage.documents import DocumentOrigin
+from nanoset_core.lineage.documents import DocumentOrigin, token_starts
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
-from nanoset_core.lineage.find import (
-    Appearance,
-    DocumentPlaces,
-    WantedDocument,
-    covered_tokens,
-    find_at,
-    find_origins,
-    unseen,
-)
-from nanoset_core.outputs.manifest import MANIFEST, Manifest
+from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_tokens, unseen
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, shuffling
 from nanoset_core.pipeline.project import Project
@@ -36,7 +28,6 @@ from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem
 
 _BUILD = "run `nanoset build`"
-_TAIL = "they lie in a tail that does not fill a context"
 _KEY = re.compile(r"(?:.*/)?([0-9]+)_([0-9]+)(?:\.npy|\.json\.gz)?")
 _SHARD = re.compile(r"(?:.*/)?(?:shard-)?([0-9]+)(?:\.tar)?")
 
@@ -71,7 +62,7 @@ class ContextOrigin:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class TarAppearance(Appearance):
     """Tokens of a document in one context; `sample` is its number over all tars."""
 
@@ -95,7 +86,10 @@ class Tars:
         """Open a webdataset; raise MissingError where there is none, or its plan or a dataset of it is gone."""
         live = outputs.live(shuffling.STAGE, name)
         if live is None:
-            raise _no_such(outputs, name)
+            stage = outputs.folder / shuffling.STAGE
+            expected = f"one of {', '.join(sorted(outputs.access.names(stage))) or 'none: nothing was built here'}"
+            remedy = f"{_BUILD}, or correct the name; for a nanoset name a split as well: train, valid or test"
+            raise MissingError("no such webdataset", where=stage / name, expected=expected, remedy=remedy)
         plan = _version(outputs, shuffling.PLANS, name, live.recipe["parents"]["plan"])
         table = plan.load(shuffling.PLAN_FILE, ShufflePlan.from_json)
         datasets = plan.recipe["parents"]
@@ -126,33 +120,24 @@ class Tars:
             ConfigError: this names no context.
             SampleIndexError: there is no such tar or context.
         """
-        key, number = _KEY.fullmatch(place), _SHARD.fullmatch(place)
-        if key is not None and sample is None:
-            return self._in_tar(int(key[1]), int(key[2]))
-        if number is not None and sample is not None:
-            return self._in_tar(int(number[1]), sample)
-        if not (place.isascii() and place.isdigit()) or sample is not None:
+        plan, named = self.plan, (_KEY if sample is None else _SHARD).fullmatch(place)
+        if named is None and not (sample is None and place.isascii() and place.isdigit()):
             found = place if sample is None else f"{place} {sample}"
-            expected = (
-                f"a key such as {self.key(0)}, a tar and a number such as {self.tar(0)} 0, or a number over all tars"
-            )
-            raise ConfigError("this names no context of a webdataset", where=self.name, found=found, expected=expected)
-        if int(place) >= self.plan.contexts:
-            expected = f"0 to {self.plan.contexts - 1:,}, in {self.plan.shards:,} tars"
-            raise SampleIndexError("no such context in the webdataset", where=self.name, found=place, expected=expected)
-        return int(place)
-
-    def _in_tar(self, shard: int, sample: int) -> int:
-        if shard >= self.plan.shards:
-            found, expected = (
-                f"{shard_stem(shard)}.tar",
-                f"{shard_stem(0)}.tar to {shard_stem(self.plan.shards - 1)}.tar",
-            )
-            raise SampleIndexError("no such tar in the webdataset", where=self.name, found=found, expected=expected)
-        begin, end = self.plan.shard_ranks(shard)
+            wish = f"a key such as {self.key(0)}, a tar and a number such as {self.tar(0)} 0, or a number over all tars"
+            raise ConfigError("this names no context of a webdataset", where=self.name, found=found, expected=wish)
+        if named is None:
+            if int(place) >= plan.contexts:
+                what, wish = "no such context in the webdataset", f"0 to {plan.contexts - 1:,}, in {plan.shards:,} tars"
+                raise SampleIndexError(what, where=self.name, found=place, expected=wish)
+            return int(place)
+        shard, sample = int(named[1]), int(named[2]) if sample is None else sample
+        if shard >= plan.shards:
+            found, wish = f"{shard_stem(shard)}.tar", f"{shard_stem(0)}.tar to {shard_stem(plan.shards - 1)}.tar"
+            raise SampleIndexError("no such tar in the webdataset", where=self.name, found=found, expected=wish)
+        begin, end = plan.shard_ranks(shard)
         if not 0 <= sample < end - begin:
-            where, expected = f"{self.name}: {shard_stem(shard)}.tar", f"0 to {end - begin - 1:,}"
-            raise SampleIndexError("no such context in the tar", where=where, found=sample, expected=expected)
+            where, wish = f"{self.name}: {shard_stem(shard)}.tar", f"0 to {end - begin - 1:,}"
+            raise SampleIndexError("no such context in the tar", where=where, found=sample, expected=wish)
         return begin + sample
 
     def tar(self, position: int) -> str:
@@ -174,6 +159,43 @@ class Tars:
                 yield source, begin, end
             left -= end - begin
             source, begin = source + 1, 0
+
+    def places(self, source: int, origin: DocumentOrigin) -> DocumentPlaces:
+        """Return where a document of a source, by the source's number, is in the tars, and why a part is nowhere."""
+        plan, dataset = self.plan, self.opened[source]
+        bounds = dataset.document_indices[origin.document : origin.document + 2]
+        begin, end = token_starts(dataset, bounds).tolist()
+        tokens = end - begin
+        if not tokens:
+            return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
+        contexts = plan.table.holding(source, begin, end)
+        positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
+        found = sorted(
+            TarAppearance(position, into, own, self.tar(position), self.key(position))
+            for position, context in zip(positions.tolist(), contexts.tolist(), strict=True)
+            for into, own in self._overlaps(context, source, begin, end)
+        )
+        appearances = [appearance for appearance in found if appearance.sample < plan.contexts]
+        seen, planned = (covered_tokens([one.document_tokens for one in some]) for some in (appearances, found))
+        why = None
+        if seen < planned:
+            why = "they lie in contexts that are left out so that all tars are equal (even)"
+        elif seen < tokens:
+            some = "not all contexts of this corpus are taken, or " if plan.table.sources[source].frequency < 1 else ""
+            why = f"{some}they lie in a tail that does not fill a context"
+        return DocumentPlaces(origin, tuple(appearances), seen, why and f"{unseen(seen, tokens)}, because {why}")
+
+    def _overlaps(
+        self, context: int, source: int, begin: int, end: int
+    ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """Yield (tokens of the context, tokens of the document) of a document that is [begin, end excl) of a source."""
+        position = self.bos
+        for number, first, last in self.spans(context):
+            low, high = max(first, begin), min(last, end)
+            if number == source and low < high:
+                into = position + low - first
+                yield (into, into + high - low), (low - begin, high - begin)
+            position += last - first
 
 
 def explain_context(
@@ -231,91 +253,9 @@ def _sequences(dataset: MMapIndexedDataset, begin: int, end: int) -> NDArray[np.
     return spans
 
 
-def find_in_tars(
-    project_or_root: Project | str | os.PathLike[str],
-    name: str,
-    *,
-    identity: str | None = None,
-    file: str | None = None,
-    line: int | None = None,
-    number: int | None = None,
-    corpus: str | None = None,
-) -> list[DocumentPlaces]:
-    """Return which contexts of a webdataset's tars hold a document; its appearances are `TarAppearance`s.
-
-    name: of a webdataset, whose current version counts. Other arguments and errors as for `find_document`.
-    """
-    wanted = WantedDocument(identity, file, line, number)
-    context = InspectionContext.of(project_or_root)
-    tars = Tars.of(context.outputs, name)
-    found = find_origins(context, tars.datasets, wanted, corpus, name)
-    return [_places(tars, source, origin) for source, origin in found]
-
-
-def find_place_in_tars(
-    project: Project, name: str, place: str, line: int | None = None, corpus: str | None = None
-) -> list[DocumentPlaces]:
-    """Return what `find_in_tars` finds by file and line; arguments and errors as for `find_place`."""
-    find = partial(find_in_tars, project, name)
-    return find_at(project.config, project.webdataset(name).names, find, place, line, corpus)
-
-
-def _places(tars: Tars, source: int, origin: DocumentOrigin) -> DocumentPlaces:
-    plan, dataset = tars.plan, tars.opened[source]
-    first, last = dataset.document_indices[origin.document : origin.document + 2].tolist()
-    tokens = int(dataset.sequence_lengths[first:last].sum())
-    if not tokens:
-        return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
-    begin = int(dataset.sequence_pointers[first]) // dataset.dtype.itemsize
-    contexts = plan.table.holding(source, begin, begin + tokens)
-    positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
-    found = [
-        (position, sample_tokens, document_tokens)
-        for position, context in zip(positions.tolist(), contexts.tolist(), strict=True)
-        for sample_tokens, document_tokens in _overlaps(tars, context, source, begin, begin + tokens)
-    ]
-    appearances = tuple(
-        TarAppearance(position, into, own, tars.tar(position), tars.key(position))
-        for position, into, own in sorted(found)
-        if position < plan.contexts
-    )
-    seen = covered_tokens([appearance.document_tokens for appearance in appearances])
-    reason = None
-    if seen < covered_tokens([own for _, _, own in found]):
-        reason = (
-            f"{unseen(seen, tokens)}, because they lie in contexts that are left out so that all tars are equal (even)"
-        )
-    elif seen < tokens:
-        some = "not all contexts of this corpus are taken, or " if plan.table.sources[source].frequency < 1 else ""
-        reason = f"{unseen(seen, tokens)}, because {some}{_TAIL}"
-    return DocumentPlaces(origin, appearances, seen, reason)
-
-
-def _overlaps(
-    tars: Tars, context: int, source: int, begin: int, end: int
-) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield (tokens of the context, tokens of the document) of a document that is [begin, end excl) of a source."""
-    position = tars.bos
-    for number, first, last in tars.spans(context):
-        low, high = max(first, begin), min(last, end)
-        if number == source and low < high:
-            into = position + low - first
-            yield (into, into + high - low), (low - begin, high - begin)
-        position += last - first
-
-
 def _version(outputs: OutputRoot, stage: str, name: str, digest: str) -> Manifest:
     folder = outputs.folder / stage / name / digest
     manifest = outputs.manifest_at(folder)
     if manifest is None:
         raise MissingError("what the webdataset was made from is gone", where=folder, remedy=_BUILD)
     return manifest
-
-
-def _no_such(outputs: OutputRoot, name: str) -> MissingError:
-    stage = outputs.folder / shuffling.STAGE
-    outputs.access.fetch_all(stage, MANIFEST)
-    built = sorted({path.parent.parent.name for path in stage.glob(f"*/*/{MANIFEST}")})
-    expected = f"one of {', '.join(built) or 'none: nothing was built here'}"
-    remedy = f"{_BUILD}, or correct the name; for a nanoset name a split as well: train, valid or test"
-    return MissingError("no such webdataset", where=stage / name, expected=expected, remedy=remedy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -14,7 +14,7 @@ from nanoset_core.loading.builder import open_split
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.mapping.config import MASKS, NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
-from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.serialization.parsing import convert, parse
@@ -158,7 +158,10 @@ def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, 
             raise ValueError("rows of a split that are no (begin, end)")
         if not plan.members or not all(is_inside(name) for name in names):
             raise ValueError("no datasets, or an index file that is not below its folder")
-        if any(not parts.keys() <= member.files.keys() for member, parts in _needed(plan)):
+        kinds = [MemberIndices if isinstance(part, MemberPlan) else BlendIndices for part in parts]
+        if any(
+            not kind.__dataclass_fields__.keys() <= part.files.keys() for part, kind in zip(parts, kinds, strict=True)
+        ):
             raise ValueError("an index file is not named")
 
     def inside(prefix: str) -> str:
@@ -170,14 +173,6 @@ def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, 
     _check_settings(absolute["config"])
     config = NanosetConfig.from_json(absolute["config"])
     return None if absolute["plan"] is None else SplitPlan.from_json(absolute["plan"]), config
-
-
-def _needed(plan: SplitPlan) -> Iterator[tuple[MemberPlan | BlendPlan, Mapping[str, Any]]]:
-    """Yield each part of a plan with the index files that it must name, as keys."""
-    for member in plan.members:
-        yield member, MemberIndices.__dataclass_fields__
-    if plan.blend is not None:
-        yield plan.blend, BlendIndices.__dataclass_fields__
 
 
 def _check_settings(config: Mapping[str, Any]) -> None:

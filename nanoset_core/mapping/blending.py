@@ -119,10 +119,7 @@ def _blend(
 
 
 def _finish_unspent(
-    weights: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    dataset_index: NDArray[np.int16],
-    numbers: NDArray[np.int64],
+    weights: NDArray[np.float64], sizes: NDArray[np.int64], dataset_index: NDArray[np.int16], numbers: NDArray[np.int64]
 ) -> None:
     """Take again, among unspent datasets only, all from the first sample on that is beyond its dataset's size."""
     begin = int(np.argmax(numbers >= sizes[dataset_index]))

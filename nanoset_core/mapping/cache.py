@@ -27,7 +27,6 @@ from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
-from nanoset_core.mapping.presets import get_preset
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import atomic_file, fsync_folder, sha256_file
@@ -88,7 +87,6 @@ def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[st
     """Return the set of a blend's index files in a folder, there or not."""
     lengths = [member.samples_given for member in plan.members]
     made_from = {"preset": plan.preset, "description": blend.hash, "lengths": lengths}
-
     build = partial(build_blend_indices, plan)
     return FileSet(Path(cache_dir), blend.files, blend.sidecar, blend.description, made_from, build)
 
@@ -126,12 +124,7 @@ def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
     """Return the folder of a dataset's index files: `path_to_cache`, or the trainer's own place."""
     if config.path_to_cache is not None:
         return Path(config.path_to_cache)
-    return default_cache_dir(member.prefix, config.preset)
-
-
-def default_cache_dir(prefix: str, preset: str) -> Path:
-    """Return the folder in which the trainer keeps a dataset's index files when it is given none."""
-    rules = get_preset(preset)
+    rules, prefix = config.rules, member.prefix
     return Path(rules.folder.format(prefix=prefix, kind=rules.member_kind, folder=os.path.dirname(prefix) or "."))
 
 
@@ -265,9 +258,7 @@ def _open_parts(
 ) -> dict[str, NDArray[Any]]:
     """Return part → memory-mapped array of the shape planned."""
     paths = {part: Path(cache_dir) / files[part] for part in shapes}
-    if access is not None:
-        paths = {part: access.fetch(path) for part, path in paths.items()}
-    return {part: _open(paths[part], shape) for part, shape in shapes.items()}
+    return {part: _open(path if access is None else access.fetch(path), shapes[part]) for part, path in paths.items()}
 
 
 def _open(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -279,11 +270,6 @@ def _open(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
     except ValueError as error:
         raise StaleError("not an index file", where=path, found=error, remedy=remedy) from error
     if array.shape != shape or array.dtype.kind not in "iu" or not array.dtype.isnative:
-        raise StaleError(
-            "an index file is not the one that was planned",
-            where=path,
-            found=f"shape {array.shape}, {array.dtype.str}",
-            expected=f"shape {shape}, whole numbers",
-            remedy=remedy,
-        )
+        what, found = "an index file is not the one that was planned", f"shape {array.shape}, {array.dtype.str}"
+        raise StaleError(what, where=path, found=found, expected=f"shape {shape}, whole numbers", remedy=remedy)
     return array

@@ -191,11 +191,10 @@ class NanosetConfig:
         return cls(**values)
 
     def _check_numbers(self) -> None:
-        self._set_integer("sequence_length", 1, 2**31 - 2)
-        self._set_integer("random_seed", 0, 2**32 - 1)
-        for split in SPLITS:
-            if self.samples(split) is not None:
-                self._set_integer(f"{split}_split_samples", 0, 2**62)
+        ranges = {"sequence_length": (1, 2**31 - 2), "random_seed": (0, 2**32 - 1)}
+        asked = (f"{split}_split_samples" for split in SPLITS if self.samples(split) is not None)
+        for name, (low, high) in (ranges | dict.fromkeys(asked, (0, 2**62))).items():
+            self._set_integer(name, low, high)
         if not 0 <= self.surplus < math.inf:
             raise ConfigError("this share is impossible", where="surplus", found=self.surplus, expected="0 or more")
 

@@ -69,18 +69,24 @@ def coverage(
         given: samples taken of each dataset, counted in a built blend; absent = as planned.
     """
     taken = list(given) if given is not None else _planned(plan, config)
-    total = sum(taken)
+    weights: Sequence[float] = (1.0,) if plan.blend is None else plan.blend.weights
+    whole, total = plain_sum(weights), sum(taken)
     return [
-        _member(member, weight, count, total, config, (limits or {}).get(member.prefix))
-        for member, weight, count in zip(plan.members, _weights(plan), taken, strict=True)
+        MemberCoverage(
+            prefix=member.prefix,
+            sequences=member.rows[1] - member.rows[0],
+            tokens=member.tokens,
+            weight=weight / whole,
+            share=count / total if total else 0.0,
+            samples_asked=count if member.samples_target is None else member.samples_target,
+            samples_given=count,
+            samples_built=member.samples_given,
+            epochs=epochs_drawn(count, member, config),
+            max_epochs=(limits or {}).get(member.prefix),
+            tokens_unseen=_unseen(member, count, config),
+        )
+        for member, weight, count in zip(plan.members, weights, taken, strict=True)
     ]
-
-
-def _weights(plan: SplitPlan) -> list[float]:
-    if plan.blend is None:
-        return [1.0]
-    total = plain_sum(plan.blend.weights)
-    return [weight / total for weight in plan.blend.weights]
 
 
 def _planned(plan: SplitPlan, config: NanosetConfig) -> list[int]:
@@ -104,24 +110,6 @@ def _blended(weights: NDArray[np.float64], size: int) -> list[int]:
     counts = np.floor(due).astype(np.int64)
     counts[np.argsort(counts - due, kind="stable")[: size - int(counts.sum())]] += 1
     return [int(count) for count in counts]
-
-
-def _member(
-    member: MemberPlan, weight: float, taken: int, total: int, config: NanosetConfig, limit: float | None
-) -> MemberCoverage:
-    return MemberCoverage(
-        prefix=member.prefix,
-        sequences=member.rows[1] - member.rows[0],
-        tokens=member.tokens,
-        weight=weight,
-        share=taken / total if total else 0.0,
-        samples_asked=taken if member.samples_target is None else member.samples_target,
-        samples_given=taken,
-        samples_built=member.samples_given,
-        epochs=epochs_drawn(taken, member, config),
-        max_epochs=limit,
-        tokens_unseen=_unseen(member, taken, config),
-    )
 
 
 def epochs_drawn(taken: int, member: MemberPlan, config: NanosetConfig) -> float:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.coverage import epochs_drawn
-from nanoset_core.mapping.plan import LengthReader, MemberPlan, largest, plan_split
+from nanoset_core.mapping.plan import LengthReader, largest, plan_split
 from nanoset_core.mapping.splits import SPLITS, SplitName, plain_sum
 
 Policy = Literal["raise", "repeat", "stop", "redistribute"]
@@ -82,16 +82,13 @@ def _exceeded(
     plan = plan_split(config, split, reader)
     if plan is None or (plan.blend is not None and config.blend(split)[1] is None):  # type: ignore[index]
         return []
-    return [
-        ExceededLimit(member.prefix, split, epochs_drawn(_drawn(member), member, config), limits[member.prefix])
-        for member in plan.members
-        if member.prefix in limits
-        and (member.samples_requested or 0) > most_samples(member.tokens, limits[member.prefix], config)
-    ]
-
-
-def _drawn(member: MemberPlan) -> int:
-    return member.samples_given if member.samples_target is None else member.samples_target
+    found = []
+    for member in (member for member in plan.members if member.prefix in limits):
+        drawn = member.samples_given if member.samples_target is None else member.samples_target
+        if (member.samples_requested or 0) > most_samples(member.tokens, limits[member.prefix], config):
+            epochs = epochs_drawn(drawn, member, config)
+            found.append(ExceededLimit(member.prefix, split, epochs, limits[member.prefix]))
+    return found
 
 
 def _refusal(found: tuple[ExceededLimit, ...]) -> InputError:

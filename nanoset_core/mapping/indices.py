@@ -11,7 +11,7 @@ from nanoset_core.errors import SampleIndexError
 from nanoset_core.mapping.blending import build_blending_indices, build_exhaustive_blending_indices
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.document_index import build_document_index
-from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.sample_index import build_sample_index
 from nanoset_core.mapping.shuffle_index import build_shuffle_index
@@ -58,13 +58,8 @@ def build_member_indices(
         ConfigError: the dataset does not hold the tokens that were planned with.
     """
     state = np.random.RandomState(config.random_seed)
-    document_index = build_document_index(
-        member.rows,
-        member.epochs,
-        state,
-        separate_last_epoch=member.separate_last_epoch,
-        shuffle=config.shuffle_documents,
-    )
+    apart, shuffle = member.separate_last_epoch, config.shuffle_documents
+    document_index = build_document_index(member.rows, member.epochs, state, separate_last_epoch=apart, shuffle=shuffle)
     sample_index = build_sample_index(
         lengths,
         document_index,
@@ -76,12 +71,10 @@ def build_member_indices(
         empty_end=config.rules.empty_end,
         threads=threads,
     )
-    first = samples = len(sample_index) - 1
-    if member.separate_last_epoch:
-        first = config.samples_in((member.epochs - 1) * member.tokens)
-    return MemberIndices(
-        document_index, sample_index, build_shuffle_index(samples, first, state, repeats=member.repeats)
-    )
+    samples = len(sample_index) - 1
+    first = config.samples_in((member.epochs - 1) * member.tokens) if apart else samples
+    shuffle_index = build_shuffle_index(samples, first, state, repeats=member.repeats)
+    return MemberIndices(document_index, sample_index, shuffle_index)
 
 
 def build_blend_indices(plan: SplitPlan) -> BlendIndices:
@@ -90,7 +83,9 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
     Raises:
         SampleIndexError: a dataset is too short for it, or there is no blend.
     """
-    blend, preset = _blend_of(plan), get_preset(plan.preset)
+    blend, preset, where = plan.blend, get_preset(plan.preset), f"split {plan.split}"
+    if blend is None:
+        raise SampleIndexError("the split is a plain dataset: there is no blend to build", where=where)
     if blend.exhaustive:
         dataset_index, numbers = build_exhaustive_blending_indices([int(length) for length in blend.weights])
     else:
@@ -101,24 +96,14 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
         limits = lengths[dataset_index[chunk]]
         beyond = numbers[chunk] >= limits if preset.wraps == "never" else limits == 0
         if beyond.any():
-            raise _takes_too_much(plan, int(dataset_index[chunk][np.argmax(beyond)]))
+            member = plan.members[int(dataset_index[chunk][np.argmax(beyond)])]
+            raise SampleIndexError(
+                "the blend takes more samples of a dataset than were built",
+                where=f"{where}, {member.prefix}",
+                found=f"more than {member.samples_given}",
+                expected=f"{member.samples_given}, of which the blend plans {member.samples_target}",
+                remedy=preset.oversampling_remedy,
+            )
         if preset.wraps == "built":
             numbers[chunk] %= limits
     return BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), numbers)
-
-
-def _blend_of(plan: SplitPlan) -> BlendPlan:
-    if plan.blend is None:
-        raise SampleIndexError("the split is a plain dataset: there is no blend to build", where=f"split {plan.split}")
-    return plan.blend
-
-
-def _takes_too_much(plan: SplitPlan, dataset: int) -> SampleIndexError:
-    member = plan.members[dataset]
-    return SampleIndexError(
-        "the blend takes more samples of a dataset than were built",
-        where=f"split {plan.split}, {member.prefix}",
-        found=f"more than {member.samples_given}",
-        expected=f"{member.samples_given}, of which the blend plans {member.samples_target}",
-        remedy=get_preset(plan.preset).oversampling_remedy,
-    )

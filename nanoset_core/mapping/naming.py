@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import NanosetConfig
@@ -17,14 +17,22 @@ from nanoset_core.mapping.presets import Preset
 from nanoset_core.mapping.splits import SplitName, parse_split, split_bookends
 from nanoset_core.storage.regular_files import read_regular
 
-SIDECAR = "sidecar"
-"""The part that is our own file, beside the trainer's."""
-_SIDECAR_ENDING = "nanoset.json"
 _INDICES = ("document_index", "sample_index", "shuffle_index")
+_BLEND_INDICES = {part: f"{part}.npy" for part in ("dataset_index", "dataset_sample_index")}
 
 
-def describe_member(config: NanosetConfig, split: SplitName, prefix: str, requested: int | None) -> str:
-    """Return the text that the trainer hashes for one dataset (Megatron-LM `MegatronDataset`, nanotron `Nanoset`).
+class Names(TypedDict):
+    """Names of the index files of a member or a blend: the trainer's description, its hash, and file names."""
+
+    description: str
+    hash: str
+    files: dict[str, str]
+    """Part → file name, the description last."""
+    sidecar: str
+
+
+def member_names(config: NanosetConfig, split: SplitName, prefix: str, requested: int | None) -> Names:
+    """Return the names of one dataset's part of a split (Megatron-LM `MegatronDataset`, nanotron `Nanoset`).
 
     Args:
         config: of the nanoset.
@@ -47,13 +55,23 @@ def describe_member(config: NanosetConfig, split: SplitName, prefix: str, reques
         "split_matrix": split_bookends(parse_split(config.split)) if shared else None,
         "tokenizer": config.tokenizer_identifiers,
     }
-    return _text(rules.member_keys, facts)
+    endings = dict(zip(_INDICES, rules.member_parts, strict=True))
+    return _names(
+        *(rules.member_keys, facts, rules.member_file, endings),
+        describes=rules.describes,
+        kind=rules.member_kind,
+        split=split,
+        basename=os.path.basename(path),
+        samples=requested,
+        sequence_length=config.sequence_length,
+        seed=config.random_seed,
+    )
 
 
-def describe_blend(
+def blend_names(
     rules: Preset, split: SplitName, members: Sequence[MemberPlan], weights: Sequence[float], size: int | None
-) -> str:
-    """Return the text that the trainer hashes for a blend (Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`).
+) -> Names:
+    """Return the names of a blend (Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`).
 
     Args:
         rules: of the trainer.
@@ -71,37 +89,24 @@ def describe_blend(
         "dataset_sizes": [member.samples_given for member in members],
         "renormalize_blend_weights": False,
     }
-    return _text(rules.blend_keys, facts)
+    return _names(rules.blend_keys, facts, rules.blend_file, _BLEND_INDICES, kind=rules.blend_kind, split=split)
 
 
-def member_files(
-    config: NanosetConfig, split: SplitName, prefix: str, requested: int | None, digest: str
-) -> dict[str, str]:
-    """Return part → file name of one dataset's index files, with the description last and SIDECAR for ours."""
-    rules = config.rules
-    endings = dict(zip(_INDICES, rules.member_parts, strict=True))
-    named = partial(
-        rules.member_file.format,
-        hash=digest,
-        kind=rules.member_kind,
-        split=split,
-        basename=os.path.basename(config.trainer_path(prefix)),
-        samples=requested,
-        sequence_length=config.sequence_length,
-        seed=config.random_seed,
-    )
-    return _files(named, endings, describes=rules.describes)
-
-
-def blend_files(rules: Preset, split: SplitName, digest: str) -> dict[str, str]:
-    """Return part → file name of a blend's index files, with the description last and SIDECAR for ours."""
-    endings = {part: f"{part}.npy" for part in ("dataset_index", "dataset_sample_index")}
-    return _files(partial(rules.blend_file.format, hash=digest, kind=rules.blend_kind, split=split), endings)
-
-
-def _files(named: Callable[..., str], endings: dict[str, str], *, describes: bool = True) -> dict[str, str]:
+def _names(
+    keys: Sequence[str],
+    facts: Mapping[str, Any],
+    pattern: str,
+    endings: Mapping[str, str],
+    *,
+    describes: bool = True,
+    **parts: object,
+) -> Names:
+    text = json.dumps({key: facts[key] for key in keys}, indent=4, default=dict)
+    digest = hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
     described = {"description": "description.txt"} if describes else {}
-    return {part: named(part=ending) for part, ending in (endings | described | {SIDECAR: _SIDECAR_ENDING}).items()}
+    named = partial(pattern.format, hash=digest, **parts)
+    files = {part: named(part=ending) for part, ending in (*endings.items(), *described.items())}
+    return {"description": text, "hash": digest, "files": files, "sidecar": named(part="nanoset.json")}
 
 
 def read_identifiers(path: Path, where: object) -> dict[str, Any]:
@@ -129,12 +134,3 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
             remedy="name such a file, or give the identifiers themselves",
         ) from error
     return dict(found)
-
-
-def md5(text: str) -> str:
-    """Return the trainers' hash of a description."""
-    return hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
-
-
-def _text(keys: Sequence[str], facts: Mapping[str, Any]) -> str:
-    return json.dumps({key: facts[key] for key in keys}, indent=4, default=dict)

@@ -16,17 +16,10 @@ from nanoset_core.indexed.dataset import index_here
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.indexed.reading import map_file, read_idx
 from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.naming import SIDECAR, blend_files, describe_blend, describe_member, md5, member_files
+from nanoset_core.mapping.naming import blend_names, member_names
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.speculation import greedy_segments
-from nanoset_core.mapping.splits import (
-    SPLITS,
-    Rows,
-    SplitName,
-    rows_by_bookends,
-    rows_by_cuts,
-    split_bookends,
-)
+from nanoset_core.mapping.splits import SPLITS, Rows, SplitName, rows_by_bookends, rows_by_cuts, split_bookends
 from nanoset_core.storage.access import FileAccess
 
 __all__ = ["BlendPlan", "LengthReader", "MemberPlan", "SplitPlan", "largest_epoch_size", "plan_split"]
@@ -87,7 +80,7 @@ def largest_epoch_size(config: NanosetConfig, split: SplitName = "train", reader
         raise ConfigError("a blend with weights is needed", where=f"blend of {split}", found=prefixes)
     shares = rules.normalized(given)
     planner = _Planner(config, split, reader or LengthReader())
-    limits = [planner.epoch_samples(prefix) for prefix in prefixes]
+    limits = [config.samples_in(planner.measure(prefix)[1]) for prefix in prefixes]
 
     def fits(size: int) -> bool:
         sizes = (rules.member_sizes(size, share, config.surplus)[1] for share in shares)
@@ -124,9 +117,7 @@ class _Planner:
         self.number = SPLITS.index(split)
         self.asked = config.samples(split)
         # shares of train, valid and test; None where every split has data of its own
-        self.shares = None
-        if config.blend_per_split is None:
-            self.shares = config.shares()
+        self.shares = config.shares() if config.blend_per_split is None else None
 
     def plan(self) -> SplitPlan | None:
         data = self.config.blend(self.split)
@@ -142,11 +133,6 @@ class _Planner:
         if not members:
             return None
         return SplitPlan(self.split, self.rules.name, members, self._blend(members, weights))
-
-    def epoch_samples(self, prefix: str) -> int:
-        """Return the samples of one epoch of a dataset."""
-        _, tokens, _ = self._measure(prefix)
-        return self.config.samples_in(tokens)
 
     def _has_no_share(self) -> bool:
         if self.shares is None or self.shares[self.number] > 0:
@@ -193,7 +179,7 @@ class _Planner:
     def _member(self, prefix: str, share: float | None, target: int | None, requested: int | None) -> MemberPlan | None:
         config, rules = self.config, self.rules
         length, extra = config.sequence_length, int(config.add_extra_token)
-        rows, tokens, digest = self._measure(prefix)
+        rows, tokens, digest = self.measure(prefix)
         if rows[0] == rows[1] and rules.empty_split == "skip":
             return None
         if rows[0] == rows[1] and rules.empty_split == "refuse":
@@ -208,9 +194,6 @@ class _Planner:
         if rules.one_epoch and requested is not None and built == 0:
             raise self._error("too few tokens for a sample", f"{prefix}: {tokens}", f"{config.sample_tokens} or more")
         repeats = rules.repeats(requested, built)
-        description = describe_member(config, self.split, prefix, requested)
-        files = member_files(config, self.split, prefix, requested, md5(description))
-        sidecar = files.pop(SIDECAR)
         return MemberPlan(
             prefix=prefix,
             trainer_path=config.trainer_path(prefix),
@@ -226,10 +209,7 @@ class _Planner:
             samples_built=built,
             repeats=repeats,
             samples_given=built * repeats,
-            description=description,
-            hash=md5(description),
-            files=files,
-            sidecar=sidecar,
+            **member_names(config, self.split, prefix, requested),
         )
 
     def _epochs(self, prefix: str, tokens: int, requested: int | None) -> int:
@@ -247,26 +227,17 @@ class _Planner:
 
     def _blend(self, members: tuple[MemberPlan, ...], weights: list[float] | None) -> BlendPlan:
         rules = self.rules
-        if weights is None:
-            self._check_lengths(members)
+        short = next((member for member in members if member.samples_given == 0), None)
+        if weights is None and short is not None:
+            raise self._no_samples(short)
         size, shares = self._mix(members, weights)
-        if weights is not None and rules.wraps != "never":
+        if weights is not None and short is not None and rules.wraps != "never" and size:
             self._check_taken(members, shares, size)
         if size == 0 and rules.zero_samples != "any":
             raise self._error("a blend needs samples", f"preset {rules.name}, a size of 0", "1 or more")
         exhaustive = weights is None and self.asked is None
-        description = describe_blend(rules, self.split, members, shares, None if exhaustive else size)
-        files = blend_files(rules, self.split, md5(description))
-        sidecar = files.pop(SIDECAR)
-        return BlendPlan(
-            size=size,
-            weights=shares,
-            exhaustive=exhaustive,
-            description=description,
-            hash=md5(description),
-            files=files,
-            sidecar=sidecar,
-        )
+        names = blend_names(rules, self.split, members, shares, None if exhaustive else size)
+        return BlendPlan(size=size, weights=shares, exhaustive=exhaustive, **names)
 
     def _mix(
         self, members: tuple[MemberPlan, ...], weights: list[float] | None
@@ -285,16 +256,9 @@ class _Planner:
         buffers = [member.samples_requested or 0 for member in members]
         return rules.weighted_size(asked, targets, buffers, per_split=self.shares is None), shares
 
-    def _check_lengths(self, members: tuple[MemberPlan, ...]) -> None:
-        for member in members:
-            if member.samples_given == 0:
-                raise self._no_samples(member)
-
     def _check_taken(self, members: tuple[MemberPlan, ...], shares: Sequence[float], size: int) -> None:
         """Refuse a dataset without samples that a blend would start again, as far as its first samples tell."""
         empty = np.array([member.samples_given == 0 for member in members])
-        if not size or not empty.any():
-            return
         for _, picks in greedy_segments(np.array(shares, np.float64), min(size, _PICKED_SAMPLES)):
             if (taken := empty[picks]).any():
                 raise self._no_samples(members[int(picks[np.argmax(taken)])])
@@ -323,7 +287,7 @@ class _Planner:
                     f"datasets with different names, since preset {self.rules.name} keeps no folder",
                 )
 
-    def _measure(self, prefix: str) -> tuple[Rows, int, str]:
+    def measure(self, prefix: str) -> tuple[Rows, int, str]:
         """Return (rows of the split, tokens in them, digest of the .idx)."""
         lengths, digest = self.reader.read(prefix)
         begin, end = self._rows(len(lengths))

@@ -70,7 +70,7 @@ class Preset:
     one_epoch: bool = False
     """Whether it draws samples from one epoch, and repeats them, instead of shuffling several epochs together."""
     samples_asked: Literal["any", "always", "train"] = "any"
-    """Which splits take a number of samples: any may; all must (None is then counted out); train only."""
+    """Which splits take a number of samples: any may; all must (where none is given, that of one epoch); train only."""
     blend_margin: Literal["surplus", "ceil", "floor"] = "surplus"
     """How many more samples than its share a dataset of a blend gets."""
     blend_size: Literal["targets", "buffers", "asked"] = "targets"
@@ -192,15 +192,8 @@ _MEGATRON = Preset(
     name="megatron",
     member_kind="GPTDataset",
     member_keys=(
-        "class",
-        "dataset_path",
-        "num_samples",
-        "index_split",
-        "random_seed",
-        "sequence_length",
-        "split",
-        "split_matrix",
-        "tokenizer",
+        *("class", "dataset_path", "num_samples", "index_split", "random_seed", "sequence_length"),
+        *("split", "split_matrix", "tokenizer"),
     ),
     member_file=_HASHED_SPLIT,
     member_parts=("document_index.npy", "sample_index.npy", "shuffle_index.npy"),

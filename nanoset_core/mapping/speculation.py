@@ -19,8 +19,6 @@ _WIDE_DATASETS = 96  # from here on a lane per row and argmax beat a lane per co
 _WIDE_LANES = 512  # and up to here
 _CHUNK_NUMBERS = 1 << 15
 _SEGMENT_SAMPLES = 1 << 24
-_SAMPLES_PER_EVENT = 500
-_FEWEST_EVENTS, _MOST_EVENTS = 16, 2000
 _CHECK_STEPS = 32  # at first, then twice as many each time
 _MOST_CHECK_STEPS = 1024
 
@@ -49,7 +47,7 @@ def greedy_segments(weights: NDArray[np.float64], size: int, work: Work | None =
         picks: Picks = np.zeros(samples, np.uint8) if len(weights) <= 255 else np.zeros(samples, np.uint16)
         blocks, length = block_shape(shares, samples)
         if blocks > 1 and len(weights) > 1:
-            counts = Segment(weights, counts, begin, picks, (blocks, length), work).run()
+            counts = speculate(weights, counts, begin, picks, (blocks, length), work)
         elif len(weights) > 1:
             work.sequential += samples
             take_one_by_one(weights, counts, begin, picks)
@@ -67,102 +65,92 @@ def block_shape(shares: NDArray[np.float64], samples: int) -> tuple[int, int]:
     return -(-samples // length), length
 
 
-class Segment:
-    """Blocks of equal length, the last one cut short, from sample `begin` on with the true counts there."""
+def speculate(
+    weights: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    begin: int,
+    picks: Picks,
+    shape: tuple[int, int],
+    work: Work,
+) -> NDArray[np.float64]:
+    """Take the samples of a segment in blocks of equal length, the last one cut short; return the true counts after.
 
-    def __init__(
-        self,
-        weights: NDArray[np.float64],
-        counts: NDArray[np.float64],
-        begin: int,
-        picks: Picks,
-        shape: tuple[int, int],
-        work: Work,
-    ) -> None:
-        """Prepare a segment.
+    Args:
+        weights: shape (datasets,).
+        counts: samples taken of each dataset before `begin`, shape (datasets,).
+        begin: first sample.
+        picks: filled with the dataset of each sample.
+        shape: as of `block_shape`.
+        work: counts the cost.
+    """
+    blocks, length = shape
+    # (blocks,): first sample of each
+    at = begin + np.arange(blocks, dtype=np.int64) * length
+    # (blocks, datasets): counts assumed at each block's start
+    starts = guess_counts(weights, counts, at)
+    starts[0] = counts
+    # (length, blocks): picks as steps produce them
+    steps = np.zeros((length, blocks), picks.dtype)
+    lanes = Lanes(weights, starts, at)
+    lanes.advance(steps)
+    # (blocks, datasets): counts at each block's end
+    ends = lanes.counts()
+    work.segments += 1
+    # Roughly what the plain loop costs, in microseconds.
+    spent, budget, right = 0.0, len(picks) * (1.5 + 0.001 * len(weights)), blocks
+    while len(wrong := np.flatnonzero((ends[:-1] != starts[1:]).any(axis=1)) + 1):
+        if spent > budget:
+            right = int(wrong[0])
+            break
+        spent += _repair(weights, at, starts, ends, steps, wrong, work)
+    done = min(right * length, len(picks))
+    picks[:done] = np.ascontiguousarray(steps[:, :right].T).reshape(-1)[:done]
+    after: NDArray[np.float64] = starts[right - 1] + np.bincount(
+        picks[(right - 1) * length : done], minlength=len(weights)
+    )
+    work.sequential += len(picks) - done
+    take_one_by_one(weights, after, begin + done, picks[done:])
+    return after
 
-        Args:
-            weights: shape (datasets,).
-            counts: samples taken of each dataset before `begin`, shape (datasets,).
-            begin: first sample.
-            picks: dataset of each sample, filled by `run`.
-            shape: as of `block_shape`.
-            work: counts the cost.
-        """
-        blocks, self.length = shape
-        self.weights, self.picks, self.work = weights, picks, work
-        # (blocks,): first sample of each
-        self.at = begin + np.arange(blocks, dtype=np.int64) * self.length
-        # (blocks, datasets): counts assumed at each block's start
-        self.starts = guess_counts(weights, counts, self.at, begin + len(picks))
-        self.starts[0] = counts
-        # (length, blocks): picks as steps produce them; rows of whole 8-byte words
-        self.steps = np.zeros((self.length, -(-blocks // 8) * 8), picks.dtype)
-        work.segments += 1
 
-    def run(self) -> NDArray[np.float64]:
-        """Fill the picks; return the true counts after them."""
-        lanes = Lanes(self.weights, self.starts, self.at)
-        lanes.advance(self.steps[:, : len(self.at)])
-        # (blocks, datasets): counts at each block's end
-        self.ends = lanes.counts()
-        # Roughly what the plain loop costs, in microseconds.
-        spent, budget = 0.0, len(self.picks) * (1.5 + 0.001 * len(self.weights))
-        while len(wrong := np.flatnonzero((self.ends[:-1] != self.starts[1:]).any(axis=1)) + 1):
-            if spent > budget:
-                return self._finish_one_by_one(int(wrong[0]))
-            spent += self._repair(wrong)
-        self._publish(len(self.at))
-        last = self.picks[(len(self.at) - 1) * self.length :]
-        after: NDArray[np.float64] = self.starts[-1] + np.bincount(last, minlength=len(self.weights))
-        return after
+def _repair(
+    weights: NDArray[np.float64],
+    at: NDArray[np.int64],
+    starts: NDArray[np.float64],
+    ends: NDArray[np.float64],
+    steps: NDArray[np.unsignedinteger],
+    wrong: NDArray[np.int64],
+    work: Work,
+) -> float:
+    """Run blocks again from the ends of those before until they meet their old course; return the microseconds.
 
-    def _repair(self, wrong: NDArray[np.int64]) -> float:
-        """Run blocks again from the ends of those before until they meet their old course; return the microseconds.
-
-        The first of them begins with the truth: every pass makes a block right at least.
-        """
-        # (lanes, datasets): counts of the new course less counts of the old one
-        apart = self.ends[wrong - 1] - self.starts[wrong]
-        self.starts[wrong] = self.ends[wrong - 1]
-        self.work.passes += 1
-        live, step, count, cost = wrong, 0, _CHECK_STEPS, 0.0
-        lanes = Lanes(self.weights, self.starts[live], self.at[live])
-        while step < self.length:
-            count = min(count, self.length - step)
-            # (count, lanes)
-            new = np.empty((count, len(live)), self.steps.dtype)
-            lanes.advance(new)
-            old = self.steps[step : step + count, live]
-            apart += _counts_by_lane(new, len(self.weights)) - _counts_by_lane(old, len(self.weights))
-            self.steps[step : step + count, live] = new
-            self.work.redone += new.size
-            cost += count * _step_cost(len(self.weights), len(live))
-            step += count
-            count = min(2 * count, _MOST_CHECK_STEPS)
-            running = apart.any(axis=1)
-            if not running.all():
-                live, apart = live[running], apart[running]
-                if not len(live):
-                    break
-                lanes = Lanes(self.weights, lanes.counts()[running], self.at[live] + step)
-        self.ends[live] += apart
-        return cost
-
-    def _finish_one_by_one(self, first: int) -> NDArray[np.float64]:
-        """Take block `first` and all after it in the plain loop; return the true counts after them."""
-        self._publish(first)
-        rest = self.picks[first * self.length :]
-        self.work.sequential += len(rest)
-        counts: NDArray[np.float64] = self.ends[first - 1].copy()
-        take_one_by_one(self.weights, counts, int(self.at[first]), rest)
-        return counts
-
-    def _publish(self, blocks: int) -> None:
-        """Copy the steps of the first `blocks` blocks to the picks."""
-        whole = _transposed(self.steps)[:blocks].reshape(-1)
-        count = min(len(whole), len(self.picks))
-        self.picks[:count] = whole[:count]
+    The first of them begins with the truth: every pass makes a block right at least. Arguments as in `speculate`.
+    """
+    # (lanes, datasets): counts of the new course less counts of the old one
+    apart = ends[wrong - 1] - starts[wrong]
+    starts[wrong] = ends[wrong - 1]
+    work.passes += 1
+    live, step, count, cost = wrong, 0, _CHECK_STEPS, 0.0
+    lanes = Lanes(weights, starts[live], at[live])
+    while step < len(steps):
+        # (count, lanes)
+        old = steps[step : step + count, live]
+        new = np.empty_like(old)
+        lanes.advance(new)
+        apart += _counts_by_lane(new, len(weights)) - _counts_by_lane(old, len(weights))
+        steps[step : step + count, live] = new
+        work.redone += new.size
+        cost += len(new) * _step_cost(len(weights), len(live))
+        step += len(new)
+        count = min(2 * count, _MOST_CHECK_STEPS)
+        running = apart.any(axis=1)
+        if not running.all():
+            live, apart = live[running], apart[running]
+            if not len(live):
+                break
+            lanes = Lanes(weights, lanes.counts()[running], at[live] + step)
+    ends[live] += apart
+    return cost
 
 
 def _step_cost(datasets: int, lanes: int) -> float:
@@ -171,7 +159,7 @@ def _step_cost(datasets: int, lanes: int) -> float:
 
 
 def guess_counts(
-    weights: NDArray[np.float64], least: NDArray[np.float64], at: NDArray[np.int64], end: int
+    weights: NDArray[np.float64], least: NDArray[np.float64], at: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Guess the counts before some samples, without the samples before them.
 
@@ -180,14 +168,12 @@ def guess_counts(
     lowest that their largest ever gets: a *gap* above the mean of their errors and its own. All errors sum to 0, so
     that mean follows from the errors of the still rarer ones. Hence from the rarest to the most frequent dataset, with
     s the sum of the errors so far: one with `rank` more frequent ones has been taken until its error was below gap - s
-    / (rank + 1), and the most frequent one has what is left. For the rarest, the times at which they are taken are
-    computed in order instead.
+    / (rank + 1), and the most frequent one has what is left.
 
     Args:
         weights: shape (datasets,).
         least: true counts before the first of the samples, shape (datasets,).
         at: the samples, ascending, shape (n,).
-        end: the sample behind the last that will be taken.
 
     Returns:
         Samples taken of each dataset before each of them, shape (n, datasets).
@@ -195,49 +181,16 @@ def guess_counts(
     shares = simplex_projection(weights)
     order = np.argsort(-shares, kind="stable")  # most frequent first
     gap = 0.5 * (1.0 - float(np.square(shares).sum()))
-    times = _times_of_rarest(shares[order], least[order], gap, int(at[0]), end)
     counts = np.empty((len(order), len(at)))
     rarer, left = np.zeros(len(at)), at.astype(np.float64)
     for rank in range(len(order) - 1, 0, -1):
         dataset = order[rank]
-        due, count = at * shares[dataset], counts[dataset]
-        if rank in times:
-            count[:] = least[dataset] + np.searchsorted(times[rank], at)
-        else:
-            np.ceil(due - gap + rarer / (rank + 1), out=count)
-            np.maximum(count, least[dataset], out=count)
-        rarer += due - count
-        left -= count
+        due = at * shares[dataset]
+        counts[dataset] = np.maximum(np.ceil(due - gap + rarer / (rank + 1)), least[dataset])
+        rarer += due - counts[dataset]
+        left -= counts[dataset]
     counts[order[0]] = left
     return np.ascontiguousarray(counts.T)
-
-
-def _times_of_rarest(
-    shares: NDArray[np.float64], least: NDArray[np.float64], gap: float, begin: int, end: int
-) -> dict[int, NDArray[np.float64]]:
-    """Return rank → samples at which the dataset of that rank is taken, for those that are taken very rarely.
-
-    Arguments in the order of rank.
-    """
-    # (datasets,): how often a dataset or a rarer one is taken
-    expected = np.cumsum(shares[::-1])[::-1] * (end - begin)
-    few = expected <= min(max((end - begin) / _SAMPLES_PER_EVENT, _FEWEST_EVENTS), _MOST_EVENTS)
-    others = max(int(np.argmax(few)), 1) if few.any() else len(shares)
-    rare, counts = shares[others:], least[others:].copy()
-    if not rare.sum() > 0.0:
-        return {}
-    # dataset d is taken at t when w_d * t - c_d = level + sum(c - w * t) / others
-    level, slopes = gap * (others + 1) / others, rare + rare.sum() / others
-    taken: list[list[float]] = [[] for _ in rare]
-    time = float(begin)
-    while True:
-        due = (level + counts.sum() / others + counts) / slopes
-        dataset = int(due.argmin())
-        time = max(time, float(due[dataset]))
-        if time >= end:
-            return {others + number: np.array(times) for number, times in enumerate(taken)}
-        taken[dataset].append(time)
-        counts[dataset] += 1.0
 
 
 def simplex_projection(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -331,17 +284,3 @@ def _counts_by_lane(picks: NDArray[np.integer], datasets: int) -> NDArray[np.int
     lanes = picks.shape[1]
     keys = picks + np.arange(lanes) * datasets
     return np.bincount(keys.reshape(-1), minlength=lanes * datasets).reshape(lanes, datasets)
-
-
-def _transposed(steps: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
-    """Return (steps, lanes) as contiguous (lanes, steps); lanes fill whole 8-byte words.
-
-    First words, then the items inside them: 5 times as fast as numpy's own transposed copy of bytes.
-    """
-    length, lanes = steps.shape
-    each = 8 // steps.itemsize
-    # (lanes / each, steps) words
-    words = np.ascontiguousarray(steps.view(np.uint64).T)
-    # (lanes / each, steps, each) → (lanes / each, each, steps)
-    items = words.view(steps.dtype).reshape(lanes // each, length, each)
-    return np.ascontiguousarray(items.transpose(0, 2, 1)).reshape(lanes, length)

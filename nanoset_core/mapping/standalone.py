@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.cache import FileSet, cache_dir_of, index_sets
+from nanoset_core.mapping.cache import FileSet, index_sets
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.plan import LengthReader, plan_split
 from nanoset_core.mapping.planned import SplitPlan
@@ -49,53 +48,45 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
         StorageError: the folder cannot be written to, or is full.
         MissingError, FormatError: as `plan_split`.
     """
-    reader = LengthReader()
+    reader, bucket = LengthReader(), None
     plans = [plan for split in SPLITS if (plan := plan_split(config, split, reader)) is not None]
-    if config.path_to_cache is None:
-        _check_local(plans)
-    elif is_remote(config.path_to_cache):
-        bucket = remote_location(config.path_to_cache, where="--data-cache-path")
-        with temporary_folder("index-files") as room:
-            return _write_splits(plans, replace(config, path_to_cache=str(room)), bucket, overwrite=overwrite)
-    return _write_splits(plans, config, None, overwrite=overwrite)
+    with ExitStack() as stack:
+        remote = next((member.prefix for plan in plans for member in plan.members if is_remote(member.prefix)), None)
+        if config.path_to_cache is None and remote is not None:  # no trainer looks beside it
+            raise ConfigError(
+                "a dataset in a bucket needs a folder for its index files",
+                where="--data-cache-path",
+                found=f"{remote}, and no folder for index files",
+                expected="a folder of this machine, or s3://bucket/path",
+                remedy="name one with --data-cache-path",
+            )
+        if config.path_to_cache is not None and is_remote(config.path_to_cache):
+            bucket = remote_location(config.path_to_cache, where="--data-cache-path")
+            config = replace(config, path_to_cache=str(stack.enter_context(temporary_folder("index-files"))))
+        sets = {plan.split: list(index_sets(plan, config)) for plan in plans}
+        if not overwrite:
+            for files in (files for found in sets.values() for files in found):
+                _check_own(files, place_of(bucket or files.folder), bucket or files.folder)
+        return [_write_split(plan, sets[plan.split], config, bucket) for plan in plans]
 
 
-def _check_local(plans: Sequence[SplitPlan]) -> None:
-    """Refuse to put index files beside a dataset in a bucket: no trainer looks there."""
-    remote = next((member.prefix for plan in plans for member in plan.members if is_remote(member.prefix)), None)
-    if remote is not None:
-        raise ConfigError(
-            "a dataset in a bucket needs a folder for its index files",
-            where="--data-cache-path",
-            found=f"{remote}, and no folder for index files",
-            expected="a folder of this machine, or s3://bucket/path",
-            remedy="name one with --data-cache-path",
-        )
-
-
-def _write_splits(
-    plans: Sequence[SplitPlan], config: NanosetConfig, bucket: RemoteFolder | None, *, overwrite: bool
-) -> list[SplitFiles]:
-    """Write all sets where `config` says, and send them from there to a bucket where one is given."""
-    if not overwrite:
-        for files in (files for plan in plans for files in index_sets(plan, config)):
-            _check_own(files, place_of(bucket or files.folder), bucket or files.folder)
-    found = []
-    for plan in plans:
-        made = [_write(files, place_of(bucket or files.folder), bucket) for files in index_sets(plan, config)]
-        folder: Location | None = bucket
-        if bucket is None and (plan.blend is None or config.path_to_cache is not None):
-            folder = cache_dir_of(plan.members[0], config)
-        own = plan.members[0] if plan.blend is None else plan.blend
-        found.append(SplitFiles(plan.split, plan.samples, own.hash, folder, any(made)))
-    return found
+def _write_split(
+    plan: SplitPlan, sets: Sequence[FileSet], config: NanosetConfig, bucket: RemoteFolder | None
+) -> SplitFiles:
+    """Write all sets of a split where `config` says, and send them from there to a bucket where one is given."""
+    made = [_write(files, place_of(bucket or files.folder), bucket) for files in sets]
+    folder: Location | None = bucket
+    if bucket is None and (plan.blend is None or config.path_to_cache is not None):
+        folder = sets[0].folder
+    own = plan.members[0] if plan.blend is None else plan.blend
+    return SplitFiles(plan.split, plan.samples, own.hash, folder, any(made))
 
 
 def _check_own(files: FileSet, place: OutputPlace, folder: Location) -> None:
     """Refuse to replace files of another origin; files of an interrupted call for the same set may be replaced."""
     there = next((name for name in files.files.values() if place.has(name)), None)
     foreign = None if there is None else files.foreign(there, place.read(files.sidecar))
-    if foreign is not None and _parsed(place.read(_mark(files))) != files.made_from:
+    if foreign is not None and place.read(_mark(files)) != _marked(files):
         raise ConfigError(
             "other index files are there already",
             where=folder,
@@ -113,7 +104,7 @@ def _write(files: FileSet, place: OutputPlace, bucket: RemoteFolder | None) -> b
             place.remove(mark)
         return False
     with place.writing():
-        place.write(mark, json.dumps(files.made_from).encode())
+        place.write(mark, _marked(files))
         if bucket is None:
             files.write()
         else:
@@ -139,7 +130,5 @@ def _mark(files: FileSet) -> str:
     return str(sidecar.with_name(f".{sidecar.name}.begun"))
 
 
-def _parsed(data: bytes | None) -> Any:
-    with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(data or b"")
-    return None
+def _marked(files: FileSet) -> bytes:
+    return json.dumps(files.made_from).encode()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import overload
 
 import orjson
 
@@ -12,42 +12,25 @@ from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.outputs.root import OutputRoot
 
 
-@dataclass(frozen=True, slots=True)
-class Compactor:
-    """Packs manifests of outputs below one root; what their recipes share is kept once."""
-
-    outputs: OutputRoot
-    _shared: list[dict[str, Any]] = field(default_factory=list)
-    """The distinct recipes, without parents."""
-
-    def pack(self, manifest: Manifest) -> bytes:
-        """Return a manifest as bytes, for `unpack` of this same object."""
-        recipe = {name: value for name, value in manifest.recipe.items() if name != "parents"}
-        if recipe not in self._shared:
-            self._shared.append(recipe)
-        files = {name: (fact.size, fact.sha256, fact.pieces) for name, fact in manifest.files.items()}
-        parents = manifest.recipe["parents"]
-        packed = orjson.dumps((self._shared.index(recipe), parents, manifest.digest, manifest.facts, files))
-        return bytes(memoryview(packed))  # orjson's own object keeps its buffer of several kilobytes
-
-    def unpack(self, packed: bytes) -> Manifest:
-        """Return the manifest that `pack` was given, without its `stored`."""
-        number, parents, digest, facts, files = orjson.loads(packed)
-        recipe = self._shared[number] | {"parents": parents}
-        folder = self.outputs.folder / recipe["stage"] / recipe["name"] / digest
-        known = {name: FileFact(*fact) for name, fact in files.items()}
-        return Manifest(folder, recipe, digest, facts, known, self.outputs.access)
-
-    def sequence(self, packed: Iterable[bytes]) -> ManifestSequence:
-        """Return packed manifests as a sequence of manifests."""
-        return ManifestSequence(self, list(packed))
+def pack(manifest: Manifest) -> bytes:
+    """Return a manifest as bytes, without its `stored`; see `unpack`."""
+    files = {name: (fact.size, fact.sha256, fact.pieces) for name, fact in manifest.files.items()}
+    return zlib.compress(orjson.dumps((manifest.recipe, manifest.digest, manifest.facts, files)), 1)
 
 
-class ManifestSequence(Sequence[Manifest]):
-    """Packed manifests; each is unpacked whenever it is asked for."""
+def unpack(packed: bytes, outputs: OutputRoot) -> Manifest:
+    """Return the manifest that `pack` was given, of an output below this root."""
+    recipe, digest, facts, files = orjson.loads(zlib.decompress(packed))
+    folder = outputs.folder / recipe["stage"] / recipe["name"] / digest
+    known = {name: FileFact(*fact) for name, fact in files.items()}
+    return Manifest(folder, recipe, digest, facts, known, outputs.access)
 
-    def __init__(self, compactor: Compactor, packed: list[bytes]) -> None:
-        self._compactor, self._packed = compactor, packed
+
+class PackedManifests(Sequence[Manifest]):
+    """Packed manifests of outputs below one root; each is unpacked whenever it is asked for."""
+
+    def __init__(self, packed: Iterable[bytes], outputs: OutputRoot) -> None:
+        self._packed, self._outputs = list(packed), outputs
 
     def __len__(self) -> int:
         return len(self._packed)
@@ -55,8 +38,8 @@ class ManifestSequence(Sequence[Manifest]):
     @overload
     def __getitem__(self, index: int) -> Manifest: ...
     @overload
-    def __getitem__(self, index: slice) -> ManifestSequence: ...
-    def __getitem__(self, index: int | slice) -> Manifest | ManifestSequence:
+    def __getitem__(self, index: slice) -> PackedManifests: ...
+    def __getitem__(self, index: int | slice) -> Manifest | PackedManifests:
         if isinstance(index, slice):
-            return ManifestSequence(self._compactor, self._packed[index])
-        return self._compactor.unpack(self._packed[index])
+            return PackedManifests(self._packed[index], self._outputs)
+        return unpack(self._packed[index], self._outputs)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.outputs.current import setting_differences
-from nanoset_core.outputs.places import OutputPlace, place_of
+from nanoset_core.outputs.places import OutputPlace
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
 from nanoset_core.storage.s3_requests import CONNECTIONS
@@ -35,7 +35,7 @@ def record_path(output: Location) -> Location:
 def read_record(path: Location) -> dict[str, Any] | None:
     """Return a record, or None where there is none that can be read."""
     try:
-        value = json.loads(place_of(path.parent).read(path.name) or b"")
+        value = json.loads(OutputPlace(path.parent).read(path.name) or b"")
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and "nanoset" in value else None
@@ -83,7 +83,7 @@ def noted_path(source: Mapping[str, Any], output: Location) -> Location:
 
 def sizes_hold(record: Mapping[str, Any], folder: Location) -> bool:
     """Return whether the files of a finished record are there with the sizes they had; copies have other times."""
-    place = place_of(folder)
+    place = OutputPlace(folder)
     return all(place.has_size(name, noted["bytes"]) for name, noted in record["files"].items())
 
 
@@ -93,9 +93,8 @@ def check_apart(
     """Raise ConfigError where an output is an input, by whatever path or link."""
     read = {key: path for path in inputs for key in _identities(path)}
     for output in outputs:
-        taken = next((read[key] for key in _identities(output) if key in read), None)
-        if taken is not None:
-            raise _overwritten(output, f"the output is the input {taken}", remedy)
+        for key in _identities(output) & read.keys():
+            raise _overwritten(output, f"the output is the input {read[key]}", remedy)
 
 
 def check_outside(folder: Location, inputs: Iterable[Location]) -> None:
@@ -116,14 +115,14 @@ def real_path(path: Location) -> str:
     return os.path.realpath(path) if isinstance(path, Path) else f"/{path.place.bucket}/{path.path}"
 
 
-def _identities(path: Location) -> list[object]:
-    if isinstance(path, RemoteFolder):
-        return [path]
-    try:
-        stat = path.stat()
-    except OSError:
-        return [os.path.realpath(path)]
-    return [os.path.realpath(path), (stat.st_dev, stat.st_ino)]
+def _identities(path: Location) -> set[object]:
+    """Return the real path, and the inode, by which a hard link is known."""
+    found: set[object] = {(type(path), real_path(path))}
+    with suppress(OSError):
+        if isinstance(path, Path):
+            status = path.stat()
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 @dataclass(slots=True)
@@ -165,7 +164,7 @@ class RecordedOutput:
     @property
     def place(self) -> OutputPlace:
         """The folder of them all."""
-        return place_of(self.record.parent)
+        return OutputPlace(self.record.parent)
 
     def find(self, *, overwrite: bool = False) -> dict[str, Any] | None:
         """Return the record, where this very output is there and whole; None where it is to be made.
@@ -292,18 +291,22 @@ def _differences(record: Mapping[str, Any], made_from: Mapping[str, Any], flags:
     if record.get("command") != made_from.get("command"):
         return [f"it was made by `nanoset {record.get('command') or 'tokenize'}`"]
     before, now = _by_path(record.get("sources")), _by_path(made_from["sources"])
-    changed = [path for path in now if before.get(path, now[path]) != now[path]]
     files = [
         *(f"{path} was not among the files" for path in now if path not in before),
         *(f"{path} was one of the files" for path in before if path not in now),
-        *(f"{path} was another file, or written again since" for path in changed),
+        *(
+            f"{path} was another file, or written again since"
+            for path in now
+            if before.get(path, now[path]) != now[path]
+        ),
     ]
     if not files and list(before) != list(now):
         files = ["the files came in another order"]
-    more = len(files) - _SHOWN
+    if len(files) > _SHOWN:
+        files[_SHOWN:] = [f"{len(files) - _SHOWN:,} more files differ"]
     options = record.get("options")
     settings = flag_differences(options if isinstance(options, Mapping) else {}, made_from["options"], flags)
-    return [*files[:_SHOWN], *([f"{more:,} more files differ"] if more > 0 else []), *settings] or ["another version"]
+    return [*files, *settings] or ["another version"]
 
 
 def flag_differences(before: Mapping[str, Any], now: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:

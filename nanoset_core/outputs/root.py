@@ -24,7 +24,7 @@ from nanoset_core.outputs.manifest import (
     no_manifest,
     read_manifest,
 )
-from nanoset_core.storage.access import FileAccess, for_a_task
+from nanoset_core.storage.access import FileAccess, copies_of
 from nanoset_core.storage.atomic import (
     UNFINISHED,
     point_to,
@@ -33,9 +33,9 @@ from nanoset_core.storage.atomic import (
     sweep_abandoned,
     write_atomic,
 )
-from nanoset_core.storage.location import StorageSpec
-from nanoset_core.storage.mirror import access_to
+from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
 from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.storage.workers import for_a_task
 
 R = TypeVar("R")
 CURRENT = "current.json"
@@ -48,30 +48,15 @@ Writing = Callable[[Path], tuple[Mapping[str, Any], Mapping[str, str | FileFact]
 """Fills a folder; see `OutputRoot.commit`."""
 
 
-class Seen:
+class Seen(dict[Path, tuple[float, Manifest]]):
     """A short memory of current versions, so that the steps of a run need not ask a bucket for the same one again.
 
-    What changes an output forgets it. Pickled, it is empty.
+    Folder of an output → (when it was looked up, by the monotonic clock; its current version). What changes an output
+    forgets it. Pickled, it is empty.
     """
-
-    def __init__(self) -> None:
-        self._found: dict[Path, tuple[float, Manifest]] = {}
 
     def __reduce__(self) -> tuple[type[Seen], tuple[()]]:
         return Seen, ()
-
-    def find(self, output: Path) -> Manifest | None:
-        """Return the current version of the output in a folder; None where it was not looked up lately."""
-        noted, manifest = self._found.get(output, (float("-inf"), None))
-        return manifest if time.monotonic() - noted < SEEN_SECONDS else None
-
-    def note(self, manifest: Manifest) -> None:
-        """Remember a version as the current one."""
-        self._found[manifest.folder.parent] = time.monotonic(), manifest
-
-    def forget(self, output: Path) -> None:
-        """Forget the current version of the output in a folder."""
-        self._found.pop(output, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +154,12 @@ class OutputRoot:
             (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, facts, files))
 
     def _send(self, place: Path, *, is_new: bool = False) -> Manifest:
-        """Upload a finished output to where outputs live; is_new: there was no manifest of it lately."""
+        """Upload a finished output to where outputs live.
+
+        Args:
+            place: its folder.
+            is_new: it had no manifest when it was looked at within SEEN_SECONDS, so nothing of it need be replaced.
+        """
         manifest = self.local.manifest_at(place)
         self.forget(place.parent)
         if manifest is None:
@@ -276,17 +266,19 @@ class OutputRoot:
 
     def _seen_current(self, output: Path) -> Manifest | None:
         """Return the version of the output in a folder that was found current lately, unless its copy was removed."""
-        found = None if self.seen is None else self.seen.find(output)
-        return found if found is not None and (found.folder / MANIFEST).is_file() else None
+        found = None if self.seen is None else self.seen.get(output)
+        if found is None or time.monotonic() - found[0] >= SEEN_SECONDS:
+            return None
+        return found[1] if (found[1].folder / MANIFEST).is_file() else None
 
     def _note_current(self, manifest: Manifest) -> None:
         if self.seen is not None and self.access.has_copies:
-            self.seen.note(manifest)
+            self.seen[manifest.folder.parent] = time.monotonic(), manifest
 
     def forget(self, output: Path) -> None:
         """Look up the output in a folder anew when it is asked for next."""
         if self.seen is not None:
-            self.seen.forget(output)
+            self.seen.pop(output, None)
 
     def versions(self, stage: str, name: str, *, strict: bool = False) -> Iterator[Manifest]:
         """Yield every version of an output, newest first, damaged ones too; each is read when it is asked for.
@@ -391,4 +383,8 @@ def open_root(location: str | os.PathLike[str] | OutputRoot, storage: StorageSpe
     """
     if isinstance(location, OutputRoot):
         return location
-    return OutputRoot(access_to(location, storage, "the output root"))
+    if not is_remote(os.fspath(location)):
+        return OutputRoot(FileAccess(Path(location).resolve()))
+    storage = storage or StorageSpec()
+    place = parse_place(os.fspath(location), storage, where="the output root")
+    return OutputRoot(copies_of(copies_folder(place, storage), place, storage.scratch_mib))

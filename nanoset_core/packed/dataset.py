@@ -97,13 +97,10 @@ class PackedDataset:
 
     def __getitem__(self, index: int | slice) -> NDArray[np.integer] | list[NDArray[np.integer]]:
         if isinstance(index, slice):
-            return [self._document(i) for i in range(*index.indices(len(self)))]
-        return self._document(_position(index, len(self), "document", self.path))
-
-    def _document(self, number: int) -> NDArray[np.integer]:
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = _position(index, len(self), "document", self.path)
         _, starts, lengths = self._load()
-        begin = int(starts[number])
-        return self.tokens[begin : begin + int(lengths[number])].astype(self.dtype)
+        return self.tokens[starts[number] : starts[number] + lengths[number]].astype(self.dtype)
 
     def _load(self) -> tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]]:
         if self._index is None:

@@ -65,13 +65,17 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
         entries: chunks of any number of entries; no value is negative.
     """
     yield b"\x80\x04"
-    framer = _Framer(b"]\x94")
-    done = 0
+    held, done = b"]\x94", 0  # opcodes of the frame that is not complete, entries
     for offsets, lengths in rechunk(entries, _CHUNK_ENTRIES):
-        alone = done == 0 and len(offsets) == 1
-        yield from framer.feed(*_encode_chunk(offsets, lengths, done, marked=not alone))
+        opcodes, cuts = _encode_chunk(offsets, lengths, done, marked=done > 0 or len(offsets) > 1)
+        cuts, held, begin = cuts + len(held), held + opcodes, 0
+        while (place := int(np.searchsorted(cuts, begin + FRAME_BYTES))) < len(cuts):
+            end = int(cuts[place])
+            yield _frame(held[begin:end])
+            begin = end
+        held = held[begin:]
         done += len(offsets)
-    yield framer.finish({0: b".", 1: b"a."}.get(done, b"e."))
+    yield _frame(held + {0: b".", 1: b"a."}.get(done, b"e."))
 
 
 def rechunk(entries: Iterable[Entries], size: int) -> Iterator[Entries]:
@@ -131,27 +135,6 @@ def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
     for least, step in ((1 << 8, 1), (1 << 16, 2), (1 << 31, 1), (1 << 39, 1), (1 << 47, 1), (1 << 55, 1)):
         sizes += step * (values >= least)
     return sizes
-
-
-class _Framer:
-    """Cuts a stream of opcodes into frames."""
-
-    def __init__(self, start: bytes) -> None:
-        self._held = start
-
-    def feed(self, opcodes: bytes, cuts: NDArray[np.int64]) -> Iterator[bytes]:
-        """Yield the frames that are complete; `cuts` are the positions in `opcodes` where one may end, ascending."""
-        cuts = cuts + len(self._held)
-        held, begin = self._held + opcodes, 0
-        while (place := int(np.searchsorted(cuts, begin + FRAME_BYTES))) < len(cuts):
-            end = int(cuts[place])
-            yield _frame(held[begin:end])
-            begin = end
-        self._held = held[begin:]
-
-    def finish(self, opcodes: bytes) -> bytes:
-        """Return the last frame."""
-        return _frame(self._held + opcodes)
 
 
 def _frame(opcodes: bytes) -> bytes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -60,29 +61,27 @@ def create_raw_index(
     Raises:
         MissingError: there is no such file.
         InputError: a line is no JSON, with `raise`.
-        ConfigError: there is no such policy, or the index would replace the text.
+        ConfigError: the index would replace the text.
     """
-    if on_fault not in ("raise", "drop"):
-        what, remedy = "no such policy", "choose one of them"
-        raise ConfigError(what, where="on_fault", found=repr(on_fault), expected="'raise' or 'drop'", remedy=remedy)
+    import orjson  # not for readers: they need numpy alone
+
     source = Path(source)
     path = source.with_suffix(".idx") if target is None else Path(target)
     if path == source:
         raise ConfigError("the index would replace the text", where=path, remedy="give a target")
     meter = Meter(listener, "index", source.name, source.stat().st_size if source.is_file() else 0)
-    is_json = _json_test()
-    total, dropped = 0, 0
+    total = documents = 0
     first_dropped: list[int] = []
 
     def entries() -> Iterator[Entries]:
-        nonlocal total, dropped
+        nonlocal total, documents
         for begin, lines in _line_blocks(source):
             lengths = np.fromiter(map(len, lines), np.int64, len(lines))
             ends = np.cumsum(lengths + 1)
             offsets = begin + ends - lengths - 1
-            good = np.fromiter(map(is_json, lines), bool, len(lines))
+            good = np.fromiter(map(partial(_is_json, orjson), lines), bool, len(lines))
             bad = np.flatnonzero(~good)
-            if len(bad) and on_fault == "raise":
+            if len(bad) and on_fault != "drop":
                 at = int(bad[0])
                 raise InputError(
                     "this line is not JSON" if lines[at].strip() else "this line is blank",
@@ -91,35 +90,29 @@ def create_raw_index(
                     expected="one JSON value on each line of a plain (not compressed) file",
                     remedy="make the line valid JSON, or leave such lines out with on_fault='drop'",
                 )
-            dropped += len(bad)
             first_dropped.extend((total + bad[: _NAMED_LINES - len(first_dropped)] + 1).tolist())
-            total += len(lines)
+            total, documents = total + len(lines), documents + len(lines) - len(bad)
             meter.advance(int(ends[-1]))
             yield offsets[good], lengths[good]
 
     with atomic_file(path) as file:
         file.writelines(encode_index(entries()))
-    return RawIndexFacts(path, total, total - dropped, dropped, tuple(first_dropped))
+    return RawIndexFacts(path, total, documents, total - documents, tuple(first_dropped))
 
 
-def _json_test() -> Callable[[bytes], bool]:
-    """Return a function that tells whether Python's `json.loads`, which Modalities calls, accepts a line.
+def _is_json(orjson: Any, line: bytes) -> bool:
+    """Return whether Python's `json.loads`, which Modalities calls, accepts a line.
 
     orjson is tried first, for speed. It accepts less, but for whole numbers of more than 4,300 digits.
     """
-    import orjson
-
-    def is_json(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
         try:
-            orjson.loads(line)
-        except orjson.JSONDecodeError:
-            try:
-                json.loads(line)
-            except (ValueError, RecursionError):
-                return False
-        return True
-
-    return is_json
+            json.loads(line)
+        except (ValueError, RecursionError):
+            return False
+    return True
 
 
 def _line_blocks(source: Path) -> Iterator[tuple[int, list[bytes]]]:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import ProgressCallback, silent
@@ -15,13 +16,7 @@ from nanoset_core.indexed.layout import pair_files, prefix_of
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
 from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
 from nanoset_core.packed.writing import PackedFacts
-from nanoset_core.raw.rejects import (
-    MAX_REJECTED_FRACTION,
-    MAX_UNREADABLE_FRACTION,
-    OnReject,
-    RejectedFraction,
-    UnreadableFraction,
-)
+from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, location, on_this_machine
 from nanoset_core.storage.working_copies import downloaded, work_folder
@@ -33,7 +28,7 @@ from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackOptions:
+class PackOptions(RejectOptions):
     """Settings of one call; those from `key` on apply to text alone."""
 
     tokenizer: TokenizerPath | None = None
@@ -50,12 +45,6 @@ class PackOptions:
     """Processes; None = one for each processor."""
     engine: EngineName = "auto"
     """One of auto, numpy, tokenizers and gigatoken; all give the same bytes."""
-    on_reject: OnReject = "quarantine"
-    """What happens at a line that is no document: quarantine or fail."""
-    max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
-    """Share of lines, 0 to 1, above which nothing is written."""
-    max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
-    """Share of the stored bytes, 0 to 1, in files that cannot be read to their end, above which nothing is written."""
     scratch: Path | None = None
     """Where the folder for unfinished work lies, which holds the tokens once more; None = beside the output."""
 
@@ -104,13 +93,14 @@ def pack_once(
     """
     rejects = output.with_name(f"{output.stem}_rejects.jsonl")
     is_ours = read_record(record_path(output)) is not None
-    listed = rejects.absolute() if isinstance(rejects, Path) else rejects
-    source = _source([os.fspath(name) for name in inputs], leave_out=lambda path: is_ours and path == listed)
+    own = rejects.absolute() if isinstance(rejects, Path) else rejects
+    source = _source([os.fspath(name) for name in inputs], leave_out=lambda path: is_ours and path == own)
     is_text = isinstance(source, InputFiles)
     paths = source.paths if isinstance(source, InputFiles) else list(pair_files(source))
     notices = source.notices if isinstance(source, InputFiles) else ()
     tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
     check_apart([output, rejects], [*paths, *tokenizer_files(tokenizer)])
+    options = replace(options, tokenizer=tokenizer)
     end = _end(tokenizer, options) if is_text or options.append_eod else None
     settings = {
         "tokenizer": None if tokenizer is None else tokenizer_facts(tokenizer).fingerprint,
@@ -122,23 +112,22 @@ def pack_once(
     made_from = record_of("pack write", output, paths, settings)
     result = RecordedOutput.single(output, made_from, *([rejects] if is_text else []))
     record = result.find(overwrite=overwrite)
-    policy = [options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction]
+    facts = {} if record is None else record["facts"]
+    policy = list(options.limits.values())
     # Rejected lines are judged anew under another policy.
-    if record is not None and (not record["facts"]["rejected"] or record["facts"]["policy"] == policy):
-        facts = record["facts"]
-        kept = rejects if facts["rejected"] else None
-        packed, lost = PackedFacts(**facts["packed"]), facts.get("lost", "")
-        return PackResult(packed, facts["rejected"], kept, lost, notices, facts.get("faults", 0)), False
-    with result.making(overwrite=overwrite) as draft:
-        target = draft.folder / output.name
-        if isinstance(source, InputFiles):
-            made = _pack_text(source, target, output, options, tokenizer, end, listener)
-        else:
-            with downloaded(pair_files(source)) as (tokens, _):
-                made = PackResult(_pack_pair(prefix_of(tokens), target, options, tokenizer, end, listener))
-        lost_files = {"lost": made.lost, "faults": made.faults}
-        draft.facts = {"packed": asdict(made.facts), "rejected": made.rejected, "policy": policy} | lost_files
-    return replace(made, rejects=rejects if made.rejects else None, notices=notices), True
+    is_new = not facts or (bool(facts["rejected"]) and facts["policy"] != policy)
+    if is_new:
+        with result.making(overwrite=overwrite) as draft:
+            target = draft.folder / output.name
+            if isinstance(source, InputFiles):
+                made = _pack_text(source, target, output, options, end, listener)
+            else:
+                with downloaded(pair_files(source)) as (tokens, _):
+                    made = {"packed": _pack_pair(prefix_of(tokens), target, options, end, listener)}
+            draft.facts = facts = {"packed": {}, "rejected": 0, "policy": policy, "lost": "", "faults": 0} | made
+    listed = rejects if facts["rejected"] else None
+    lost, faults = facts.get("lost", ""), facts.get("faults", 0)
+    return PackResult(PackedFacts(**facts["packed"]), facts["rejected"], listed, lost, notices, faults), is_new
 
 
 def _end(tokenizer: TokenizerPath | None, options: PackOptions) -> int:
@@ -179,17 +168,13 @@ def _source(inputs: Sequence[str], leave_out: Callable[[Location], bool]) -> Loc
 
 
 def _pack_pair(
-    prefix: Path,
-    target: Path,
-    options: PackOptions,
-    tokenizer: TokenizerPath | None,
-    end: int | None,
-    listener: ProgressCallback,
-) -> PackedFacts:
+    prefix: Path, target: Path, options: PackOptions, end: int | None, listener: ProgressCallback
+) -> dict[str, Any]:
+    """Write `target`, and return the counts."""
     vocab_size = options.vocab_size
-    if vocab_size is None and tokenizer is not None:
-        vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), packing_vocab_size(tokenizer), end)
-    return pack_indexed_dataset(prefix, target, vocab_size=vocab_size, end_token=end, listener=listener)
+    if vocab_size is None and options.tokenizer is not None:
+        vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), packing_vocab_size(options.tokenizer), end)
+    return asdict(pack_indexed_dataset(prefix, target, vocab_size=vocab_size, end_token=end, listener=listener))
 
 
 def _pack_text(
@@ -197,28 +182,24 @@ def _pack_text(
     target: Path,
     output: Location,
     options: PackOptions,
-    tokenizer: TokenizerPath | None,
     end: int | None,
     listener: ProgressCallback,
-) -> PackResult:
+) -> dict[str, Any]:
     """Write `target`, and its list of rejected lines beside it; unfinished work lies beside `output`."""
-    assert tokenizer is not None  # it gave the end token
+    assert options.tokenizer is not None  # it gave the end token
     folder = work_folder(output, f".{output.name}.packing", options.scratch)
     settings = PreprocessOptions(
-        tokenizer=tokenizer,
+        tokenizer=options.tokenizer,
         keys=(options.key,),
         preset="nanotron",  # the one that adds the tokenizer's special tokens, as Modalities does
         workers=options.workers,
         engine=options.engine,
-        on_reject=options.on_reject,
-        max_rejected_fraction=options.max_rejected_fraction,
-        max_unreadable_fraction=options.max_unreadable_fraction,
+        **options.limits,
     )
     (pair,) = preprocess(files, folder / "tokens", settings, listener=listener)
-    facts = _pack_pair(on_this_machine(pair.prefix), target, options, tokenizer, end, listener)
-    rejects = target.with_name(f"{target.stem}_rejects.jsonl")
+    packed = _pack_pair(on_this_machine(pair.prefix), target, options, end, listener)
     if pair.rejects is not None:
-        write_atomic(rejects, on_this_machine(pair.rejects).read_bytes())
+        write_atomic(target.with_name(f"{target.stem}_rejects.jsonl"), on_this_machine(pair.rejects).read_bytes())
     shutil.rmtree(folder)
     faults = pair.facts.faults
-    return PackResult(facts, pair.facts.rejected + faults, rejects if pair.rejects else None, pair.lost, faults=faults)
+    return {"packed": packed, "rejected": pair.facts.rejected + faults, "lost": pair.lost, "faults": faults}

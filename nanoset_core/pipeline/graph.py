@@ -18,9 +18,6 @@ from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.stages import stages
 from nanoset_core.raw.endings import ACCEPTED
 
-StepKey = tuple[tuple[str, ...], str | None]
-"""(asset, partition)"""
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -31,24 +28,8 @@ class Step:
     """Of the wanted output."""
     reasons: tuple[str, ...]
     """Why the wanted output is not the current one; empty where it is, and whole."""
-    needs: tuple[StepKey, ...]
-    """Steps that come right before it."""
-
-    @property
-    def asset(self) -> tuple[str, ...]:
-        return self.node.asset
-
-    @property
-    def partition(self) -> str | None:
-        return self.node.partition
-
-    @property
-    def key(self) -> StepKey:
-        return self.node.asset, self.node.partition
-
-    @property
-    def label(self) -> str:
-        return self.node.label
+    needs: tuple[Node, ...]
+    """What comes right before it."""
 
     @property
     def done(self) -> bool:
@@ -161,8 +142,8 @@ class Graph:
         found = []
         for node in self.nodes():
             if (recipe := self.recipe(node)) is not None:
-                needs = tuple((need.asset, need.partition) for need in node.direct_inputs(self.project.config))
                 reasons = tuple(reason.text for reason in self.stale_reasons(node))
+                needs = tuple(node.direct_inputs(self.project.config))
                 found.append(Step(node, node.stage.digest(recipe), reasons, needs))
         return found
 

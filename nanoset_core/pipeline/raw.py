@@ -17,9 +17,8 @@ from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project, despite_lost_copies, working_on
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node
-from nanoset_core.raw.contents import Contents, Notice, contents_of
+from nanoset_core.raw.contents import Contents, FileStat, Notice, contents_of
 from nanoset_core.raw.fingerprints import is_cut_unread
-from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.survey import (
     CorpusFiles,

@@ -5,29 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 
-from nanoset_core.pipeline.graph import Step, StepKey
+from nanoset_core.pipeline.graph import Step
+from nanoset_core.pipeline.stage import Node
 
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
     """Every step of a project at one moment, with what a history of runs knows of it."""
 
-    steps: Mapping[StepKey, Step]
+    steps: Mapping[Node, Step]
     """In an order in which each step comes after those it needs."""
-    unrecorded: frozenset[StepKey] = frozenset()
+    unrecorded: frozenset[Node] = frozenset()
     """Steps that the history has no materialisation of."""
-    unverified: frozenset[StepKey] = frozenset()
+    unverified: frozenset[Node] = frozenset()
     """Steps whose last check found errors, or did not end."""
-    forced: frozenset[StepKey] = frozenset()
+    forced: frozenset[Node] = frozenset()
     """Steps to make again though they are up to date."""
 
-    def is_fresh(self, key: StepKey) -> bool:
+    def is_fresh(self, node: Node) -> bool:
         """Return whether a step's output is current, whole, and not known to be faulty."""
-        return key in self.steps and self.steps[key].done and key not in self.unverified
+        return node in self.steps and self.steps[node].done and node not in self.unverified
 
-    def needs_run(self, key: StepKey) -> bool:
+    def needs_run(self, node: Node) -> bool:
         """Return whether a step is missing, stale, faulty, not recorded, or forced."""
-        return key in self.steps and (not self.is_fresh(key) or key in self.unrecorded or key in self.forced)
+        return node in self.steps and (not self.is_fresh(node) or node in self.unrecorded or node in self.forced)
 
 
 def runnable(
@@ -48,21 +49,21 @@ def runnable(
         in_sequence: runs are executed one after the other, so a step may also need a step of an earlier run.
     """
     runs: dict[Hashable, list[Step]] = {}
-    taken: dict[StepKey, Hashable] = {}
-    for key, step in state.steps.items():
-        if not state.needs_run(key):
+    taken: dict[Node, Hashable] = {}
+    for node, step in state.steps.items():
+        if not state.needs_run(node):
             continue
         run = run_of(step)
         made = {need for need in step.needs if need in taken and (in_sequence or taken[need] == run)}
         if all(need in made or state.is_fresh(need) for need in step.needs) and select(step):
             runs.setdefault(run, []).append(step)
-            taken[key] = run
+            taken[node] = run
     return list(runs.values())
 
 
-def with_stale_needs(state: GraphState, keys: Collection[StepKey]) -> set[StepKey]:
+def with_stale_needs(state: GraphState, nodes: Collection[Node]) -> set[Node]:
     """Return steps together with everything they need, directly or not, that is not fresh."""
-    found, waiting = set(keys), list(keys)
+    found, waiting = set(nodes), list(nodes)
     while waiting:
         for need in state.steps[waiting.pop()].needs:
             if need in state.steps and need not in found and not state.is_fresh(need):

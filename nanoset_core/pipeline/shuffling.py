@@ -30,7 +30,7 @@ from nanoset_core.shuffling.quality import shuffle_quality
 from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
 from nanoset_core.shuffling.sources import TokenSource
-from nanoset_core.shuffling.webdataset import EXP_DATA_NAME, MANIFEST_NAME, WIDS_NAME, complete_webdataset
+from nanoset_core.shuffling.webdataset import LISTS, complete_webdataset
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sweep_abandoned
@@ -42,7 +42,6 @@ PLANS = "shuffle_plans"
 STAGE = "webdatasets"
 PLAN_FILE = "plan.json"
 _TAR = re.compile(r"shard-\d{8,}\.tar")
-_LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
 
 
 def webdataset_recipe(name: str, plan: str) -> Recipe:
@@ -86,7 +85,14 @@ def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manife
     )
     if spec.preset == "tokshuf":
         tokens = tokshuf.tokshuf_tokens(project.config.tokenizer_file)
-        _check_end_token(project, tokens)
+        if project.eod != tokshuf.EOT:
+            raise ConfigError(
+                "tokshuf-rust ends documents with the token 0",
+                where=f"{project.config.file}: tokenizer.eod",
+                found=f"{project.config.tokenizer.eod!r}, the token {project.eod}",
+                expected=repr(tokens.eot),
+                remedy="name that token, or use the default preset",
+            )
         streams = {corpus: _file_tokens(project, corpus, dataset) for corpus, dataset in datasets.items()}
         return tokshuf.with_tokens(replace(settings, streams=streams), tokens)
     return replace(
@@ -97,16 +103,6 @@ def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manife
         eod=project.eod,
         vocab_size=project.tokenizer.max_id + 1,
     )
-
-
-def _check_end_token(project: Project, tokens: tokshuf.TokshufTokens) -> None:
-    if project.eod != tokshuf.EOT:
-        what, remedy = "tokshuf-rust ends documents with the token 0", "name that token, or use the default preset"
-        where, found = (
-            f"{project.config.file}: tokenizer.eod",
-            f"{project.config.tokenizer.eod!r}, the token {project.eod}",
-        )
-        raise ConfigError(what, where=where, found=found, expected=repr(tokens.eot), remedy=remedy)
 
 
 def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
@@ -160,11 +156,10 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     access = project.outputs.access
-    if there is not None:
-        kept = _of_shards(there, shards).values()  # whole tars of a damaged webdataset stay
-        for fact in kept:
-            write_marker(folder, fact, recipe.digest)
-        access.send(marker_path(folder, fact) for fact in kept)
+    kept = [] if there is None else list(_of_shards(there, shards).values())  # tars of a damaged webdataset stay
+    for fact in kept:
+        write_marker(folder, fact, recipe.digest)
+    access.send(marker_path(folder, fact) for fact in kept)
     facts = {} if project.rebuild else _noted(project, recipe, shards)
     if missing := [shard for shard in shards if shard not in facts]:
         options = WriteOptions(
@@ -201,13 +196,13 @@ def _planned_datasets(project: Project, plan: Manifest, corpora: Sequence[str]) 
 
 
 def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return shard → facts, of those shards of a webdataset whose tars are there and of the size written."""
+    """Return shard → facts, of those shards whose tars are there and of the size written."""
     done = project.outputs.find(recipe)
     return _noted(project, recipe, shards) if done is None else _of_shards(done, shards)
 
 
 def _noted(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return the same of a webdataset that is not complete, by the markers beside its tars."""
+    """Return the same by the markers beside the tars, of a webdataset that is not complete."""
     noted = read_markers(project.outputs.place(recipe), shards, recipe.digest, project.outputs.access)
     if len(noted) == len(shards):
         return noted
@@ -401,7 +396,7 @@ class WebdatasetStage(Stage):
         markers = {f"{MARKERS}/{name}" for name in access.names(folder / MARKERS) if name.endswith(".json")}
         if not markers or any(_made_from(access, folder / marker) != folder.name for marker in markers):
             return None
-        return {*filter(_TAR.fullmatch, access.names(folder)), *_LISTS, *markers}
+        return {*filter(_TAR.fullmatch, access.names(folder)), *LISTS, *markers}
 
 
 def _made_from(access: FileAccess, marker: Path) -> object:

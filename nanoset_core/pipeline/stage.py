@@ -56,11 +56,11 @@ class Stage(ABC):
     by_corpus: ClassVar[bool] = False
     """Whether its subjects are corpora, which are partitions of one asset; else each subject has an asset."""
     named_by: ClassVar[Stage | None] = None
-    """The stage whose outputs name versions of this one, which has no current version; it is made from files alone."""
+    """The stage whose manifests list versions of this one by digest; None for a stage that has a current version."""
     counted_as: ClassVar[str | None] = None
     """What its parts are called where a row counts them, such as `groups of tars`."""
     to_be_made: ClassVar[str] = ""
-    """The reason of a part that is not made yet; rows show a count instead."""
+    """The reason of a part that is not made yet; where all reasons of a row are this one, it shows their count."""
     counts: ClassVar[tuple[str, ...]] = ()
     """Facts that `nanoset status` shows beside the bytes; empty: it shows nothing of this stage."""
     detailed: ClassVar[tuple[tuple[str, str], ...]] = ()
@@ -70,7 +70,7 @@ class Stage(ABC):
     maker: ClassVar[Callable[..., Manifest]]
     """Makes an output: (project, subject) or (project, subject, part) → its manifest."""
     asked_by: ClassVar[str | None] = "nanoset.yaml"
-    """Where its subjects are named, as `nanoset gc` says it; None where another stage's report is enough."""
+    """Who asks for its subjects, in the words of `nanoset gc`; None where it reports them for another stage."""
 
     @property
     def version(self) -> int:
@@ -198,7 +198,7 @@ class Stage(ABC):
         return
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the names of our files in a version's folder without a manifest; None where that cannot be told."""
+        """Return the files of an unfinished version, which `gc` may remove; None where they may be somebody else's."""
         return None
 
     def shared_files(self, manifest: Manifest) -> Collection[str] | None:
@@ -206,7 +206,7 @@ class Stage(ABC):
         return None
 
     def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
-        """Return (shared files that an output would have now, all that are there); None for a stage without."""
+        """Return names of (shared files that an output would have now, shared files that exist); None without any."""
         return None
 
 

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
-from nanoset_core.outputs.compact import Compactor
+from nanoset_core.execution.progress import Progress
+from nanoset_core.outputs.compact import PackedManifests, pack
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
@@ -21,8 +22,7 @@ from nanoset_core.tokenization import distrust, job, shards
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
 from nanoset_core.tokenization.line_numbers import LineNumbers, joined_facts
-from nanoset_core.tokenization.losses import Listings, Losses, losses_of, stored_sizes
-from nanoset_core.tokenization.policy import RejectPolicy, SettingNames
+from nanoset_core.tokenization.losses import Listings, Losses, RejectPolicy, SettingNames, losses_of, stored_sizes
 
 T = TypeVar("T")
 STAGE = "tokenized"
@@ -136,8 +136,7 @@ def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
 
 def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequence[Manifest]:
     """Return these shards of a corpus, in their order; raises as `current_shards`."""
-    compactor = Compactor(project.outputs)
-    return compactor.sequence(each_shard(project, corpus, digests, compactor.pack))
+    return PackedManifests(each_shard(project, corpus, digests, pack), project.outputs)
 
 
 def each_shard(project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]) -> list[T]:
@@ -164,14 +163,13 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     facts = tokenized_facts(tokenized)
     if not facts.reasons:
         return Losses(facts)
-    compactor = Compactor(outputs)
 
     def rejecting(outputs: OutputRoot, place: Path) -> bytes | None:
         shard = outputs.manifest_at(place)
-        return compactor.pack(shard) if shard is not None and shard.facts["reasons"] else None
+        return pack(shard) if shard is not None and shard.facts["reasons"] else None
 
     found = filter(None, outputs.each_version(rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS]))
-    listings = Listings(compactor.sequence(found))
+    listings = Listings(PackedManifests(found, outputs))
     inventory = _inventory(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
     return Losses(facts, listings, sizes, LineNumbers.of(tokenized.facts))
@@ -183,23 +181,19 @@ def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
 
 
 def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> tuple[Sequence[Manifest], dict[str, Any]]:
-    work = job.TokenizeJob(
+    return job.TokenizeJob(
         root=project.outputs,
         corpus=corpus,
         folder=corpus_folder(project, corpus),
         ranges=ranges,
-        size=sum(source.size for source in ranges),
         options=_settings_options(project, corpus),
         settings=_settings(project, corpus),
-    )
-    return work.run(
-        project.config.workers,
-        project.executor,
+        workers=project.config.workers,
+        executor=project.executor,
         listener=project.listener,
-        stage="tokenized_shards",
-        name=corpus,
+        news=Progress("tokenized_shards", corpus, 0, sum(source.size for source in ranges)),
         look_first=not project.rebuild,
-    )
+    ).run()
 
 
 def _set_recipe(project: Project, corpus: str, parents: Mapping[str, str], options: dict[str, Any]) -> Recipe:
@@ -297,13 +291,13 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
     inventory = _inventory(outputs, corpus, wanted.parents["inventory"])
     if inventory is None:
         return None
-    compactor, options, found = Compactor(outputs), token_options(project, corpus), []
+    options, found = token_options(project, corpus), []
     for source in cut_ranges(inventory, wanted.options["range_bytes"]):
         shard = outputs.find(job.shard_recipe(corpus, source, options))
         if shard is None:
             return None
-        found.append(compactor.pack(shard))
-    return losses_of(compactor.sequence(found), inventory.pieces)
+        found.append(pack(shard))
+    return losses_of(PackedManifests(found, outputs), inventory.pieces)
 
 
 def _inventory(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:

@@ -1,15 +1,19 @@
-"""All that lies in a folder of text: the files that are read, and notices of the others."""
+"""All that lies in a folder of text: the files that are read, in natural order, and notices of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
 from typing import Any, Literal
 
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import InputError, MissingError
 from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfinished, suffix_of
-from nanoset_core.raw.listing import FileStat, natural_key, walk
-from nanoset_core.storage.location import RawFolder, RemoteFolder
+from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
+from nanoset_core.storage.paths import UTF_8_LOCALE, has_control_characters, is_locale_utf_8, is_utf_8
 
 NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk", "gone", "awaited"]
 _RESTORE = "restore what was lost; nothing is to be done if that was meant"
@@ -30,11 +34,7 @@ _WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
         "remove it; a folder of that name may hold files that are read",
     ),
     "empty": ("file is empty", "files are empty", "fill or remove it"),
-    "shrunk": (
-        "file is smaller than in the version before",
-        "files are smaller than in the version before",
-        _RESTORE,
-    ),
+    "shrunk": ("file is smaller than in the version before", "files are smaller than in the version before", _RESTORE),
     "gone": (
         "file of the version before is gone or renamed",
         "files of the version before are gone or renamed",
@@ -46,7 +46,171 @@ _WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
         "nothing is to be done",
     ),
 }
-_NAMES_SHOWN = 3
+"""Kind → what it is of one file, of several, and what to do."""
+_DIGITS = re.compile(r"([0-9]+)")
+_MOST_FOLDERS = 100
+"""One within the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """What the file system says of one file."""
+
+    path: str
+    """Relative to the listed folder, with forward slashes."""
+    size: int
+    """Bytes."""
+    mtime_ns: int
+    """Last modification, nanoseconds since 1970."""
+    inode: int
+    """Tells a replaced file from the old one."""
+    changed_ns: int = 0
+    """Last change of the inode (ctime), which no user can set; 0 where that is not known."""
+
+    def is_as(self, other: FileStat) -> bool:
+        """Return whether another look found the same file, unchanged: of the same size and time, and not replaced.
+
+        Some file systems number their inodes anew for each process, or each time that they are mounted.
+        """
+        same = (self.size, self.mtime_ns) == (other.size, other.mtime_ns)
+        return same and (self.inode == other.inode or self.changed_ns == other.changed_ns != 0)
+
+
+def file_stat(path: str, found: os.stat_result | ObjectStat) -> FileStat:
+    """Return the stat result of the file at a path."""
+    return FileStat(path, found.st_size, found.st_mtime_ns, found.st_ino, getattr(found, "st_ctime_ns", 0))
+
+
+def stat_file(folder: RawFolder, path: str) -> FileStat:
+    """Look at one file below a folder; FileNotFoundError where it is not there."""
+    return file_stat(path, (folder / path).stat())
+
+
+def natural_key(path: str) -> tuple[object, ...]:
+    """Return a sort key under which part-2 comes before part-10; ties are broken by the path itself."""
+    return tuple(_name_key(name) for name in path.split("/")), path
+
+
+def _name_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    pieces = (piece for piece in _DIGITS.split(name) if piece)
+    return tuple((0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces)
+
+
+def list_files(folder: RawFolder, within: RawFolder | None = None) -> list[FileStat]:
+    """List all regular files below `folder` in natural order; hidden files and folders are left out.
+
+    Symbolic links are followed, to files and to folders; with `within`, only to what lies in there, or in `folder`
+    itself (wherever that is, should it be a link): delivered data does not choose what else of the disk is read.
+
+    Raises:
+        MissingError: `folder` does not exist or is not a folder, or a link leads nowhere.
+        InputError: a folder cannot be read or lies too deep, a link leads out, or back to a folder above it, or a name
+            is not UTF-8 or holds control characters.
+    """
+    if not folder.is_dir():
+        raise MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
+    files = (found for found in walk(folder, within) if isinstance(found, FileStat))
+    return sorted(files, key=lambda file: natural_key(file.path))
+
+
+def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat | str]:
+    """Yield the files of `list_files` as they are found, and the paths of folders, pipes, sockets and devices."""
+    if isinstance(folder, RemoteFolder):
+        yield from (FileStat(*found) for found in folder.files())
+        return
+    bounds = (os.path.realpath(within), os.path.realpath(folder)) if isinstance(within, Path) else None
+    yield from _walk(folder, "", (_identity(folder.stat()),), bounds)
+
+
+def _walk(
+    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], bounds: tuple[str, ...] | None
+) -> Iterator[FileStat | str]:
+    """Walk through one folder and those below it; `above` identifies it and every folder that leads to it."""
+    try:
+        entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    except OSError as error:
+        raise InputError(
+            "a folder cannot be read", where=folder, found=error.strerror, remedy="give this user the right to read it"
+        ) from error
+    for entry in entries:
+        _check_name(folder, entry.name)
+        path, stat = prefix + entry.name, _stat(entry)
+        if bounds is not None and entry.is_symlink():
+            _check_link(entry, bounds)
+        if entry.is_dir():
+            identity = _identity(stat)
+            _check_place(entry, identity, above)
+            yield path
+            yield from _walk(Path(entry.path), path + "/", (*above, identity), bounds)
+        else:
+            yield file_stat(path, stat) if entry.is_file() else path
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result:
+    try:
+        return entry.stat()
+    except OSError as error:
+        raise MissingError(
+            f"a file is not there: {error.strerror}",
+            where=entry.path,
+            found=f"a link to {os.readlink(entry.path)}" if entry.is_symlink() else None,
+            expected="a file or a folder",
+            remedy="mount or restore what it leads to, or remove the link",
+        ) from error
+
+
+def _check_place(entry: os.DirEntry[str], identity: tuple[int, int], above: tuple[tuple[int, int], ...]) -> None:
+    if identity in above:
+        raise InputError(
+            "a link leads back to a folder above it",
+            where=entry.path,
+            found=os.path.realpath(entry.path),
+            expected="each file below the folder once",
+            remedy="remove the link",
+        )
+    if len(above) > _MOST_FOLDERS:
+        raise InputError(
+            "folders lie too deep in each other",
+            where=os.path.dirname(entry.path),
+            expected=f"at most {_MOST_FOLDERS} of them, one within the other",
+            remedy="move what is in there further up",
+        )
+
+
+def _check_link(entry: os.DirEntry[str], bounds: tuple[str, ...]) -> None:
+    target = os.path.realpath(entry.path)
+    if not any(os.path.commonpath([target, bound]) == bound for bound in bounds):
+        raise InputError(
+            "a link leads out of the raw folder",
+            where=entry.path,
+            found=target,
+            expected=f"a target in {bounds[0]}",
+            remedy="move what it leads to there; or link the corpus's whole folder, whose own links may stay within it",
+        )
+
+
+def _check_name(folder: Path, name: str) -> None:
+    if not is_utf_8(name):
+        known = is_locale_utf_8()
+        raise InputError(
+            "a file's name is not UTF-8" if known else "this locale is not of UTF-8, and cannot tell a file's name",
+            where=folder,
+            found=repr(os.fsencode(name)),
+            expected="a name that can be kept beside its documents",
+            remedy="rename the file" if known else UTF_8_LOCALE,
+        )
+    if has_control_characters(name):
+        raise InputError(
+            "a file's name holds control characters",
+            where=folder,
+            found=ascii(name),
+            expected="a name that can be shown on a terminal, in one line",
+            remedy="rename the file",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +269,12 @@ class Contents:
         """
         told = [path for path in self.others if not is_companion(path)]
         was, texts = before or {}, self.ordered
+        by_ending: dict[str, list[str]] = {}
+        for path in told:
+            if not is_unfinished(path):
+                by_ending.setdefault(ending_of(path), []).append(path)
+        endings = sorted(by_ending.items(), key=lambda kind: -len(kind[1]))
+        names = ", ".join(f"{len(paths):,} {ending} ({some(paths)})" for ending, paths in endings)
         found: dict[NoticeKind, Sequence[str]] = {
             "unfinished": [path for path in told if is_unfinished(path)],
             "no_file": self.no_files,
@@ -116,8 +286,8 @@ class Contents:
             ],
             "gone": sorted(was.keys() - {file.path for file in texts}, key=natural_key),
         }
-        named = [notice for kind, names in found.items() for notice in _notices(kind, names)]
-        return [*not_read(path for path in told if not is_unfinished(path)), *named]
+        not_read = [Notice("not_read", sum(map(len, by_ending.values())), names)] if names else []
+        return not_read + [Notice(kind, len(paths), some(paths)) for kind, paths in found.items() if paths]
 
 
 def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
@@ -126,47 +296,30 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
     Raises:
         MissingError, InputError: see list_files.
     """
-    is_listed = isinstance(folder, RemoteFolder)  # which is there where anything lies below it
     texts: list[FileStat] = []
     others: list[str] = []
-    no_files: dict[str, bool] = {}
-    if is_listed or folder.is_dir():
-        for found in walk(folder, within):
-            if not isinstance(found, FileStat):
-                no_files |= {found.path: found.is_folder} if suffix_of(found.path) else {}
-            elif is_text(found.path):
-                texts.append(found)
-            else:
-                others.append(found.path)
+    no_files: set[str] = set()
+    is_there = isinstance(folder, RemoteFolder) or folder.is_dir()  # a bucket's, where anything lies below it
+    for found in walk(folder, within) if is_there else ():
+        if isinstance(found, str):
+            no_files.update([found] if suffix_of(found) else [])
+        elif is_text(found.path):
+            texts.append(found)
+        else:
+            others.append(found.path)
     if not texts and not others and not folder.is_dir():
         raise MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
-    if any(no_files.values()):
-        for file in texts:
-            parts = file.path.split("/")
-            for depth in range(1, len(parts)):
-                no_files.pop("/".join(parts[:depth]), None)
+    for file in texts if no_files else ():
+        no_files.difference_update(accumulate(file.path.split("/")[:-1], "{}/{}".format))  # the folders that it lies in
     return Contents(tuple(texts), tuple(sorted(others, key=natural_key)), tuple(sorted(no_files, key=natural_key)))
 
 
 def awaited(paths: Sequence[str]) -> list[Notice]:
     """Return the notice of files that a build left as they were before; none where there are none."""
-    return _notices("awaited", paths)
+    return [Notice("awaited", len(paths), some(paths))] if paths else []
 
 
-def not_read(paths: Iterable[str]) -> list[Notice]:
-    """Return the notice of files that are not read, by their endings; none where there are none."""
-    by_ending: dict[str, list[str]] = {}
-    for path in paths:
-        by_ending.setdefault(ending_of(path), []).append(path)
-    kinds = sorted(by_ending.items(), key=lambda kind: -len(kind[1]))
-    names = ", ".join(f"{len(some):,} {ending} ({_some(some)})" for ending, some in kinds)
-    return [Notice("not_read", sum(map(len, by_ending.values())), names)] if kinds else []
-
-
-def _notices(kind: NoticeKind, names: Sequence[str]) -> list[Notice]:
-    return [Notice(kind, len(names), _some(names))] if names else []
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _NAMES_SHOWN
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -11,11 +11,20 @@ from typing import Any, cast
 import numpy as np
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.raw.columns import ColumnPath, column_at, is_text_type, locate, locate_text, strings, texts_at
+from nanoset_core.raw.columns import (
+    ColumnPath,
+    NotJsonError,
+    column_at,
+    is_text_type,
+    json_values,
+    locate,
+    locate_text,
+    strings,
+    texts_at,
+)
+from nanoset_core.raw.contents import natural_key
 from nanoset_core.raw.endings import format_of
-from nanoset_core.raw.json_values import NotJsonError, json_values
 from nanoset_core.raw.lines import LineBlock, read_lines
-from nanoset_core.raw.listing import natural_key
 from nanoset_core.raw.parsing import Fields, NotADocumentError, id_text, parse_line, parse_lines
 from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.raw.rejects import NO_OFFSET, FaultError, Reject, excerpt
@@ -48,14 +57,20 @@ class DocumentBatch:
     rejects: list[Reject] = field(default_factory=list)
     read_bytes: int = 0
     """Decompressed bytes, line ends included; of a row, those of its text."""
-    read_lines: int = 0
-    """Lines and rows, whether documents or rejects."""
-    faults: int = 0
-    """Files that could not be read to their end; each is one of the rejects."""
     zeroed: Counter[str] = field(default_factory=Counter)
     """Table → documents of it whose text holds ZEROS."""
     counted: list[tuple[Piece, int]] = field(default_factory=list)
     """Pieces of files whose lines had not been counted, now read to their ends, with their lines."""
+
+    @property
+    def faults(self) -> int:
+        """Files that could not be read to their end; each is one of the rejects."""
+        return sum(reject.is_fault for reject in self.rejects)
+
+    @property
+    def read_lines(self) -> int:
+        """Lines and rows, whether documents or rejects."""
+        return len(self.texts) + len(self.rejects) - self.faults
 
     def take(self, part: DocumentBatch, file: int) -> None:
         """Append what was read of a file of the range."""
@@ -66,9 +81,7 @@ class DocumentBatch:
         self.ids += part.ids
         self.rejects += part.rejects
         self.read_bytes += part.read_bytes
-        self.read_lines += part.read_lines
-        if part.zeroed:
-            self.zeroed.update(part.zeroed)
+        self.zeroed.update(part.zeroed)
 
 
 def read_documents(
@@ -117,7 +130,6 @@ def read_documents(
                     batch = DocumentBatch()
         except FaultError as fault:
             batch.rejects.append(fault.reject(piece.path))
-            batch.faults += 1
         except MemoryError as error:
             raise too_large(stored.path) from error
         if verify:
@@ -144,7 +156,7 @@ def _read_lines(stored: StoredPiece, fields: Fields, max_line_bytes: int, _verif
 
 def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:
     count = len(block.lines)
-    found = DocumentBatch(read_bytes=block.end - block.begin, read_lines=count)
+    found = DocumentBatch(read_bytes=block.end - block.begin)
     if block.long_bytes:
         size, start = f"{block.long_bytes:,} bytes", excerpt(block.lines[0])
         found.rejects.append(Reject(path, block.first_number, block.begin, "line_too_long", size, start))
@@ -175,20 +187,13 @@ def _read_table(stored: StoredPiece, fields: Fields, max_text_bytes: int, verify
     A row is what the line would be that import_parquet writes for it: the same text and id, and a reject where that
     line would be one. Text that is not UTF-8 is a reject too.
     """
-    import pyarrow as pa
-
-    reader = _RowReader(stored.piece.path, fields, max_text_bytes)
+    reader = RowReader(stored.piece.path, fields, max_text_bytes)
     for first_row, rows in read_table(stored.path, reader.choose, stored.piece.size if verify else None):
-        try:
-            yield reader.documents(rows, first_row)
-        except MemoryError:
-            raise  # pyarrow's is an ArrowException as well
-        except pa.ArrowException as error:
-            raise table_fault(stored.path, first_row, error) from error
+        yield reader.documents(rows, first_row)
 
 
-class _RowReader:
-    """Makes documents of the rows of one table."""
+class RowReader:
+    """Make documents of the rows of one table."""
 
     def __init__(self, path: str, fields: Fields, max_text_bytes: int) -> None:
         self._path, self._fields, self._max_text_bytes = path, fields, max_text_bytes
@@ -210,9 +215,19 @@ class _RowReader:
         return list(dict.fromkeys(place.selector for place in places))
 
     def documents(self, rows: Any, first_row: int) -> DocumentBatch:
-        """Return the documents of a record batch, and its other rows as rejects."""
+        """Return the documents of a record batch, and its other rows as rejects; FaultError where it is damaged."""
+        import pyarrow as pa
+
+        try:
+            return self._documents(rows, first_row)
+        except MemoryError:
+            raise  # pyarrow's is an ArrowException as well
+        except pa.ArrowException as error:
+            raise table_fault(self._path, first_row, error) from error
+
+    def _documents(self, rows: Any, first_row: int) -> DocumentBatch:
         count: int = rows.num_rows
-        found = DocumentBatch(read_lines=count)
+        found = DocumentBatch()
         if (error := self._error) is not None:
             numbers = range(first_row, first_row + count)
             found.rejects = [Reject(self._path, row, NO_OFFSET, error.reason, error.detail, "") for row in numbers]
@@ -222,15 +237,15 @@ class _RowReader:
             for place, key in zip(self._texts, self._fields.texts, strict=True)
         ]
         ids: list[str | None] = [None] * count if self._id is None else _ids_at(rows, self._id)
-        texts = cast(list[str], columns[0].texts)  # rows without a text are bad
-        bad = {row: why for column in reversed(columns) for row, why in column.bad.items()}
+        texts = cast(list[str], columns[0][0])  # rows without a text are bad
+        bad = {row: why for _, column_bad, _ in reversed(columns) for row, why in column_bad.items()}
         kept = range(count) if not bad else [row for row in range(count) if row not in bad]
         if bad:
             texts, ids = [texts[row] for row in kept], [ids[row] for row in kept]
         found.texts, found.ids, found.lines = texts, ids, [first_row + row for row in kept]
         found.rejects = [Reject(self._path, first_row + row, NO_OFFSET, *why) for row, why in sorted(bad.items())]
         found.offsets = [NO_OFFSET] * len(found.texts)
-        found.read_bytes = columns[0].text_bytes
+        found.read_bytes = columns[0][2]
         if ZEROS in "\n".join(found.texts):
             found.zeroed[self._path] = sum(ZEROS in text for text in found.texts)
         return found
@@ -239,19 +254,18 @@ class _RowReader:
 def _ids_at(rows: Any, place: ColumnPath) -> list[str | None]:
     """Return ids as text; none where their type cannot be written as JSON."""
     array, nulls = column_at(rows, place)
-    values: list[Any] | None
-    if is_text_type(place.type):
-        if (values := strings(array)) is None:
-            values = [None if data is None else data.decode("utf-8", "backslashreplace") for data in array.to_pylist()]
-    else:
-        try:
-            values = json_values(array)
-        except NotJsonError:
-            return [None] * len(array)
+    try:
+        values: list[Any] = strings(array, _escaped) if is_text_type(place.type) else json_values(array)
+    except NotJsonError:
+        return [None] * len(array)
     ids = [id_text(value) for value in values]
     for _, is_null in nulls:
         ids = [None if null else value for value, null in zip(ids, is_null.tolist(), strict=True)]
     return ids
+
+
+def _escaped(_row: int, error: UnicodeDecodeError) -> str:
+    return error.object.decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +291,6 @@ def measure(folder: RawFolder, found: CorpusFiles, text_key: str) -> Measure:
                 text_bytes += sum(len(text.encode(errors="replace")) for text in batch.texts)
                 read_bytes += batch.read_bytes
                 if read_bytes >= SAMPLE_BYTES:
-                    break
-        if read_bytes >= SAMPLE_BYTES:
-            stored += min(file.size, read_bytes - before)
-            break
+                    return Measure(documents, text_bytes, found.size / (stored + min(file.size, read_bytes - before)))
         stored += file.size
     return Measure(documents, text_bytes, found.size / stored if stored else 1.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 Format = Literal["lines", "parquet", "arrow"]
@@ -20,9 +22,12 @@ ACCEPTED = f"{', '.join(LINES)} (each also with {' or '.join(COMPRESSED)}), {PAR
 """The same, for messages."""
 
 HEAD_BYTES = 4096
-_HUGGING_FACE_CACHE = re.compile(r"cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow")
-_DESCRIPTION = re.compile(r"(dataset_dict|dataset_infos?|(.*\.)?manifest|metadata|state)\.json", re.IGNORECASE)
-"""What tools write beside a dataset's files to describe them; x.manifest.json too, as `nanoset tokenize` does."""
+_NO_DATA = re.compile(
+    r"(dataset_dict|dataset_infos?|(.*\.)?manifest|metadata|state)\.json|cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow",
+    re.IGNORECASE,
+)
+"""What tools write beside a dataset's files to describe them, x.manifest.json too, as `nanoset tokenize` does; and what
+Hugging Face `datasets` leaves there: the outcome of a map, filter or shuffle, and so the same documents again."""
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
 _COMPANION = re.compile(
     r"(readme|licen[cs]e|notice|citation|changelog|checksums|md5sums?|sha\d+sums?)(\.\w+)?"
@@ -40,12 +45,12 @@ _KINDS = (
     (re.compile(rb"PK\x03\x04"), "a zip archive, which is not read: unpack it"),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "text in UTF-16, which is not read: convert it to UTF-8"),
 )
+_AN_OBJECT_A_LINE = "JSON lines are expected, one object a line (if it is no text of the corpus, move it elsewhere)"
 _NO_LINES = (
-    (re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{"), "one JSON array"),
-    (re.compile(rb"(\xef\xbb\xbf)?\s*\{[ \t\r]*\n\s*\""), "JSON that is spread over lines"),
+    (re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{"), f"one JSON array: {_AN_OBJECT_A_LINE}"),
+    (re.compile(rb"(\xef\xbb\xbf)?\s*\{[ \t\r]*\n\s*\""), f"JSON that is spread over lines: {_AN_OBJECT_A_LINE}"),
 )
 _NOT_TEXT = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
-_AN_OBJECT_A_LINE = "JSON lines are expected, one object a line (if it is no text of the corpus, move it elsewhere)"
 
 
 def suffix_of(path: str) -> str | None:
@@ -61,53 +66,41 @@ def format_of(path: str) -> Format:
 
 
 def is_text(path: str) -> bool:
-    """Whether a file of a folder is read, judged by its name.
-
-    Descriptions such as `dataset_info.json` are not. Nor is what Hugging Face `datasets` leaves beside a saved
-    dataset's own files: `cache-<fingerprint>.arrow` holds the outcome of a map, filter or shuffle, and so the same
-    documents again.
-    """
-    name = path.rpartition("/")[2]
-    return suffix_of(name) is not None and not _is_no_data(name)
+    """Return whether a file of a folder is read, judged by its name: descriptions such as dataset_info.json are not."""
+    return suffix_of(path) is not None and not _NO_DATA.fullmatch(path.rpartition("/")[2])
 
 
 def is_parquet(path: str) -> bool:
-    """Whether a file is read as Parquet."""
+    """Return whether a file is read as Parquet."""
     return format_of(path) == "parquet"
 
 
 def is_table(path: str) -> bool:
-    """Whether a file is read as rows of a table, not as lines."""
-    return format_of(path) in ("parquet", "arrow")
+    """Return whether a file is read as rows of a table, not as lines."""
+    return format_of(path) != "lines"
 
 
 def is_cuttable(path: str) -> bool:
-    """Whether a file can be cut into pieces at line ends, which takes plain lines."""
-    return format_of(path) == "lines" and not path.lower().endswith(COMPRESSED)
+    """Return whether a file can be cut into pieces at line ends, which takes plain lines."""
+    return not is_table(path) and not path.lower().endswith(COMPRESSED)
 
 
 def is_companion(path: str) -> bool:
-    """Whether a file that is not read is one of those that lie beside data and hold none, such as README.md."""
+    """Return whether a file that is not read is one of those that lie beside data and hold none, such as README.md."""
     name = path.rpartition("/")[2]
-    return _is_no_data(name) or _COMPANION.fullmatch(name) is not None
-
-
-def _is_no_data(name: str) -> bool:
-    return bool(_DESCRIPTION.fullmatch(name) or _HUGGING_FACE_CACHE.fullmatch(name))
+    return any(pattern.fullmatch(name) for pattern in (_NO_DATA, _COMPANION))
 
 
 def is_unfinished(path: str) -> bool:
-    """Whether a file is still being uploaded, judged by its name."""
+    """Return whether a file is still being uploaded, judged by its name."""
     return path.lower().endswith(_UNFINISHED)
 
 
 def ending_of(path: str) -> str:
     """Return the ending of a file that is not read: `.txt`, `.jsonl.bz2`; `no ending` where there is none."""
-    name = path.rpartition("/")[2]
-    parts = name.lower().split(".")
-    packed = len(parts) > 2 and parts[-1] in ("gz", "zst", "bz2", "xz", "zip", "lz4", "br")
-    ending = ".".join(parts[-2:] if packed else parts[-1:])
-    return f".{ending}" if len(parts) > 1 and ending else "no ending"
+    name = path.rpartition("/")[2].lower()
+    found = re.search(r"(\.[^.]*)?\.(gz|zst|bz2|xz|zip|lz4|br)$|\.[^.]+$", name)
+    return found[0] if found else "no ending"
 
 
 def looks_like(head: bytes, expected: bytes) -> str | None:
@@ -122,11 +115,13 @@ def looks_like(head: bytes, expected: bytes) -> str | None:
     """
     if head.startswith(expected):
         return None
-    if (kind := _kind_of(head)) is not None:
+    if (kind := _first_match(_KINDS, head)) is not None or not head.strip() or _NOT_TEXT.search(head):
         return kind
-    if head.strip() and not _NOT_TEXT.search(head) and _is_utf8(head):
-        return "plain text, whose name should end in .jsonl if it is JSON lines"
-    return None
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # which may end within a character
+    except UnicodeDecodeError:
+        return None
+    return "plain text, whose name should end in .jsonl if it is JSON lines"
 
 
 def no_lines(head: bytes, path: str) -> str | None:
@@ -134,19 +129,11 @@ def no_lines(head: bytes, path: str) -> str | None:
 
     Only a file named .json is refused as one JSON value: in others each line is judged alone.
     """
-    kind = _kind_of(head)
-    if kind is not None or not path.lower().endswith((".json", ".json.gz", ".json.zst")):
-        return kind
-    return next((f"{kind}: {_AN_OBJECT_A_LINE}" for pattern, kind in _NO_LINES if pattern.match(head)), None)
+    kind = _first_match(_KINDS, head)
+    if kind is None and path.lower().endswith((".json", ".json.gz", ".json.zst")):
+        kind = _first_match(_NO_LINES, head)
+    return kind
 
 
-def _kind_of(head: bytes) -> str | None:
-    return next((kind for pattern, kind in _KINDS if pattern.match(head)), None)
-
-
-def _is_utf8(head: bytes) -> bool:
-    try:
-        head.decode()
-    except UnicodeDecodeError as error:
-        return error.start > len(head) - 4  # a character that the head cuts
-    return True
+def _first_match(kinds: Iterable[tuple[re.Pattern[bytes], str]], head: bytes) -> str | None:
+    return next((kind for pattern, kind in kinds if pattern.match(head)), None)

@@ -7,16 +7,16 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
+from nanoset_core.raw.contents import FileStat, file_stat
 from nanoset_core.raw.endings import is_cuttable
-from nanoset_core.raw.listing import FileStat, file_stat
-from nanoset_core.raw.pieces import ETAG, Piece, checked_piece, etag_digest, part_digest
+from nanoset_core.raw.pieces import ETAG, Crc32, Piece, checked_piece, etag_digest
 from nanoset_core.raw.stored import Probe, open_raw, probe_raw, status_of
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
@@ -30,21 +30,16 @@ WINDOW_BYTES, _MOST_WINDOW_BYTES = 64 << 10, 8 << 20
 """Read at a cut that is looked for by small reads; more where a line is longer."""
 SPREAD_BYTES = 1 << 30
 """Unknown bytes from which on an executor's workers hash them."""
-_SHARED_PIECES, _MOST_SHARED_FILES = 4, 256
-"""A file is shared by workers that is larger than so many pieces, and than this part of all that is to be hashed."""
+_SHARED_PIECES = 4
+"""A plain file that is larger than so many pieces is shared by workers."""
 SAVE_BYTES = 1 << 30
 """The memory is written after about this many hashed bytes: as much as a kill can cost."""
 _RACY_NS = 2_000_000_000
 _VERSION = 1
 
 
-def is_read(folder: RawFolder) -> bool:
-    """Whether files are known by their bytes, which have to be read, and not by their ETags."""
-    return not (isinstance(folder, RemoteFolder) and folder.by_etag)
-
-
 def is_cut_unread(folder: RawFolder) -> bool:
-    """Whether large plain files are cut at line ends without being read, so that their lines are not counted yet."""
+    """Return whether large plain files are cut at line ends without being read, so that their lines are not counted."""
     return isinstance(folder, RemoteFolder) and folder.by_etag and folder.in_pieces
 
 
@@ -57,8 +52,8 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
     Raises:
         SourceChangedError: the file is not as `stat` describes it, before or after.
     """
-    if is_read(folder):
-        return _pieces(stat.path, _hashed(_Run(folder, stat, 0, stat.size), PIECE_BYTES, progress))
+    if _is_read(folder):
+        return _hash_run(_Run(folder, stat, 0, stat.size), progress)[0]
     digest = etag_digest(stat.inode)
     if not is_cut_unread(folder) or not _is_large(stat):
         return [Piece(stat.path, 0, stat.size, 1, digest)]
@@ -68,8 +63,25 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
     return [Piece(stat.path, begin, end, 0, digest) for begin, end in pairwise([0, *cuts, stat.size])]
 
 
+def _is_read(folder: RawFolder) -> bool:
+    return not (isinstance(folder, RemoteFolder) and folder.by_etag)
+
+
 def _is_large(stat: FileStat) -> bool:
     return is_cuttable(stat.path) and stat.size > 2 * PIECE_BYTES
+
+
+def hash_parts(folder: RawFolder, stat: FileStat, part_bytes: int, pieces: list[Piece]) -> Iterator[Piece]:
+    """Yield parts of at least `part_bytes` of a file as they are read, with CRCs as digests, which are quick to check.
+
+    The pieces that `fingerprint` gives are appended to `pieces`. Errors as of fingerprint, at the end.
+    """
+    parts, wholes = _Cutter(stat.path, 0, part_bytes, Crc32), _Cutter(stat.path, 0, PIECE_BYTES)
+    for block in _blocks(_Run(folder, stat, 0, stat.size)):
+        pieces += wholes.feed(block)
+        yield from parts.feed(block)
+    pieces += wholes.finish()
+    yield from parts.finish()
 
 
 def fingerprint_all(
@@ -87,33 +99,10 @@ def fingerprint_all(
     """
     if is_cut_unread(folder):
         yield from zip(stats, in_parallel(lambda stat: fingerprint(folder, stat), stats), strict=True)
-    elif executor is not None and is_read(folder) and sum(stat.size for stat in stats) >= SPREAD_BYTES:
-        yield from _spread(folder, stats, executor, progress)
+    elif executor is not None and _is_read(folder) and sum(stat.size for stat in stats) >= SPREAD_BYTES:
+        yield from _spread(folder, stats, executor, progress or (lambda _: None))
     else:
         yield from ((stat, fingerprint(folder, stat, progress)) for stat in stats)
-
-
-def _spread(
-    folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Callable[[int], None] | None
-) -> Iterator[tuple[FileStat, list[Piece]]]:
-    runs: list[_Run] = []
-
-    def noted() -> Iterator[_Run]:
-        for run in _runs(folder, stats):
-            runs.append(run)
-            yield run
-
-    left = {stat.path: stat.size for stat in stats}
-    hashed: dict[str, list[_Hashed]] = {stat.path: [] for stat in stats}
-    for number, found in executor.run(_hash_run, noted()):
-        run = runs[number]
-        path, size = run.stat.path, run.end - run.begin
-        hashed[path] += found
-        left[path] -= size
-        if progress is not None:
-            progress(size)
-        if left[path] == 0:
-            yield run.stat, _pieces(path, hashed.pop(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +115,25 @@ class _Run:
     end: int
 
 
+def _spread(
+    folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Callable[[int], None]
+) -> Iterator[tuple[FileStat, list[Piece]]]:
+    files = {stat.path: stat for stat in stats}
+    left = {stat.path: stat.size for stat in stats}
+    hashed: dict[str, list[tuple[list[Piece], int]]] = {path: [] for path in files}
+    for _, found in executor.run(_hash_run, _runs(folder, stats)):
+        path, size = found[0][0].path, sum(piece.size for piece in found[0])
+        hashed[path].append(found)
+        left[path] -= size
+        progress(size)
+        if left[path] == 0:
+            yield files[path], _joined(hashed.pop(path))
+
+
 def _runs(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_Run]:
-    least = max(_SHARED_PIECES * PIECE_BYTES, sum(stat.size for stat in stats) // _MOST_SHARED_FILES)
     for stat in stats:
         begin = 0
-        if is_cuttable(stat.path) and stat.size > least:
+        if is_cuttable(stat.path) and stat.size > _SHARED_PIECES * PIECE_BYTES:
             path = folder / stat.path
             with probe_raw(path) as probe:
                 _check_unchanged(path, stat, probe.status)
@@ -140,88 +143,73 @@ def _runs(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_Run]:
         yield _Run(folder, stat, begin, stat.size)
 
 
-def _hash_run(run: _Run) -> list[_Hashed]:
-    return list(_hashed(run, PIECE_BYTES))
-
-
-@dataclass(frozen=True, slots=True)
-class _Hashed:
-    """A piece of a file that was read."""
-
-    begin: int
-    end: int
-    sha256: str
-    line_ends: int
-    parts: list[tuple[int, int, int, int]]
-    """(begin, end, line ends of the piece before it, CRC) of each part."""
-
-    def piece(self, path: str, first_line: int) -> Piece:
-        """Return it as it stands in an inventory."""
-        return Piece(path, self.begin, self.end, first_line, self.sha256)
-
-
-def _pieces(path: str, hashed: Iterable[_Hashed]) -> list[Piece]:
+def _joined(runs: Iterable[tuple[list[Piece], int]]) -> list[Piece]:
+    """Join the pieces of a file's runs, in any order, and number their lines within the file."""
     pieces: list[Piece] = []
-    line = 1
-    for found in sorted(hashed, key=lambda found: found.begin):
-        pieces.append(found.piece(path, line))
-        line += found.line_ends
+    lines = 0
+    for found, line_ends in sorted(runs, key=lambda run: run[0][0].begin):
+        pieces += (replace(piece, first_line=lines + piece.first_line) for piece in found)
+        lines += line_ends
     return pieces
 
 
-def _hashed(run: _Run, part_bytes: int, progress: Callable[[int], None] | None = None) -> Iterator[_Hashed]:
-    """Hash bytes of a file, piece by piece."""
-    from isal.isal_zlib import crc32
+def _hash_run(run: _Run, progress: Callable[[int], None] | None = None) -> tuple[list[Piece], int]:
+    """Return the pieces of a run, with lines counted from its first byte; and how many lines end in it."""
+    cutter = _Cutter(run.stat.path, run.begin, PIECE_BYTES)
+    pieces: list[Piece] = []
+    for block in _blocks(run):
+        pieces += cutter.feed(block)
+        if progress is not None:
+            progress(len(block))
+    return pieces + cutter.finish(), cutter.line_ends
 
-    path, is_plain = run.folder / run.stat.path, is_cuttable(run.stat.path)
-    begin = part = position = run.begin
-    sha256, line_ends, lines_before, crc = hashlib.sha256(), 0, 0, 0
-    parts: list[tuple[int, int, int, int]] = []
+
+def _blocks(run: _Run) -> Iterator[bytes]:
+    path, position = run.folder / run.stat.path, run.begin
     with open_raw(path, begin=run.begin, end=run.end) as file:
-        for block, first, end, ends_part, ends_piece in _stretches(file, run, part_bytes if is_plain else None):
-            view = memoryview(block)[first:end]
-            sha256.update(view)
-            crc = crc32(view, crc)
-            line_ends += block.count(b"\n", first, end) if is_plain else 0
-            position += len(view)
-            if progress is not None:
-                progress(len(view))
-            if ends_part:
-                parts.append((part, position, lines_before, crc))
-                part, lines_before, crc = position, line_ends, 0
-            if ends_piece:
-                yield _Hashed(begin, position, sha256.hexdigest(), line_ends, parts)
-                begin, sha256, line_ends, lines_before, parts = position, hashlib.sha256(), 0, 0, []
-        if begin < run.end or run.begin == run.end:
-            if part < position or not parts:
-                parts.append((part, position, lines_before, crc))
-            yield _Hashed(begin, run.end, sha256.hexdigest(), line_ends, parts)
+        file.seek(position)
+        while position < run.end and (block := file.read(min(READ_BYTES, run.end - position))):
+            position += len(block)
+            yield block
         after = status_of(file)
     _check_unchanged(path, run.stat, after)
 
 
-def _stretches(file: BinaryIO, run: _Run, part_bytes: int | None) -> Iterator[tuple[bytes, int, int, bool, bool]]:
-    """Read bytes of a file, cut where parts and pieces end: with the first line that ends at or after their size.
+class _Cutter:
+    """Hash the bytes of a file, and cut those of a plain one: with the first line that ends at or after a size."""
 
-    Gives (block, where in it the stretch begins and ends, whether a part ends with it, whether a piece does).
-    `part_bytes` None: the file cannot be cut.
-    """
-    file.seek(run.begin)
-    piece = part = position = run.begin
-    while position < run.end and (block := file.read(min(READ_BYTES, run.end - position))):
-        begin = 0
+    def __init__(self, path: str, begin: int, size: int, new_hash: Callable[[], Any] = hashlib.sha256) -> None:
+        self._path, self._is_plain, self._size, self._new_hash = path, is_cuttable(path), size, new_hash
+        self._position, self.line_ends = begin, 0
+        self._begin_piece()
+
+    def _begin_piece(self) -> None:
+        self._begin, self._line, self._hash = self._position, self.line_ends + 1, self._new_hash()
+
+    def feed(self, block: bytes) -> list[Piece]:
+        """Return the pieces that end in the bytes that follow."""
+        pieces: list[Piece] = []
+        begin, view = 0, memoryview(block)
         while begin < len(block):
-            cut = 0
-            if part_bytes is not None:
-                due = begin + min(part + part_bytes, piece + PIECE_BYTES) - position
-                cut = block.find(b"\n", max(due - 1, begin)) + 1 if due <= len(block) else 0
+            due, cut = begin + self._begin + self._size - self._position, 0
+            if self._is_plain and due <= len(block):
+                cut = block.find(b"\n", max(due - 1, begin)) + 1
             end = cut or len(block)
-            position += end - begin
-            ends_piece = cut > 0 and position >= piece + PIECE_BYTES
-            yield block, begin, end, cut > 0, ends_piece
-            part = position if cut else part
-            piece = position if ends_piece else piece
+            self._hash.update(view[begin:end])
+            self.line_ends += block.count(b"\n", begin, end) if self._is_plain else 0
+            self._position += end - begin
             begin = end
+            if cut:
+                pieces.append(self._piece())
+                self._begin_piece()
+        return pieces
+
+    def finish(self) -> list[Piece]:
+        """Return the last piece; none where the bytes ended with a piece."""
+        return [self._piece()] if self._begin < self._position or self._position == 0 else []
+
+    def _piece(self) -> Piece:
+        return Piece(self._path, self._begin, self._position, self._line, self._hash.hexdigest())
 
 
 def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | ObjectStat) -> None:
@@ -238,23 +226,13 @@ def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | Obje
 def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
     """Find by small reads where pieces of a file end, but for the last: each cut counts from the one before.
 
-    The next cuts lie a little after the next multiples of a piece, so that several are looked for at once.
-
     A piece ends with the first line that ends at or after `piece_bytes`.
     """
     begin = 0
     while size - begin > piece_bytes:
-        looked_at = range(begin + piece_bytes - 1, size, piece_bytes)[: probe.at_once]
-        for at, window in zip(looked_at, _windows(probe, looked_at, size), strict=True):
-            found = window.find(b"\n", begin + piece_bytes - 1 - at)
-            if found < 0:
-                if at > looked_at[0]:
-                    break  # the lines before were long: look again, from the last cut on
-                begin = line_end(probe, at + len(window), size) or size
-            else:
-                begin = at + found + 1
-            if begin < size:
-                yield begin
+        begin = line_end(probe, begin + piece_bytes - 1, size) or size
+        if begin < size:
+            yield begin
 
 
 def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
@@ -265,10 +243,6 @@ def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
     lasts = range(piece_bytes - 1, size - 1, piece_bytes)
     found = in_parallel(lambda at: line_end(probe, at, min(at + piece_bytes, size - 1)), lasts, probe.at_once)
     return [cut for cut in found if cut is not None]
-
-
-def _windows(probe: Probe, begins: range, size: int) -> list[bytes]:
-    return in_parallel(lambda begin: probe.read(begin, min(begin + WINDOW_BYTES, size)), begins, probe.at_once)
 
 
 def line_end(probe: Probe, begin: int, end: int) -> int | None:
@@ -323,25 +297,6 @@ class FingerprintMemory:
             self._cut_unread and _is_large(stat) and pieces[0].digest.startswith(ETAG) and pieces[0].first_line
         )
         return pieces if is_whole and not was_not_cut else None
-
-    def parts(self, folder: RawFolder, stat: FileStat, part_bytes: int) -> Iterator[Piece]:
-        """Yield the pieces of a plain file in parts that end at line ends: remembered ones, or as they are hashed.
-
-        A part has at least `part_bytes`, but for the last one of a piece. Errors as of fingerprint, at the end.
-        """
-        known = self.recall(stat)
-        if known is not None:
-            yield from known
-            return
-        parts: list[Piece] = []
-        line = 1
-        for found in _hashed(_Run(folder, stat, 0, stat.size), part_bytes):
-            whole = found.piece(stat.path, line)
-            for begin, end, lines, crc in found.parts:
-                parts.append(Piece(stat.path, begin, end, line + lines, part_digest(crc, whole)))
-                yield parts[-1]
-            line += found.line_ends
-        self.note(stat, parts)
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
         """Remember the pieces of a file."""

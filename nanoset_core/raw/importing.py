@@ -12,9 +12,9 @@ import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.outputs.recorded import make_once
+from nanoset_core.raw.columns import NotJsonError, json_values
+from nanoset_core.raw.contents import list_files
 from nanoset_core.raw.endings import ARROW, PARQUET, is_table, is_text
-from nanoset_core.raw.json_values import NotJsonError, json_values
-from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.rejects import FaultError
 from nanoset_core.raw.tables import read_table
 from nanoset_core.storage.atomic import atomic_file
@@ -93,7 +93,7 @@ def import_once(
     columns: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> tuple[ImportFacts, bool]:
-    """Do as `import_parquet`, unless the target was made from these tables already; → (facts, whether it was made).
+    """Write what `import_parquet` writes, unless it was made from these tables already; → (facts, whether it was made).
 
     Raises as import_parquet, and ConfigError where the target is a source, or something else that may not be replaced.
     """
@@ -175,14 +175,14 @@ def _objects(path: Path, first_row: int, rows: Any, names: Sequence[str]) -> byt
 
 def _compressor(name: str) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
     """Return (compress, finish) as the ending of a name asks."""
-    if name.endswith(".gz"):
-        from isal import isal_zlib
+    from isal import isal_zlib
+    from zstandard import ZstdCompressor
 
-        gzip = isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, 31)
-        return gzip.compress, gzip.flush
-    if name.endswith(".zst"):
-        import zstandard
-
-        zstd = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compressobj()
-        return zstd.compress, zstd.flush
-    return bytes, bytes
+    if name.endswith(".jsonl"):
+        return bytes, bytes
+    made = (
+        isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, 31)
+        if name.endswith(".gz")
+        else ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compressobj()
+    )
+    return made.compress, made.flush

@@ -1,17 +1,96 @@
-"""Pieces of files → lines, in blocks of whole lines."""
+"""Pieces of files → lines in blocks of whole lines, of gzip and zstd files up to the first fault."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from nanoset_core.raw.decompression import Codec, codec_of, decompress
 from nanoset_core.raw.endings import HEAD_BYTES, looks_like, no_lines
 from nanoset_core.raw.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError
-from nanoset_core.raw.stored import StoredPiece
+from nanoset_core.raw.stored import StoredPiece, open_raw
 
 SPLIT_BYTES = 256 << 10
 """Split at once: bounds how many lines there can be in a block, were they all empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One kind of compression."""
+
+    name: str
+    magic: bytes
+    """What a file begins with."""
+    feed_bytes: int
+    """Handed to the decoder at once. It bounds what comes out to some 16 MiB, and what is lost at a fault."""
+    padding: bytes
+    """What may follow a member, any number of times."""
+
+    def new_decoder(self) -> Any:
+        """Return an object with decompress(bytes) -> bytes, eof and unused_data, for one member or frame."""
+        if self.name == "gzip":
+            from isal import isal_zlib
+
+            return isal_zlib.decompressobj(wbits=31)
+        import zstandard
+
+        # Archives made with `zstd --long=31` need a window of 2 GiB; others take what they need.
+        return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+
+    def errors(self) -> Any:
+        """Return what the decoder raises on bad data."""
+        from isal import isal_zlib
+        from zstandard import ZstdError
+
+        return isal_zlib.error, ZstdError
+
+
+GZIP = Codec("gzip", b"\x1f\x8b", 16 << 10, b"\0")  # a byte gives at most 1,032
+ZSTD = Codec("zstd", b"\x28\xb5\x2f\xfd", 512, b"")  # 4 bytes may give 128 KiB
+
+
+def codec_of(path: str) -> Codec | None:
+    """Return the compression that a file's name promises, or None for a plain file."""
+    return {"gz": GZIP, "zst": ZSTD}.get(path.lower().rpartition(".")[2])
+
+
+def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
+    """Yield the text of a compressed piece in chunks.
+
+    As with gzip.open and zstd, members may follow one another, and zeros may follow gzip members.
+
+    Raises:
+        FaultError: the data is damaged, and text of the feed_bytes in which that shows may be missing; or the file ends
+            within a member.
+        MemoryError: there is no room for zstd's window.
+    """
+    given, begun, decoder, end = 0, False, None, stored.piece.begin
+    for feed in _feeds(stored, codec.feed_bytes):
+        left, position, end = feed, end, end + len(feed)
+        while left:
+            if decoder is None:
+                left = left.lstrip(codec.padding) if begun else left
+                decoder, begun = codec.new_decoder() if left else None, True
+                continue
+            try:
+                chunk = decoder.decompress(left)
+            except codec.errors() as error:
+                if "not enough memory" in str(error):
+                    raise MemoryError(str(error)) from error
+                detail = f"{error}, in bytes {position:,} to {end:,} of the stored file"
+                raise FaultError(f"corrupt_{codec.name}", detail, offset=given) from error
+            if chunk:
+                given += len(chunk)
+                yield chunk
+            left, decoder = (decoder.unused_data, None) if decoder.eof else (b"", decoder)
+    if decoder is not None:
+        detail = f"the file ends, at byte {end:,}, in the middle of a compressed member"
+        raise FaultError(f"truncated_{codec.name}", detail, offset=given)
+
+
+def _feeds(stored: StoredPiece, size: int) -> Iterator[bytes]:
+    for block in stored.blocks():
+        yield from (block[begin : begin + size] for begin in range(0, len(block), size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +136,16 @@ def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
     except FaultError as error:
         fault, fault.line = error, splitter.number
         if is_head and codec is not None:
-            fault.detail = _kind_of(stored, codec) + fault.detail
+            with open_raw(stored.path) as file:
+                kind = looks_like(file.read(HEAD_BYTES), codec.magic)
+            fault.detail = fault.detail if kind is None else f"the file is {kind}; {fault.detail}"
     yield from splitter.finish()
     if fault is not None:
         raise fault
 
 
-def _kind_of(stored: StoredPiece, codec: Codec) -> str:
-    """Return what a file looks like of which nothing could be decompressed; empty where that is not known."""
-    kind = looks_like(stored.head(HEAD_BYTES), codec.magic)
-    return "" if kind is None else f"the file is {kind}; "
-
-
 class _Splitter:
-    """Cuts a stream of chunks into lines."""
+    """Cut a stream of chunks into lines."""
 
     def __init__(self, number: int, offset: int, limit: int) -> None:
         self.number = number
@@ -108,7 +183,7 @@ class _Splitter:
         self._held_bytes += len(part)
         self._held.append(part)
         if self._held_bytes > self._limit:
-            self._held = [_head(self._held)]
+            self._held = [b"".join(held[:EXCERPT_BYTES] for held in self._held)[:EXCERPT_BYTES]]
 
     def _release(self, line_end_bytes: int) -> LineBlock:
         """Return the line that is held."""
@@ -121,10 +196,3 @@ class _Splitter:
         self._offset += size
         self.number += len(lines)
         return LineBlock(lines, number, begin, self._offset, long_bytes)
-
-
-def _head(parts: list[bytes]) -> bytes:
-    head = b""
-    for part in parts:
-        head += part[: EXCERPT_BYTES - len(head)]
-    return head

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,7 @@ def find(value: Any, key: str) -> Any:
 
 
 def find_or_explain(value: Any, key: str, fields: Callable[[Any, str], Any]) -> tuple[Any, tuple[str, ...]]:
-    """Do as `find`, in JSON objects or in the fields of a table's schema.
+    """Find a key as `find` does, in JSON objects or in the fields of a table's schema.
 
     `fields` gives the mapping of names in a value at a dotted name, or raises not_an_object where it has none.
 
@@ -68,24 +68,13 @@ def find_or_explain(value: Any, key: str, fields: Callable[[Any, str], Any]) -> 
         NotADocumentError: missing_key or not_an_object, if there is no such value.
     """
     names: tuple[str, ...] = ()
-    inside = fields(value, "")
-    while key not in inside:
+    while key not in (inside := fields(value, level := ".".join(names))):
         outer, dot, key = key.partition(".")
         if not dot or outer not in inside:
-            raise NotADocumentError("missing_key", _missing(outer, inside, ".".join(names)))
-        names = (*names, outer)
-        inside = fields(inside[outer], ".".join(names))
+            detail = f"no {outer!r} among {sorted(inside)[:10]}" + (f" in {level!r}" if level else "")
+            raise NotADocumentError("missing_key", detail)
+        value, names = inside[outer], (*names, outer)
     return inside[key], (*names, key)
-
-
-def _missing(name: str, names: Collection[str], level: str) -> str:
-    return f"no {name!r} among {sorted(names)[:10]}" + (f" in {level!r}" if level else "")
-
-
-def _find_all(values: Iterable[Any], key: str) -> list[Any]:
-    if "." in key:
-        return [find(value, key) for value in values]
-    return [value[key] for value in values]
 
 
 def _find_or_none(value: dict[str, Any], key: str) -> Any:
@@ -99,12 +88,14 @@ def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str
     """Parse lines that are all plain documents → (texts, ids); None when one of them needs a closer look."""
     try:
         values = list(map(orjson.loads, lines))
-        columns = [_find_all(values, key) for key in fields.texts]
-        ids = [value.get(fields.id) for value in values]
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        columns = [
+            [find(value, key) for value in values] if "." in key else [value[key] for value in values]
+            for key in fields.texts
+        ]
+        get = _find_or_none if "." in fields.id else dict.get
+        ids = [get(value, fields.id) for value in values]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
-    if "." in fields.id:
-        ids = [_find_or_none(value, fields.id) for value in values]
     if not all(type(text) is str for column in columns for text in column):
         return None
     return columns[0], [
@@ -162,7 +153,7 @@ def _parse_as_python(line: bytes) -> Any:
 
 
 def _is_plain(identity: Any) -> bool:
-    """Whether an id is kept as it is: that of nearly all documents."""
+    """Return whether an id is kept as it is, as nearly all are."""
     return identity is None or (type(identity) is str and identity.isascii() and len(identity) <= MOST_ID_CHARACTERS)
 
 

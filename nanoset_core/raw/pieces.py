@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from nanoset_core.outputs.manifest import digest_of
@@ -14,6 +14,25 @@ from nanoset_core.storage.paths import is_inside
 _MOST_TARGETS = 4
 ETAG = "etag:"
 CRC = "crc32:"
+
+
+class Crc32:
+    """A CRC-32 with the methods of hashlib's objects: quick to make, for pieces that live no longer than a call."""
+
+    name = "CRC-32"
+
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: bytes | memoryview) -> None:
+        """Add bytes."""
+        from isal.isal_zlib import crc32
+
+        self._value = crc32(data, self._value)
+
+    def hexdigest(self) -> str:
+        """Return the digest: crc32: and eight hex digits."""
+        return f"{CRC}{self._value:08x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +49,7 @@ class Piece:
     """1-based number of the piece's first line or row; 0 for a piece of a file that was cut without being read, whose
     lines count from 1 in each piece until all have been counted (see tokenization/line_numbers.py)."""
     digest: str
-    """sha256 of the stored bytes [begin, end); or see etag_digest and part_digest."""
+    """sha256 of the stored bytes [begin, end); or see etag_digest and Crc32."""
 
     @property
     def size(self) -> int:
@@ -39,7 +58,7 @@ class Piece:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the number of its first line is known."""
+        """Return whether the number of its first line is known."""
         return self.first_line > 0 or self.begin == 0
 
 
@@ -111,25 +130,8 @@ def etag_digest(mark: int) -> str:
 
 
 def is_same_object(one: Piece, other: Piece) -> bool:
-    """Whether two pieces are known by the same ETag, however the object was cut."""
+    """Return whether two pieces are known by the same ETag, however the object was cut."""
     return one.digest.startswith(ETAG) and one.digest == other.digest
-
-
-def part_digest(crc: int, whole: Piece) -> str:
-    """Return the digest of a part of a piece: a CRC, which is quick to check, and which piece it is a part of."""
-    return f"{CRC}{crc:08x}:{whole.begin}:{whole.digest}"
-
-
-def whole_pieces(parts: Iterable[Piece]) -> list[Piece]:
-    """Return the pieces that parts make up, all of them in order; a piece that was never cut is itself."""
-    wholes: list[Piece] = []
-    for part in parts:
-        _, begin, digest = part.digest.rsplit(":", 2) if part.digest.startswith(CRC) else ("", "", part.digest)
-        if not begin or begin == str(part.begin):
-            wholes.append(replace(part, digest=digest))
-        else:
-            wholes[-1] = replace(wholes[-1], end=part.end)
-    return wholes
 
 
 def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRange]:
@@ -163,6 +165,6 @@ def _grouped(pieces: Iterable[Piece], is_last: Callable[[Piece, int], bool]) -> 
 
 
 def ends_range(piece: Piece, target_bytes: int) -> bool:
-    """Whether a piece ends its range, whatever else is in it."""
+    """Return whether a piece ends its range, whatever else is in it."""
     draw = int.from_bytes(hashlib.sha256(f"{piece.path}:{piece.begin}".encode()).digest()[:8], "big")
     return draw * target_bytes < piece.size << 64

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from nanoset_core.serialization.settings import Range
 
 OnReject = Literal["quarantine", "fail"]
-"""Whether a line that is no document is kept aside or ends the run."""
+"""What a line that is no document does: it is kept aside, or ends the run."""
 RejectedFraction = Annotated[float, Range(0, 1)]
 """Share of lines above which nothing is written."""
 MAX_REJECTED_FRACTION = 0.01
@@ -17,6 +17,24 @@ UnreadableFraction = Annotated[float, Range(0, 1)]
 """Share of the stored bytes, in files that cannot be read to their end, above which nothing is written."""
 MAX_UNREADABLE_FRACTION = 0.0
 """Default of that share: every file must be whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectOptions:
+    """How much of the text may be lost; the options of several commands begin with these."""
+
+    on_reject: OnReject = "quarantine"
+    """What a line that is no document does: quarantine or fail."""
+    max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
+    """Share of lines, 0 to 1, above which nothing is written."""
+    max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
+    """Share of the stored bytes, 0 to 1, in files that cannot be read to their end, above which nothing is written."""
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """These options, to be passed on and to be noted."""
+        return {name: getattr(self, name) for name in RejectOptions.__slots__}
+
 
 NO_OFFSET = -1
 """Byte offset of a table's row, which has none."""
@@ -46,7 +64,7 @@ class Reject:
 
     @property
     def is_fault(self) -> bool:
-        """Whether it stands for a file that could not be read to its end, not for a line."""
+        """Return whether it stands for a file that could not be read to its end, not for a line."""
         return not self.excerpt and is_fault(self.reason)
 
 
@@ -68,7 +86,7 @@ class FaultError(Exception):
 
 
 def is_fault(reason: str) -> bool:
-    """Whether a reason is that of a file which could not be read to its end."""
+    """Return whether a reason is that of a file which could not be read to its end."""
     return reason.startswith(FAULTS)
 
 

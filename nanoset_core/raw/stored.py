@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
-from nanoset_core.raw.pieces import CRC, ETAG, Piece, etag_digest
+from nanoset_core.raw.pieces import CRC, ETAG, Crc32, Piece, etag_digest
 from nanoset_core.storage.location import ObjectStat, RawFolder, stat_of_object
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.store import THREADS
@@ -124,14 +124,11 @@ class StoredPiece:
 
     def __init__(self, folder: RawFolder, piece: Piece) -> None:
         self.path, self.piece = folder / piece.path, piece
-        self._crc: int | None = 0 if piece.digest.startswith(CRC) else None
-        self._sha256 = hashlib.sha256()
+        self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
         self._position = piece.begin
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the bytes not read yet, up to 1 MiB at a time; SourceChangedError where the file ends too early."""
-        from isal.isal_zlib import crc32
-
         with open_raw(self.path, begin=self._position, end=self.piece.end) as file:
             status = status_of(file)
             if status.st_size < self.piece.end:
@@ -142,19 +139,9 @@ class StoredPiece:
                 block = file.read(min(READ_BYTES, self.piece.end - self._position))
                 if not block:
                     raise self._changed(f"{self._position:,} bytes", f"at least {self.piece.end:,} bytes")
-                if self._crc is None:
-                    self._sha256.update(block)
-                else:
-                    self._crc = crc32(block, self._crc)
+                self._hash.update(block)
                 self._position += len(block)
                 yield block
-
-    def head(self, size: int) -> bytes:
-        """Read the first bytes, at most `size`, without hashing them."""
-        begin, end = self.piece.begin, min(self.piece.begin + size, self.piece.end)
-        with open_raw(self.path, begin=begin, end=end) as file:
-            file.seek(begin)
-            return file.read(end - begin)
 
     def check(self) -> None:
         """Read what is left; SourceChangedError where the bytes are not those of the inventory."""
@@ -166,12 +153,9 @@ class StoredPiece:
         if self._position < self.piece.end or not self._position or isinstance(self.path, Path):
             for _ in self.blocks():
                 pass
-        kind, found, expected = "sha256", self._sha256.hexdigest(), self.piece.digest
-        if self._crc is not None:
-            kind, found, expected = "CRC-32", f"{self._crc:08x}", expected.split(":")[1]
-        if found != expected:
-            extent = f"of bytes {self.piece.begin:,} to {self.piece.end:,}"
-            raise self._changed(f"{kind} {found[:16]}… {extent}", f"{kind} {expected[:16]}… {extent}")
+        if (found := self._hash.hexdigest()) != self.piece.digest:
+            kind, extent = self._hash.name, f"of bytes {self.piece.begin:,} to {self.piece.end:,}"
+            raise self._changed(f"{kind} {found[:16]}… {extent}", f"{kind} {self.piece.digest[:16]}… {extent}")
 
     def _check_etag(self, mark: int) -> None:
         """Compare ETags, where the piece is known by its own. What is read afterwards has the same one."""

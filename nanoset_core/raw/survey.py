@@ -13,10 +13,9 @@ from pathlib import Path
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.raw.contents import Contents, contents_of
+from nanoset_core.raw.contents import Contents, FileStat, contents_of, natural_key, walk
 from nanoset_core.raw.endings import ACCEPTED, is_companion, is_cuttable, is_text, is_unfinished
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint_all, is_cut_unread
-from nanoset_core.raw.listing import FileStat, natural_key, walk_files
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.stored import StoredPiece
 from nanoset_core.serialization.text import format_count
@@ -152,7 +151,7 @@ def _refuse_stray(raw: RawFolder, file: RawFolder) -> None:
 
 def _may_hold_text(folder: RawFolder) -> bool:
     try:
-        return any(is_text(file.path) for file in walk_files(folder, folder.parent))
+        return any(isinstance(found, FileStat) and is_text(found.path) for found in walk(folder, folder.parent))
     except NanosetError:
         return True
 
@@ -165,19 +164,18 @@ def _scanned(contents: Contents, corpus: str) -> CorpusFiles:
     return CorpusFiles(corpus, files, signature, max((file.mtime_ns for file in files), default=0))
 
 
-def is_left_alone(written_ns: int, now_ns: int, seconds: float) -> bool:
-    """Whether what was last written at one time has been left alone for some seconds at another."""
+def _is_left_alone(written_ns: int, now_ns: int, seconds: float) -> bool:
     age_ns = now_ns - written_ns
     return age_ns >= seconds * 1e9 or age_ns < -_AHEAD_NS
 
 
 def is_quiescent(found: CorpusFiles, seen: str | None, *, now_ns: int, settle_seconds: float) -> bool:
-    """Whether nothing is being written to a corpus any more, as far as can be told from outside.
+    """Return whether nothing is being written to a corpus any more, as far as can be told from outside.
 
     `seen`, the signature of the scan before (None: there was none), must be that of this scan at `now_ns`, and the
     newest file must have been left alone for `settle_seconds`.
     """
-    return found.signature == seen and is_left_alone(found.newest_ns, now_ns, settle_seconds)
+    return found.signature == seen and _is_left_alone(found.newest_ns, now_ns, settle_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,24 +190,20 @@ class QuietPeriod:
     """Path → pieces of the files of the inventory before."""
 
     def is_unsettled(self, file: FileStat) -> bool:
-        """Whether a file was written too recently."""
-        return not is_left_alone(file.mtime_ns, self.now_ns, self.seconds)
-
-    def pieces(self, file: FileStat) -> Sequence[Piece]:
-        """Return the pieces of an unsettled file in the inventory before; none where it is a new one."""
-        return self.before.get(file.path, ())
+        """Return whether a file was written too recently."""
+        return not _is_left_alone(file.mtime_ns, self.now_ns, self.seconds)
 
     def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
         """Find an unsettled file that does not hold what it held; None where all do.
 
         A file of lines that was appended to does: its first and its last piece are read to see that.
         """
-        unsettled = (file for file in files if self.is_unsettled(file) and self.pieces(file))
-        return next((file.path for file in unsettled if not _holds(folder, file, self.pieces(file))), None)
+        unsettled = (file for file in files if self.is_unsettled(file) and file.path in self.before)
+        return next((file.path for file in unsettled if not _holds(folder, file, self.before[file.path])), None)
 
 
 def _holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
-    """Whether a file still holds the pieces that it had, judged by the first and the last."""
+    """Return whether a file still holds the pieces that it had, judged by the first and the last."""
     ends = [pieces[0], *pieces[1:][-1:]]
     grown = file.size - ends[-1].end
     if grown < 0 or (grown and not is_cuttable(file.path)):
@@ -230,7 +224,8 @@ def known_inventory(
     None where the memory does not know every file as it is now. `cut_unread`: whether is_cut_unread of their folder.
     """
     files = sorted(found.files, key=lambda file: natural_key(file.path))
-    return _inventory(found.corpus, files, FingerprintMemory(remembered, cut_unread=cut_unread), quiet, None)
+    known, unsettled = _known(files, FingerprintMemory(remembered, cut_unread=cut_unread), quiet)
+    return _inventory(found.corpus, files, known, unsettled) if len(known) == len(files) else None
 
 
 def take_inventory(
@@ -265,49 +260,43 @@ def take_inventory(
     contents = contents or contents_of(folder, folder.parent)
     if not contents.texts:
         raise no_text(folder, contents)
-    memory = FingerprintMemory(remembered, cut_unread=is_cut_unread(folder))
-
-    def hashed(files: list[FileStat]) -> Iterable[tuple[FileStat, list[Piece]]]:
-        if progress is not None:
-            progress(contents.size - sum(file.size for file in files))
-        return fingerprint_all(folder, files, executor, progress)
-
-    inventory = _inventory(corpus, contents.ordered, memory, quiet, hashed)
-    if inventory is None or not inventory.pieces:
+    files, memory = contents.ordered, FingerprintMemory(remembered, cut_unread=is_cut_unread(folder))
+    known, unsettled = _known(files, memory, quiet)
+    unknown = [file for file in files if file.path not in known]
+    if progress is not None:
+        progress(contents.size - sum(file.size for file in unknown))
+    for file, found in fingerprint_all(folder, unknown, executor, progress):
+        memory.note(file, found)
+        known[file.path] = found
+    inventory = _inventory(corpus, files, known, unsettled)
+    if not inventory.pieces:
         raise InputError(
             "something writes to every file of the corpus",
             where=folder,
-            found=f"{format_count(len(contents.texts), 'file')}, such as {contents.ordered[0].path}",
+            found=f"{format_count(len(files), 'file')}, such as {files[0].path}",
             expected="a file that is left alone",
             remedy="wait, or build it by hand, which takes files as they are",
         )
-    memory.save({file.path for file in contents.texts})
+    memory.save({file.path for file in files})
     return replace(inventory, ignored=tuple(path for path in contents.others if not is_unfinished(path)))
 
 
-def _inventory(
-    corpus: str,
-    files: Sequence[FileStat],
-    memory: FingerprintMemory,
-    quiet: QuietPeriod | None,
-    hashed: Callable[[list[FileStat]], Iterable[tuple[FileStat, list[Piece]]]] | None,
-) -> Inventory | None:
-    """Return the inventory of files; `hashed` fingerprints those that the memory does not know.
-
-    None where there are such files and `hashed` is None.
-    """
-    unsettled = {file.path: quiet.pieces(file) for file in files if quiet is not None and quiet.is_unsettled(file)}
-    known = dict(unsettled)
+def _known(
+    files: Sequence[FileStat], memory: FingerprintMemory, quiet: QuietPeriod | None
+) -> tuple[dict[str, Sequence[Piece]], tuple[str, ...]]:
+    """Return (path → pieces of the files that are not to be read, paths of those of them that something writes to)."""
+    known = {file.path: quiet.before.get(file.path, ()) for file in files if quiet and quiet.is_unsettled(file)}
+    unsettled = tuple(known)
     for file in files:
         if file.path not in known and (pieces := memory.recall(file)) is not None:
             known[file.path] = pieces
-    unknown = [file for file in files if file.path not in known]
-    if unknown and hashed is None:
-        return None
-    for file, found in hashed(unknown) if hashed is not None else ():
-        memory.note(file, found)
-        known[file.path] = found
-    return Inventory(corpus, tuple(p for file in files for p in known[file.path]), awaited=tuple(unsettled))
+    return known, unsettled
+
+
+def _inventory(
+    corpus: str, files: Sequence[FileStat], known: Mapping[str, Sequence[Piece]], unsettled: tuple[str, ...]
+) -> Inventory:
+    return Inventory(corpus, tuple(piece for file in files for piece in known[file.path]), awaited=unsettled)
 
 
 def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is empty") -> InputError:

@@ -36,7 +36,18 @@ Choose = Callable[[Any], Sequence[str] | None]
 """Takes a file's Arrow schema and gives the columns to read (a.b for field b of the struct a), or None for all."""
 
 
-def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = None) -> Iterator[tuple[int, Any]]:
+class TooFarError(Exception):
+    """Something would be slow or large to read."""
+
+
+def read_table(
+    path: RawFolder,
+    choose: Choose,
+    expected_bytes: int | None = None,
+    *,
+    first_row: int = 1,
+    most_skipped_bytes: int | None = None,
+) -> Iterator[tuple[int, Any]]:
     """Read the rows of a Parquet or Arrow file in order, in slices of about 1 MiB of the chosen columns.
 
     Parquet is read page by page. Arrow files, in the file format or the stream format, are mapped: memory does not grow
@@ -48,6 +59,8 @@ def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = Non
         path: the file; one that does not end in .parquet is an Arrow file.
         choose: names the columns to read.
         expected_bytes: the file's size in the inventory.
+        first_row: 1-based number of the row to begin with.
+        most_skipped_bytes: how much of a Parquet file may be unpacked to get there.
 
     Yields:
         (1-based number of the first row in the file, pyarrow.RecordBatch with the chosen columns at least).
@@ -56,6 +69,7 @@ def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = Non
         FaultError: the file cannot be read to its end.
         MissingError, InputError: see open_raw; InputError, too, where memory runs out.
         SourceChangedError: the file has another size.
+        TooFarError: more would have to be unpacked than `most_skipped_bytes`.
     """
     import pyarrow as pa
 
@@ -64,15 +78,21 @@ def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = Non
         size = status_of(file).st_size
         if expected_bytes not in (None, size):
             raise source_changed(path, f"{size:,} bytes", f"{expected_bytes:,} bytes")
+        batches = (
+            _parquet_batches(file, size, choose, first_row, most_skipped_bytes)
+            if is_parquet(path.name)
+            else _arrow_batches(file, size, choose)
+        )
         try:
-            for batch, release in (_parquet_batches if is_parquet(path.name) else _arrow_batches)(file, size, choose):
-                _check_rows(row - 1 + batch.num_rows, size)
-                step = _slice_rows(batch)
-                for begin in range(0, batch.num_rows, step):
-                    part = batch.slice(begin, step)
+            for begin, batch, release in batches:
+                _check_rows(begin - 1 + batch.num_rows, size)
+                step, row, end = _slice_rows(batch), max(begin, first_row), begin + batch.num_rows
+                while row < end:
+                    part = batch.slice(row - begin, step)
                     yield row, part
                     row += part.num_rows
                     release()
+                row = end
                 forget_dictionaries()
         except MemoryError:
             raise  # pyarrow's is an ArrowException as well
@@ -80,14 +100,14 @@ def read_table(path: RawFolder, choose: Choose, expected_bytes: int | None = Non
             if isinstance(error, NanosetError) or (isinstance(error, OSError) and error.errno is not None):
                 raise  # the disk and not the data; pyarrow's own have no number
             file.seek(0)
-            raise table_fault(path, row, error, file.read(HEAD_BYTES)) from error
+            raise table_fault(path.name, row, error, file.read(HEAD_BYTES)) from error
         finally:
             forget_dictionaries()
 
 
-def table_fault(path: RawFolder, row: int, error: Exception, head: bytes = b"") -> FaultError:
+def table_fault(path: str, row: int, error: Exception, head: bytes = b"") -> FaultError:
     """Return the fault of a table that cannot be read from a row onwards; `head` tells what else the file may be."""
-    kind, magic = ("parquet", b"PAR1") if is_parquet(path.name) else ("arrow", _FILE_MAGIC)
+    kind, magic = ("parquet", b"PAR1") if is_parquet(path) else ("arrow", _FILE_MAGIC)
     other = looks_like(head, magic)
     message = " ".join(str(error).split())[:300] or type(error).__name__
     detail = f"{'' if other is None else f'the file is {other}; '}{message}; nothing was read from row {row:,} on"
@@ -113,29 +133,37 @@ def _slice_rows(batch: Any) -> int:
 
 
 def _is_chosen(path: str, columns: Sequence[str] | None) -> bool:
-    """Whether a column, or a field within it, is one of those to be read."""
+    """Return whether a column, or a field within it, is one of those to be read."""
     return columns is None or any(f"{path}.".startswith(f"{name}.") for name in columns)
 
 
-def _parquet_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tuple[Any, Callable[[], object]]]:
+def _parquet_batches(
+    file: BinaryIO, size: int, choose: Choose, first_row: int, most_skipped_bytes: int | None
+) -> Iterator[tuple[int, Any, Callable[[], object]]]:
     import pyarrow.parquet as pq
 
     # Without pre_buffer=False a row group is held whole, whatever the buffer's size.
     table = pq.ParquetFile(file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True)
-    columns = choose(table.schema_arrow)
-    given = 0
-    _check_rows(table.metadata.num_rows, size)
-    for number in range(table.metadata.num_row_groups):
-        before, promised = given, table.metadata.row_group(number).num_rows
-        _check_rows(given + promised, size)
+    metadata, columns, row = table.metadata, choose(table.schema_arrow), 1
+    _check_rows(metadata.num_rows, size)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        end = row + group.num_rows
+        _check_rows(end - 1, size)
+        if end <= first_row:
+            row = end
+            continue
+        skipped = group.total_byte_size * max(first_row - row, 0) // max(group.num_rows, 1)
+        if most_skipped_bytes is not None and skipped > most_skipped_bytes:
+            raise TooFarError(f"{skipped:,} bytes into a row group")
         step = COUNTED_ROWS if columns == [] else _batch_rows(file, table, number, columns)
         for batch in table.iter_batches(step, row_groups=[number], columns=columns, use_threads=False):
-            given += batch.num_rows
-            yield batch, bool
-        if given - before != promised:
-            raise _damage(f"row group {number} gave {given - before:,} of its {promised:,} rows")
-    if given != table.metadata.num_rows:
-        raise _damage(f"the row groups hold {given:,} of the {table.metadata.num_rows:,} rows that the footer promises")
+            yield row, batch, bool
+            row += batch.num_rows
+        if row != end:
+            raise _damage(f"row group {number} gave {group.num_rows - end + row:,} of its {group.num_rows:,} rows")
+    if row - 1 != metadata.num_rows:
+        raise _damage(f"the row groups hold {row - 1:,} of the {metadata.num_rows:,} rows that the footer promises")
 
 
 def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] | None) -> int:
@@ -144,15 +172,16 @@ def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] 
     Fewer where each may repeat a long value of a dictionary. Lists that memory may not hold are refused: all values of
     a row are read at once.
     """
-    group = table.metadata.row_group(number)
-    fields = map(table.schema.column, range(len(table.schema)))
-    chosen = [(place, field) for place, field in enumerate(fields) if _is_chosen(field.path, columns)]
-    for place, field in chosen:
-        if field.max_repetition_level and (count := group.column(place).num_values) > LISTED_VALUES:
-            raise _damage(f"{count:,} values in the lists of {field.path}, more than {LISTED_VALUES:,}")
+    group, schema = table.metadata.row_group(number), table.schema
+    paths = [schema.column(place).path for place in range(len(schema))]
+    chosen = [place for place, path in enumerate(paths) if _is_chosen(path, columns)]
+    for place in chosen:
+        is_listed = schema.column(place).max_repetition_level > 0
+        if is_listed and (count := group.column(place).num_values) > LISTED_VALUES:
+            raise _damage(f"{count:,} values in the lists of {paths[place]}, more than {LISTED_VALUES:,}")
     # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
     next(table.iter_batches(1, row_groups=[number], columns=columns, use_threads=False), None)
-    chunks = [group.column(place) for place, _ in chosen]
+    chunks = [group.column(place) for place in chosen]
     row_size = sum(chunk.total_uncompressed_size for chunk in chunks) / max(group.num_rows, 1)
     repeated = sum(_dictionary_bytes(file, chunk) for chunk in chunks)
     return int(max(1, min(BATCH_ROWS, SLICE_BYTES / max(row_size, 1), REPEATED_BYTES / max(repeated, 1))))
@@ -179,7 +208,7 @@ def _dictionary_bytes(file: BinaryIO, chunk: Any) -> int:
     return size >> 1
 
 
-def _arrow_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tuple[Any, Callable[[], object]]]:
+def _arrow_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tuple[int, Any, Callable[[], object]]]:
     import pyarrow as pa
 
     if size == 0:
@@ -188,9 +217,11 @@ def _arrow_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tuple[
     mapped.madvise(mmap.MADV_SEQUENTIAL)
     data = pa.py_buffer(mapped)
     is_file = mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC
+    row = 1
     for batch in _file_batches(data, choose) if is_file else _stream_batches(data, 0, choose):
         batch.validate()
-        yield batch, lambda: mapped.madvise(mmap.MADV_DONTNEED)  # it is mapped again when it is read
+        yield row, batch, lambda: mapped.madvise(mmap.MADV_DONTNEED)  # it is mapped again when it is read
+        row += batch.num_rows
 
 
 def _mapped(file: BinaryIO, size: int) -> mmap.mmap:

@@ -46,12 +46,6 @@ class FrozenDict(dict[Key, Value]):
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
-    def __copy__(self) -> FrozenDict[Key, Value]:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenDict[Key, Value]:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self),)
 

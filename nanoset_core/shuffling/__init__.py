@@ -4,7 +4,7 @@ A shard is one tar. What it holds has three names, since each file keeps that of
 and in plan.json, a *sample* in `samples_per_shard`, a *sequence* in OpenLM's manifest and in the facts of a shard.
 """
 
-from nanoset_core.shuffling.contexts import ContextTable, cut_contexts
+from nanoset_core.shuffling.contexts import ContextTable
 from nanoset_core.shuffling.order import global_order
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.reader import ShardReader, iterate_shard, iterate_shards
@@ -19,7 +19,6 @@ __all__ = [
     "ShufflePlan",
     "TarFacts",
     "TokenSource",
-    "cut_contexts",
     "gather",
     "global_order",
     "iterate_shard",

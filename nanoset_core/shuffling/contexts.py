@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,7 @@ from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.shuffling.sampling import Choice, choice_seed, sampled_contexts
 from nanoset_core.shuffling.settings import PlanSettings
 
-
-def _none() -> NDArray[np.int64]:
-    return np.empty(0, dtype=np.int64)
+_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,83 +57,81 @@ class SourceContexts:
         return values | {"streams": None if self.streams is None else list(self.streams)}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cut:
-    """The rows of one source, stream by stream; tokens are numbered within the source."""
-
-    rows: NDArray[np.int64]
-    """Rows of each stream, shape (streams,)."""
-    begins: NDArray[np.int64]
-    """First token of each stream's first row, shape (streams,)."""
-    ends: NDArray[np.int64]
-    """Token after the last in each stream's rows, shape (streams,); past the source's end for a carried row."""
-    dropped: int
-    """Tokens in no row."""
-    carried: int = 0
-    """Tokens in rows that began in an earlier source."""
-    short_rows: NDArray[np.int64] = field(default_factory=_none)
-    """Rows with padding, numbered over all streams of the source, shape (short,)."""
-    short_pads: NDArray[np.int64] = field(default_factory=_none)
-    """Pad tokens in each of them, shape (short,)."""
-
-
-def _cut(tokens: NDArray[np.int64], row_tokens: int, tail: str) -> _Cut:
-    """Cut the streams of one source, int64, shape (streams,)."""
-    begins = np.cumsum(tokens) - tokens
-    full, rest = tokens // row_tokens, tokens % row_tokens
-    if tail == "drop":
-        return _Cut(full, begins, begins + full * row_tokens, int(rest.sum()))
-    short = np.ones(len(tokens), dtype=bool) if tail == "pad_always" else rest > 0
-    rows = full + short
-    return _Cut(rows, begins, begins + tokens, 0, 0, (np.cumsum(rows) - 1)[short], (row_tokens - rest)[short])
-
-
-def _carry(tokens: NDArray[np.int64], row_tokens: int) -> list[_Cut]:
-    """Cut all sources, int64, shape (sources,), as one stream; a row belongs to the source of its first token."""
-    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens)])
-    total_rows = bounds[-1] // row_tokens
-    # number of the first row that begins in or after each source
-    first = np.minimum(-(-bounds // row_tokens), total_rows)
-    end = total_rows * row_tokens
-    cuts = []
-    for i in range(len(tokens)):
-        begin = first[i] * row_tokens - bounds[i]
-        rows = first[i + 1] - first[i]
-        used = min(end, bounds[i + 1]) - min(end, bounds[i])
-        carried = max(0, min(begin, used))  # `begin` is far off where no row begins
-        places = (np.array([rows]), np.array([begin]), np.array([begin + rows * row_tokens]))
-        cuts.append(_Cut(*places, int(tokens[i] - used), int(carried)))
-    return cuts
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class ContextTable:
     """Contexts of all sources, numbered in source order; rows are computed, never stored.
 
-    A source's contexts are its rows in order, `repeats` times, and then its chosen rows in order. Row `j` of a
-    stream holds its tokens `[j * row_tokens, (j + 1) * row_tokens)`, behind a BOS token where there is one.
+    Each source is cut, as one stream across its documents or stream by stream, into rows of one length. Its contexts
+    are its rows in order, `repeats` times, and then its chosen rows in order. Row `j` of a stream holds its tokens
+    `[j * row_tokens, (j + 1) * row_tokens)`, behind a BOS token where there is one.
     """
 
-    settings: PlanSettings
-    """Length, tail, pad and BOS token, streams, frequencies and seed."""
-    sources: tuple[SourceContexts, ...]
-    """Counts per source, in the order that numbers the contexts."""
-    first_contexts: NDArray[np.int64]
-    """Number of the first context of each source, int64, shape (sources + 1,); the last is the total."""
-    rows: NDArray[np.int64]
-    """Rows of one pass, at least 1 so that one can divide by it, int64, shape (sources,)."""
-    repeated: NDArray[np.int64]
-    """Contexts before the chosen ones, int64, shape (sources,)."""
-    choices: tuple[Choice, ...]
-    """For each source, which rows occur once more."""
-    first_streams: NDArray[np.int64]
-    """Number of the first stream of each source, int64, shape (sources + 1,)."""
-    first_rows: NDArray[np.int64]
-    """Rows of all streams before this one, of all sources, int64, shape (streams,)."""
-    begins: NDArray[np.int64]
-    """First token of each stream within its source, int64, shape (streams,)."""
-    ends: NDArray[np.int64]
-    """Token within the source after the last in the stream's rows, int64, shape (streams,)."""
+    def __init__(self, sources: Sequence[tuple[str, int]], settings: PlanSettings) -> None:
+        """Cut the sources.
+
+        Args:
+            sources: name and tokens of each source, in the order that numbers the contexts. One without tokens has no
+                context, except under the tail `pad_always`.
+            settings: length, tail, pad and BOS token, streams, frequencies and seed are used.
+
+        Raises:
+            ConfigError: two sources have one name, or the streams of a source are not all of it.
+        """
+        self.settings, width = settings, settings.row_tokens
+        streams = _streams(sources, settings)
+        self.first_streams = _running_sum([len(streams.get(name, "1")) for name, _ in sources])
+        """Number of the first stream of each source, int64, shape (sources + 1,)."""
+        tokens = np.array([n for name, size in sources for n in streams.get(name, (size,))], dtype=np.int64)
+        bounds = _running_sum([size for _, size in sources])
+        if settings.tail == "carry":  # one stream; a row belongs to the source of its first token
+            total = bounds[-1] // width
+            first = np.minimum(-(-bounds // width), total)  # the first row that begins in or after each source
+            rows, self.begins = np.diff(first), first[:-1] * width - bounds[:-1]
+            spans, used = rows * width, np.diff(np.minimum(bounds, total * width))
+        else:
+            rows, spans = _cut(tokens, width, settings.tail)
+            used = spans
+            self.begins = np.cumsum(tokens) - tokens - np.repeat(bounds[:-1], np.diff(self.first_streams))
+            """First token of each stream's first row within its source, int64, shape (streams,)."""
+        self.ends = self.begins + spans
+        """Token within the source after the last in the stream's rows, int64, shape (streams,)."""
+        self.first_rows = np.cumsum(rows) - rows
+        """Rows of all streams before this one, of all sources, int64, shape (streams,)."""
+        counts, self.choices = list[SourceContexts](), list[Choice]()
+        """For each source, which rows occur once more."""
+        for i, (name, size) in enumerate(sources):
+            own = slice(*self.first_streams[i : i + 2])
+            frequency, count = (settings.frequencies or {}).get(name, 1.0), int(rows[own].sum())
+            repeats, chosen = sampled_contexts(count, frequency)
+            choice = Choice(count, chosen, choice_seed(settings.seed, name))
+            pads = rows[own] * width - spans[own]  # all in the last row of the stream
+            padded = np.flatnonzero(pads)
+            pad_tokens = int((pads[padded] * (repeats + choice.holds(np.cumsum(rows[own])[padded] - 1))).sum())
+            contexts = repeats * count + chosen
+            held = int(used[own].sum())
+            carried = max(0, min(int(self.begins[i]), held)) if settings.tail == "carry" else 0
+            counts.append(
+                SourceContexts(
+                    name=name,
+                    tokens=size,
+                    contexts=contexts,
+                    tokens_used=contexts * width - pad_tokens,
+                    tokens_dropped=size - held,
+                    pad_tokens=pad_tokens,
+                    rows=count,
+                    frequency=frequency,
+                    tokens_carried=carried,
+                    streams=streams.get(name),
+                )
+            )
+            self.choices.append(choice)
+        self.sources = tuple(counts)
+        """Counts per source, in the order that numbers the contexts."""
+        self.first_contexts = _running_sum([count.contexts for count in counts])
+        """Number of the first context of each source, int64, shape (sources + 1,); the last is the total."""
+        self.rows = np.array([max(count.rows, 1) for count in counts], dtype=np.int64)
+        """Rows of one pass, at least 1 so that one can divide by it, shape (sources,)."""
+        self.repeated = np.array([count.contexts - count.chosen for count in counts], dtype=np.int64)
+        """Contexts before the chosen ones, shape (sources,)."""
 
     @property
     def contexts(self) -> int:
@@ -180,7 +176,7 @@ class ContextTable:
 
     def holding(self, source: int, begin: int, end: int) -> NDArray[np.int64]:
         """Return contexts that hold any of a source's tokens [begin, end excl), int64, shape (contexts,)."""
-        found = [_none()]
+        found = [_NONE]
         before = 0  # tokens from the beginning of `number` to that of `source`
         for number in range(source, -1 if self.settings.tail == "carry" else source - 1, -1):
             before += self.sources[number].tokens if number < source else 0
@@ -199,7 +195,7 @@ class ContextTable:
         """
         first, after = self.first_streams[source : source + 2].tolist()
         begins, ends, width = self.begins[first:after], self.ends[first:after], self.settings.row_tokens
-        parts = [_none()]
+        parts = [_NONE]
         for stream in np.flatnonzero((begins < end) & (ends > begin) & (begin < end)):
             low = (max(begin, begins[stream]) - begins[stream]) // width
             high = -((begins[stream] - min(end, ends[stream])) // width)
@@ -213,54 +209,12 @@ class ContextTable:
         return int(length.size * self.settings.row_tokens - length.sum())
 
 
-def cut_contexts(sources: Sequence[tuple[str, int]], settings: PlanSettings) -> ContextTable:
-    """Cut each source, one stream across its documents, into rows of one length.
-
-    Args:
-        sources: name and tokens of each source, in the order that numbers the contexts. One without tokens has no
-            context, except under the tail `pad_always`.
-        settings: length, tail, pad and BOS token, streams, frequencies and seed are used.
-
-    Raises:
-        ConfigError: two sources have one name, or the streams of a source are not all of it.
-    """
-    names = [name for name, _ in sources]
-    if len(set(names)) != len(names):
-        raise ConfigError("two sources have the same name", found=names, remedy="name each source once")
-    streams = _streams(dict(sources), settings)
-    if settings.tail == "carry":
-        cuts = _carry(np.array([tokens for _, tokens in sources], dtype=np.int64), settings.row_tokens)
-    else:
-        lengths = (np.array(streams.get(name, (tokens,)), dtype=np.int64) for name, tokens in sources)
-        cuts = [_cut(each, settings.row_tokens, settings.tail) for each in lengths]
-    counts, choices = [], []
-    for (name, tokens), cut in zip(sources, cuts, strict=True):
-        frequency = (settings.frequencies or {}).get(name, 1.0)
-        rows = int(cut.rows.sum())
-        repeats, chosen = sampled_contexts(rows, frequency)
-        choice = Choice(rows, chosen, choice_seed(settings.seed, name))
-        pads = int((cut.short_pads * (repeats + choice.holds(cut.short_rows))).sum())
-        contexts = repeats * rows + chosen
-        used = contexts * settings.row_tokens - pads
-        own = streams.get(name)
-        counts.append(
-            SourceContexts(name, tokens, contexts, used, cut.dropped, pads, rows, frequency, cut.carried, own)
-        )
-        choices.append(choice)
-    stream_rows = np.concatenate([_none(), *(cut.rows for cut in cuts)])
-    repeated = np.array([count.contexts - choice.chosen for count, choice in zip(counts, choices, strict=True)])
-    return ContextTable(
-        settings=settings,
-        sources=tuple(counts),
-        first_contexts=_running_sum([count.contexts for count in counts]),
-        rows=np.maximum(np.array([count.rows for count in counts], dtype=np.int64), 1),
-        repeated=repeated.astype(np.int64),
-        choices=tuple(choices),
-        first_streams=_running_sum([len(cut.rows) for cut in cuts]),
-        first_rows=np.cumsum(stream_rows) - stream_rows,
-        begins=np.concatenate([_none(), *(cut.begins for cut in cuts)]),
-        ends=np.concatenate([_none(), *(cut.ends for cut in cuts)]),
-    )
+def _cut(tokens: NDArray[np.int64], width: int, tail: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows of each stream and the tokens that they hold, int64, shape (streams,)."""
+    full = tokens // width
+    if tail == "drop":
+        return full, full * width
+    return full + ((tokens % width > 0) | (tail == "pad_always")), tokens
 
 
 def _running_sum(counts: Sequence[int]) -> NDArray[np.int64]:
@@ -268,13 +222,19 @@ def _running_sum(counts: Sequence[int]) -> NDArray[np.int64]:
     return np.cumsum([0, *counts], dtype=np.int64)
 
 
-def _streams(sources: dict[str, int], settings: PlanSettings) -> dict[str, tuple[int, ...]]:
-    """Return the tokens of each stream of those sources that consist of several; raise ConfigError where some miss."""
+def _streams(sources: Sequence[tuple[str, int]], settings: PlanSettings) -> dict[str, tuple[int, ...]]:
+    """Return the tokens of each stream of those sources that consist of several."""
+    sizes = dict(sources)
+    if len(sizes) != len(sources):
+        names = [name for name, _ in sources]
+        raise ConfigError("two sources have the same name", found=names, remedy="name each source once")
     streams = {name: tuple(map(int, lengths)) for name, lengths in (settings.streams or {}).items()}
     for name, lengths in streams.items():
-        if sources.get(name) != sum(lengths) or any(length < 0 for length in lengths):
-            found = f"{len(lengths)} streams, {sum(lengths)} tokens"
-            expected = f"{sources.get(name)} tokens"
-            where = f"source {name!r}"
-            raise ConfigError("the streams are not all of their source", where=where, found=found, expected=expected)
+        if sizes.get(name) != sum(lengths):
+            raise ConfigError(
+                "the streams are not all of their source",
+                where=f"source {name!r}",
+                found=f"{len(lengths)} streams, {sum(lengths)} tokens",
+                expected=f"{sizes.get(name)} tokens",
+            )
     return streams

@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.serialization.parsing import FrozenDict, parse
+from nanoset_core.serialization.settings import Range
 from nanoset_core.serialization.yaml_text import read_yaml
-from nanoset_core.shuffling.sampling import check_frequency
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +41,29 @@ class Sampling:
 
     sources: tuple[Source, ...]
     """In order: a file belongs to the first that fits."""
-    sampling_frequencies: Mapping[str, float] = field(default_factory=FrozenDict)
+    sampling_frequencies: Mapping[str, Annotated[float, Range(0, 1e6)]] = field(default_factory=FrozenDict)
     """Source → how often each of its contexts occurs."""
 
     def source_of(self, path: str) -> str | None:
-        """Return the source of a file; None where it has none, or one of frequency 0."""
+        """Return the first source of which a marker is in the path; None where it has none, or one of frequency 0."""
         for source in self.sources:
             if any(marker in path for marker in source.markers):
-                return source.source if self.sampling_frequencies.get(source.source, 0.0) > 0 else None
+                return source.source if self.sampling_frequencies.get(source.source) else None
         return None
+
+    def frequency_of(self, path: str) -> float:
+        """Return how often each context of a file occurs; 0 where it is left out."""
+        source = self.source_of(path)
+        return 0.0 if source is None else self.sampling_frequencies[source]
 
     def group(self, paths: Sequence[str]) -> dict[str, list[int]]:
         """Return source → numbers of its paths; sources in the file's order, those without paths left out."""
-        found: dict[str, list[int]] = {source.source: [] for source in self.sources}
-        for number, path in enumerate(paths):
-            if (source := self.source_of(path)) is not None:
-                found[source].append(number)
-        return {source: numbers for source, numbers in found.items() if numbers}
+        owners = [self.source_of(path) for path in paths]
+        return {
+            source.source: [number for number, owner in enumerate(owners) if owner == source.source]
+            for source in self.sources
+            if source.source in owners
+        }
 
 
 def load_sampling(path: Path) -> Sampling:
@@ -75,13 +82,13 @@ def load_sampling(path: Path) -> Sampling:
     names = [source.source for source in sampling.sources]
     for name in names:
         check_corpus_name(name, f"{path}: sources")
-    for name, frequency in sampling.sampling_frequencies.items():
-        check_frequency(name, frequency, f"{path}: sampling_frequencies")
     unknown = [name for name in sampling.sampling_frequencies if name not in names]
     if unknown or len(set(names)) != len(names):
-        found = f"frequency of {', '.join(unknown)}" if unknown else f"sources {', '.join(names)}"
-        expected = "each source once, and frequencies of these only"
-        what = "sources and frequencies do not go together"
-        remedy = "name each source once, and give frequencies to these names only"
-        raise ConfigError(what, where=path, found=found, expected=expected, remedy=remedy)
+        raise ConfigError(
+            "sources and frequencies do not go together",
+            where=path,
+            found=f"frequency of {', '.join(unknown)}" if unknown else f"sources {', '.join(names)}",
+            expected="each source once, and frequencies of these only",
+            remedy="name each source once, and give frequencies to these names only",
+        )
     return sampling

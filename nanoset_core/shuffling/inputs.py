@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,9 +11,8 @@ from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.indexed.layout import pair_files, prefix_of
 from nanoset_core.outputs.recorded import real_path
-from nanoset_core.raw.contents import Contents, contents_of
+from nanoset_core.raw.contents import Contents, contents_of, natural_key
 from nanoset_core.raw.endings import ACCEPTED, is_text, suffix_of
-from nanoset_core.raw.listing import natural_key
 from nanoset_core.shuffling.dclm import Sampling
 from nanoset_core.shuffling.options import InputKind, ShuffleOptions, text_options
 from nanoset_core.shuffling.sources import TokenSource
@@ -25,7 +23,7 @@ from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.storage.working_copies import any_remote, copies_in
 from nanoset_core.tokenization.inputs import files_of
-from nanoset_core.tokenization.preprocess import preprocess
+from nanoset_core.tokenization.preprocess import Preprocessed, preprocess
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 TAR = ".tar"
@@ -125,48 +123,47 @@ def find_inputs(
     if any(pairs):
         remedy = "shuffle them apart, or tokenize the text first"
         raise ConfigError("pairs and files are mixed", found=", ".join(map(str, paths)), remedy=remedy)
-    files: list[Location] = []
-    notices: list[str] = []
-    for path in paths:
-        found, about = _files(path, extension, shuffle_only, output)
-        files += found
-        notices += about
+    found = [_files(path, extension, shuffle_only, output) for path in paths]
+    files = [file for listed, _ in found for file in listed]
+    notices = tuple(notice for _, about in found for notice in about)
     if len(set(files)) != len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise InputError("a file is named twice", where=twice, remedy="name it once")
-    tars = [file.name.endswith(TAR) or shuffle_only for file in files]
-    if any(tars) != all(tars):
-        counts = f"{sum(tars)} tars and {len(tars) - sum(tars)} other files"
+    tars = sum(file.name.endswith(TAR) or shuffle_only for file in files)
+    if 0 < tars < len(files):
+        counts = f"{tars} tars and {len(files) - tars} other files"
         raise ConfigError("tars and text are mixed", found=counts, remedy="shuffle them apart")
-    kind: InputKind = "tars" if tars and tars[0] else "text"
+    kind: InputKind = "tars" if tars else "text"
     if sampling is None:
-        return ShuffleInputs(kind, (ShuffleInput("input", tuple(files)),), notices=tuple(notices))
+        return ShuffleInputs(kind, (ShuffleInput("input", tuple(files)),), notices=notices)
     groups = sampling.group([str(file) for file in files])
     sources = tuple(
         ShuffleInput(name, tuple(files[number] for number in numbers), sampling.sampling_frequencies[name])
         for name, numbers in groups.items()
     )
-    return _checked(ShuffleInputs(kind, sources, len(files) - sum(map(len, groups.values())), tuple(notices)))
+    return _checked(ShuffleInputs(kind, sources, len(files) - sum(map(len, groups.values())), notices))
 
 
 def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:
     names = [prefix.name for prefix in prefixes]
     names = names if len(set(names)) == len(names) else [str(prefix) for prefix in prefixes]
-    found = []
-    for name, prefix in zip(names, prefixes, strict=True):
-        source = sampling.source_of(str(prefix)) if sampling is not None else None
-        if sampling is None or source is not None:
-            frequency = sampling.sampling_frequencies[source] if sampling is not None and source is not None else 1.0
-            found.append(ShuffleInput(name, (prefix,), frequency))
+    found = [
+        ShuffleInput(name, (prefix,), frequency)
+        for name, prefix in zip(names, prefixes, strict=True)
+        if (frequency := 1.0 if sampling is None else sampling.frequency_of(str(prefix)))
+    ]
     return _checked(ShuffleInputs("datasets", tuple(found), len(prefixes) - len(found)))
 
 
 def _checked(inputs: ShuffleInputs) -> ShuffleInputs:
     if not inputs.sources:
-        found, expected = f"{inputs.left_out} inputs", "a marker that is part of a path, and a frequency above 0"
-        what = "no input belongs to a source that is used"
-        remedy = "add a marker that a path holds, or raise a frequency above 0"
-        raise InputError(what, where="--sampling", found=found, expected=expected, remedy=remedy)
+        raise InputError(
+            "no input belongs to a source that is used",
+            where="--sampling",
+            found=f"{inputs.left_out} inputs",
+            expected="a marker that is part of a path, and a frequency above 0",
+            remedy="add a marker that a path holds, or raise a frequency above 0",
+        )
     return inputs
 
 
@@ -182,17 +179,14 @@ def _files(
     contents = _without(contents_of(path), _below(path, output))
     listed = sorted([*(file.path for file in contents.texts), *contents.others], key=natural_key)
     notices: list[str] = []
-    wanted: Callable[[str], bool] = is_text
-    if extension or shuffle_only or any(name.endswith(TAR) for name in listed):
-        ending = extension or TAR
-        wanted = lambda name: name.endswith(ending)  # noqa: E731
-        if not extension and not shuffle_only:
-            _check_no_text(path, listed)
-    else:
+    ending = extension or (TAR if shuffle_only or any(name.endswith(TAR) for name in listed) else None)
+    if ending is None:
         notices = [f"{path}: {notice.text}" for notice in contents.notices()]
-    found = [path / name for name in listed if wanted(name)]
+    elif not extension and not shuffle_only:
+        _check_no_text(path, listed)
+    found = [path / name for name in listed if (is_text(name) if ending is None else name.endswith(ending))]
     if not found:
-        expected = f"files ending in {extension or (TAR if shuffle_only else f'{ACCEPTED}, or {TAR}')}"
+        expected = f"files ending in {ending or f'{ACCEPTED}, or {TAR}'}"
         raise InputError("no file to read", where=path, expected=expected, remedy="name their ending with --ext")
     return found, notices
 
@@ -235,20 +229,10 @@ class Prepared:
     """In the order that numbers the contexts."""
     streams: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Source → tokens of each of its files, where files are cut on their own."""
-    documents: int = 0
-    """Documents that were tokenized."""
-    rejected: int = 0
-    """Lines that were no documents, and files that could not be read to their end."""
-    rejects: tuple[Path, ...] = ()
-    """Files that list these lines."""
-    lost: tuple[str, ...] = ()
-    """For each source that has some: which files could not be read to their end or hold runs of zero bytes."""
-    zeroed: Mapping[str, int] = field(default_factory=dict)
-    """Table → its documents with runs of zero bytes."""
+    texts: tuple[Preprocessed, ...] = ()
+    """Of each source of text: what was read, written and lost."""
     sequence_length: int | None = None
     """Tokens in contexts that come ready-made from tars."""
-    faults: int = 0
-    """How many of `rejected` are files that could not be read to their end."""
 
 
 def prepare(
@@ -282,21 +266,16 @@ def prepare(
 
 def _tokenized(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: ProgressCallback) -> Prepared:
     """Tokenize the text of each source into a pair; with the preset tokshuf each file is a stream of its own."""
-    settings, sources, streams = text_options(options), [], {}
-    documents, rejected, faults, rejects, lost = 0, 0, 0, [], []
-    zeroed: Counter[str] = Counter()
-    for source in inputs.sources:
-        (done,) = preprocess(files_of(source.paths), folder / source.name, settings, listener=listener)
-        sources.append(TokenSource.of_dataset(source.name, on_this_machine(done.prefix)))
-        documents += done.facts.documents
-        rejected += done.facts.rejected + done.facts.faults
-        faults += done.facts.faults
-        rejects += [on_this_machine(done.rejects)] if done.rejects is not None else []
-        lost += [done.lost] if done.lost else []
-        zeroed.update(done.facts.zeroed)
-        if done.tokens_by_file is not None:
-            streams[source.name] = tuple(done.tokens_by_file.values())
-    return Prepared(tuple(sources), streams, documents, rejected, tuple(rejects), tuple(lost), zeroed, faults=faults)
+    settings = text_options(options)
+    texts = {
+        source.name: preprocess(files_of(source.paths), folder / source.name, settings, listener=listener)[0]
+        for source in inputs.sources
+    }
+    sources = (TokenSource.of_dataset(name, on_this_machine(done.prefix)) for name, done in texts.items())
+    streams = {
+        name: tuple(done.tokens_by_file.values()) for name, done in texts.items() if done.tokens_by_file is not None
+    }
+    return Prepared(tuple(sources), streams, tuple(texts.values()))
 
 
 def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarInput]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.config.webdataset import MemberKind
 from nanoset_core.errors import FormatError
-from nanoset_core.shuffling.tar import BLOCK_BYTES, checksums, headers, record_bytes, rename
+from nanoset_core.shuffling.tar import BLOCK_BYTES, Archive, TarMember, checksums, headers, record_bytes
 from nanoset_core.storage.npy import array_of
 
 _INDEX_DIGITS = 8
@@ -41,40 +42,30 @@ def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
     return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + fields.ljust(size - 1).encode("ascii") + b"\n"
 
 
-class NpyTile:
-    """Whole tar records of up to `rows` `.npy` members, whose names and data change from use to use."""
+def npy_records(
+    rows: int, length: int, dtype: np.dtype[Any], name_bytes: int
+) -> tuple[NDArray[np.uint8], NDArray[np.integer[Any]], int]:
+    """Return tar records of `.npy` members to be used again and again, after `rename` and with other tokens.
 
-    __slots__ = ("_base_sum", "_records", "_tokens")
-
-    def __init__(self, rows: int, length: int, dtype: np.dtype[Any], name_bytes: int) -> None:
-        size = NPY_HEADER_BYTES + length * dtype.itemsize
-        begin = BLOCK_BYTES + NPY_HEADER_BYTES
-        unnamed = headers(np.zeros((1, name_bytes), dtype=np.uint8), np.array([size], dtype=np.int64))
-        records = np.zeros((rows, record_bytes(size)), dtype=np.uint8)
-        records[:, :BLOCK_BYTES] = unnamed
-        records[:, BLOCK_BYTES:begin] = np.frombuffer(npy_header(dtype, length), dtype=np.uint8)
-        self._records = records
-        self._base_sum = checksums(unnamed)[0]
-        # (rows, length * itemsize) bytes -> (rows, length) tokens, still a view
-        self._tokens = records[:, begin : BLOCK_BYTES + size].view(dtype.newbyteorder("<"))
-
-    def name(self, names: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]:
-        """Write names into the first records.
-
-        Args:
-            names: uint8, shape (members, name_bytes).
-
-        Returns:
-            These records, uint8, shape (members, record), and the view of their data to be filled, (members, length).
-        """
-        records = self._records[: len(names)]
-        rename(records, names, self._base_sum)
-        return records, self._tokens[: len(names)]
+    Returns:
+        (the records, uint8, shape (rows, record); the view of their tokens, shape (rows, length); the checksum of a
+        header without a name).
+    """
+    size = NPY_HEADER_BYTES + length * dtype.itemsize
+    begin = BLOCK_BYTES + NPY_HEADER_BYTES
+    unnamed = headers(np.zeros((1, name_bytes), dtype=np.uint8), np.array([size], dtype=np.int64))
+    records = np.zeros((rows, record_bytes(size)), dtype=np.uint8)
+    records[:, :BLOCK_BYTES] = unnamed
+    records[:, BLOCK_BYTES:begin] = np.frombuffer(npy_header(dtype, length), dtype=np.uint8)
+    # (rows, length * itemsize) bytes -> (rows, length) tokens, still a view
+    tokens = records[:, begin : BLOCK_BYTES + size].view(dtype.newbyteorder("<"))
+    return records, tokens, int(checksums(unnamed)[0])
 
 
-def json_gz_records(names: NDArray[np.uint8], contexts: NDArray[np.integer[Any]]) -> bytes:
+def json_gz_records(
+    names: NDArray[np.uint8], contexts: NDArray[np.integer[Any]], compressor: MemberCompressor
+) -> bytes:
     """Return whole tar records of contexts, shape (members, length), as gzipped compact JSON lists."""
-    compressor = MemberCompressor()
     bodies = [compressor.compress(orjson.dumps(tokens, option=orjson.OPT_SERIALIZE_NUMPY)) for tokens in contexts]
     sizes = np.fromiter(map(len, bodies), dtype=np.int64, count=len(bodies))
     block = headers(names, sizes).tobytes()
@@ -99,6 +90,18 @@ def compressor_identity() -> str:
     return f"isal {isal.__version__}, isa-l {isal.ISAL_VERSION}, method {METHOD}, probe {probe:08x}"
 
 
+def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.integer[Any]]:
+    """Return the tokens of one member of an archive, as `decode_member`.
+
+    Raises:
+        FormatError: it holds no tokens, or more than any context has.
+    """
+    where = f"{path}, offset {member.offset}"
+    if member.size_bytes > MOST_MEMBER_BYTES:
+        raise _not_tokens(member.name, where, f"{member.size_bytes:,} bytes, more than {MOST_MEMBER_BYTES:,}")
+    return decode_member(member.name.lower(), archive[member.offset : member.offset + member.size_bytes], where)
+
+
 def decode_member(name: str, body: bytes, where: object) -> NDArray[np.integer[Any]]:
     """Decode the tokens of one member by its suffix, shape (length,).
 
@@ -111,7 +114,10 @@ def decode_member(name: str, body: bytes, where: object) -> NDArray[np.integer[A
         if name.endswith(".npy"):
             tokens = array_of(body).copy()
         elif name.endswith((".json.gz", ".json", ".txt")):
-            tokens = _listed_tokens(_unzipped(body) if name.endswith(".gz") else body)
+            text = _unzipped(body) if name.endswith(".gz") else body
+            if b'"' in text:  # numpy would make rows as long as the longest text
+                raise ValueError("text among the numbers")
+            tokens = np.array(orjson.loads(text))
         else:
             raise ValueError("the suffix is none of .npy, .json.gz, .json, .txt")
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
@@ -119,27 +125,6 @@ def decode_member(name: str, body: bytes, where: object) -> NDArray[np.integer[A
     except (ValueError, zlib.error) as error:
         raise _not_tokens(name, where, str(error)) from error
     return tokens
-
-
-def _listed_tokens(text: bytes) -> NDArray[np.integer[Any]]:
-    """Return the numbers of a JSON list, shape (length,).
-
-    Raises:
-        ValueError: no JSON, or text among the numbers, of which numpy would make rows as long as the longest.
-    """
-    if b'"' in text:
-        raise ValueError("text among the numbers")
-    return np.array(orjson.loads(text))
-
-
-def check_member_size(name: str, size_bytes: int, where: object) -> None:
-    """Check that a member is no larger than a context can be.
-
-    Raises:
-        FormatError: it is larger.
-    """
-    if size_bytes > MOST_MEMBER_BYTES:
-        raise _not_tokens(name, where, f"{size_bytes:,} bytes, more than {MOST_MEMBER_BYTES:,}")
 
 
 def _unzipped(body: bytes) -> bytes:
@@ -187,13 +172,7 @@ class MemberCompressor:
         self._stream.flush(self._flush)
 
     def compress(self, text: bytes) -> bytes:
-        """Return the text as a whole gzip file, the same for the same text whatever was compressed before.
-
-        Raises:
-            ValueError: the text is not ASCII.
-        """
-        if not text.isascii():
-            raise ValueError("a text that is not ASCII could be matched with what is left out")
+        """Return an ASCII text as a whole gzip file, the same for the same text whatever was compressed before."""
         self._stream.compress(_LEAD)
         self._stream.flush(self._block_end)
         body = self._stream.compress(text) + self._stream.flush(self._flush)

@@ -17,13 +17,7 @@ from nanoset_core.config.webdataset import (
 )
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import available_processors
-from nanoset_core.raw.rejects import (
-    MAX_REJECTED_FRACTION,
-    MAX_UNREADABLE_FRACTION,
-    OnReject,
-    RejectedFraction,
-    UnreadableFraction,
-)
+from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.shuffling import tokshuf
 from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.tokenization.bpe import EngineName
@@ -33,15 +27,12 @@ from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 InputKind = Literal["text", "datasets", "tars"]
 """What `nanoset shuffle` reads."""
-NON_RECIPE_OPTIONS = (
-    *("tokenizer_engine", "engine", "memory_bytes", "workers"),
-    *("on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
-)
+NON_RECIPE_OPTIONS = ("tokenizer_engine", "engine", "memory_bytes", "workers", *RejectOptions.__slots__)
 """Options that do not change the tars."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShuffleOptions:
+class ShuffleOptions(RejectOptions):
     """The settings of one call; the names of those that change the tars are part of its digest."""
 
     sequence_length: int | None = None
@@ -72,12 +63,6 @@ class ShuffleOptions:
     """Key of the text in each line."""
     data_key: str | None = None
     """Extension of the members to take from tars."""
-    max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
-    """Share of lines above which nothing is written."""
-    max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
-    """Share of the stored bytes, in files that cannot be read to their end, above which nothing is written."""
-    on_reject: OnReject = "quarantine"
-    """What a line that is no document does: quarantine or fail."""
     tokenizer_engine: EngineName = "auto"
     """How text is encoded: auto, numpy, tokenizers or gigatoken; does not change the tars."""
     engine: ShuffleEngine = "auto"
@@ -103,14 +88,18 @@ class ShuffleOptions:
         if self.tail == "pad" and (self.pad is None or self.tokenizer is None):
             expected, remedy = '--tokenizer and --pad "<|padding|>"', "name both, or use --tail drop"
             raise ConfigError("padding needs a pad token", where="--tail pad", expected=expected, remedy=remedy)
-        if self.preset == "tokshuf" and (kind != "text" or self.tail != "drop" or self.context_bos):
-            what = "the preset tokshuf cuts each file of text on its own and pads it"
-            found, expected = f"input {kind}, tail {self.tail}", "files of text, and neither --tail nor --context-bos"
-            remedy = "leave them out, or use the default preset"
-            raise ConfigError(what, where="--preset", found=found, expected=expected, remedy=remedy)
-        if kind == "tars" and (self.tail != "drop" or self.context_bos):
-            found = f"tail {self.tail}" + (", --context-bos" if self.context_bos else "")
-            what, expected = "the contexts of tars stay as they are", "neither --tail nor --context-bos"
+        found = f"tail {self.tail}" + (", --context-bos" if self.context_bos else "")
+        changes, expected = self.tail != "drop" or bool(self.context_bos), "neither --tail nor --context-bos"
+        if self.preset == "tokshuf" and (kind != "text" or changes):
+            raise ConfigError(
+                "the preset tokshuf cuts each file of text on its own and pads it",
+                where="--preset",
+                found=f"input {kind}, {found}",
+                expected=f"files of text, and {expected}",
+                remedy="leave them out, or use the default preset",
+            )
+        if kind == "tars" and changes:
+            what = "the contexts of tars stay as they are"
             raise ConfigError(what, where="--input", found=found, expected=expected, remedy="leave them out")
         if self.context_bos and self.tokenizer is None:
             raise ConfigError("a token needs its tokenizer", where="--context-bos", remedy="name it with --tokenizer")
@@ -143,10 +132,8 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
         bos=options.bos,
         workers=options.workers,
         engine=options.tokenizer_engine,
-        on_reject=options.on_reject,
-        max_rejected_fraction=options.max_rejected_fraction,
-        max_unreadable_fraction=options.max_unreadable_fraction,
         count_by_file=is_tokshuf,
+        **options.limits,
     )
 
 

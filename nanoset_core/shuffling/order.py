@@ -15,12 +15,13 @@ contexts share a key. A key depends on nothing but the seed and the number: any 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, SampleIndexError
+from nanoset_core.errors import SampleIndexError
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -33,25 +34,26 @@ _BUCKET_BITS = 16  # leading bits of a key that a histogram tells apart
 
 
 def context_keys(begin: int, end: int, seed: int) -> NDArray[np.uint64]:
-    """Return the keys of the contexts [begin, end excl), uint64, shape (end - begin,).
-
-    Raises:
-        ConfigError: the seed is no whole number of 64 bits.
-    """
-    start = (check_seed(seed) + int(_GAMMA) * begin) % (1 << 64)
-    return keys_of(np.arange(end - begin, dtype=np.uint64), start)
+    """Return the keys of the contexts [begin, end excl), uint64, shape (end - begin,)."""
+    return keys_of(np.arange(end - begin, dtype=np.uint64), (seed + int(_GAMMA) * begin) % (1 << 64))
 
 
 def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     """Return the keys of these context numbers: uint64 → uint64, of the same shape."""
     keys = numbers * _GAMMA
-    keys += np.uint64((check_seed(seed) + int(_GAMMA)) % (1 << 64))
+    keys += np.uint64((seed + int(_GAMMA)) % (1 << 64))
     keys ^= keys >> np.uint64(30)
     keys *= _MIX_1
     keys ^= keys >> np.uint64(27)
     keys *= _MIX_2
     keys ^= keys >> np.uint64(31)
     return keys
+
+
+def _chunks(contexts: int, seed: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    """Yield (number of the first context, keys) of all contexts."""
+    for begin in range(0, contexts, _CHUNK):
+        yield begin, context_keys(begin, min(begin + _CHUNK, contexts), seed)
 
 
 def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
@@ -73,7 +75,7 @@ def ranks(contexts: int, seed: int, begin: int, end: int) -> NDArray[np.int64]:
     parts = [np.empty(0, dtype=np.int64)]
     for window in range(begin // WINDOW, -(-end // WINDOW)):
         first = window * WINDOW
-        parts.append(_window(contexts, check_seed(seed), window, WINDOW)[max(begin - first, 0) : end - first])
+        parts.append(_window(contexts, seed, window, WINDOW)[max(begin - first, 0) : end - first])
     return np.concatenate(parts)
 
 
@@ -86,7 +88,7 @@ def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int6
     below = _keys_below(contexts, seed)
     low = int(np.searchsorted(below, begin, side="right")) - 1
     high = int(np.searchsorted(below, end, side="left"))
-    keys, numbers = _select(contexts, seed, low, high, int(below[high] - below[low]))
+    keys, numbers = _select(contexts, seed, np.arange(low, high))
     return numbers[np.argsort(keys)][begin - below[low] : end - below[low]]
 
 
@@ -94,20 +96,19 @@ def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int6
 def _keys_below(contexts: int, seed: int) -> NDArray[np.int64]:
     """Return how many keys have leading bits below each bucket, int64, shape (2^16 + 1,)."""
     below = np.zeros((1 << _BUCKET_BITS) + 1, dtype=np.int64)
-    for begin in range(0, contexts, _CHUNK):
-        bucket = _bucket(context_keys(begin, min(begin + _CHUNK, contexts), seed))
-        below[1:] += np.bincount(bucket, minlength=1 << _BUCKET_BITS)
+    for _, keys in _chunks(contexts, seed):
+        below[1:] += np.bincount(_bucket(keys), minlength=1 << _BUCKET_BITS)
     return np.cumsum(below)
 
 
-def _select(contexts: int, seed: int, low: int, high: int, count: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the keys of buckets [low, high excl), uint64, and their context numbers, int64, shape (count,) each."""
-    keys, numbers = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
-    found = 0
-    for begin in range(0, contexts, _CHUNK):
-        chunk = context_keys(begin, min(begin + _CHUNK, contexts), seed)
-        bucket = _bucket(chunk)
-        chosen = np.flatnonzero((bucket >= low) & (bucket < high))
+def _select(contexts: int, seed: int, buckets: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the keys in these buckets, uint64, shape (keys,), and their context numbers, int64, of the same shape."""
+    wanted = np.zeros(1 << _BUCKET_BITS, dtype=bool)
+    wanted[buckets] = True
+    count = int(np.diff(_keys_below(contexts, seed))[buckets].sum())
+    keys, numbers, found = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64), 0
+    for begin, chunk in _chunks(contexts, seed):
+        chosen = np.flatnonzero(wanted[_bucket(chunk)])
         keys[found : found + len(chosen)] = chunk[chosen]
         numbers[found : found + len(chosen)] = chosen + begin
         found += len(chosen)
@@ -120,30 +121,19 @@ def keys_at(contexts: int, seed: int, wanted: NDArray[np.int64]) -> NDArray[np.u
     Makes one pass over all keys for the counts, and one for each 4 Mi keys that share their leading bits with a wanted
     one; the order itself is not made.
     """
-    below = _keys_below(contexts, check_seed(seed))
+    below = _keys_below(contexts, seed)
     bucket = np.searchsorted(below, wanted, side="right") - 1
-    buckets = np.unique(bucket)
+    buckets, sizes = np.unique(bucket), np.diff(below)
     keys = np.empty(len(wanted), dtype=np.uint64)
     # runs of wanted buckets that hold about a window of keys together
-    run = np.cumsum(below[buckets + 1] - below[buckets]) // WINDOW
+    run = np.cumsum(sizes[buckets]) // WINDOW
     for number in np.unique(run):
         own = buckets[run == number]
-        found = np.sort(_keys_in(contexts, seed, own))
-        first = np.cumsum(below[own + 1] - below[own]) - (below[own + 1] - below[own])
+        found = np.sort(_select(contexts, seed, own)[0])
+        first = np.cumsum(sizes[own]) - sizes[own]
         mine = np.flatnonzero(np.isin(bucket, own))
         keys[mine] = found[first[np.searchsorted(own, bucket[mine])] + wanted[mine] - below[bucket[mine]]]
     return keys
-
-
-def _keys_in(contexts: int, seed: int, buckets: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return all keys in these buckets, uint64, unordered."""
-    wanted = np.zeros(1 << _BUCKET_BITS, dtype=bool)
-    wanted[buckets] = True
-    parts = []
-    for begin in range(0, contexts, _CHUNK):
-        keys = context_keys(begin, min(begin + _CHUNK, contexts), seed)
-        parts.append(keys[wanted[_bucket(keys)]])
-    return np.concatenate(parts)
 
 
 def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np.int64]:
@@ -151,8 +141,7 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
     wanted = np.sort(keys)
     reached = np.zeros(len(wanted) + 1, dtype=np.int64)  # keys from each wanted one up to the next
-    for begin in range(0, contexts, _CHUNK):
-        chunk = context_keys(begin, min(begin + _CHUNK, contexts), seed)
+    for _, chunk in _chunks(contexts, seed):
         reached += np.bincount(np.searchsorted(wanted, chunk, side="right"), minlength=len(reached))
     found: NDArray[np.int64] = np.cumsum(reached)[np.searchsorted(wanted, keys)]
     return found
@@ -160,15 +149,3 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
 
 def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     return (keys >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
-
-
-def check_seed(seed: int) -> int:
-    """Return the seed as a plain int.
-
-    Raises:
-        ConfigError: it is no whole number of 64 bits.
-    """
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 64:
-        what, remedy = "a seed is a whole number of 64 bits", "give such a seed, 1234 for example"
-        raise ConfigError(what, where="seed", found=repr(seed), expected="0 <= seed < 2^64", remedy=remedy)
-    return int(seed)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
-from nanoset_core.shuffling.contexts import ContextTable, SourceContexts, cut_contexts
+from nanoset_core.shuffling.contexts import ContextTable, SourceContexts
 from nanoset_core.shuffling.members import MAX_INDEX, compressor_identity
 from nanoset_core.shuffling.order import ranks
 from nanoset_core.shuffling.sampling import frequencies_of_weights
@@ -158,7 +158,7 @@ class ShufflePlan:
             )
             if value["dtype"] not in TOKEN_DTYPES or (value["compressor"] is None) != (settings.member == "npy"):
                 raise ValueError("dtype, member and compressor do not go together")
-            table = cut_contexts([(source.name, source.tokens) for source in sources], settings)
+            table = ContextTable([(source.name, source.tokens) for source in sources], settings)
             plan = cls(settings, table, value["dtype"], value["compressor"], value["left_out_pad_tokens"])
             if plan.to_json() != value:
                 raise ValueError("its counts do not follow from its settings")
@@ -190,10 +190,10 @@ def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanS
         ConfigError: settings that do not fit these sources, or more shards than names can count.
         InputError: the sources do not fill a single context.
     """
-    table = cut_contexts(lengths, settings)
+    table = ContextTable(lengths, settings)
     if settings.weights is not None:
         settings = _by_frequency(table, settings, settings.weights)
-        table = cut_contexts(lengths, settings)
+        table = ContextTable(lengths, settings)
     if not table.contexts:
         expected = f"at least {settings.sequence_length} tokens in one source"
         remedy = "add text, lower sequence_length, or pad tails (tail='pad')"
@@ -222,9 +222,5 @@ def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanS
 def _by_frequency(table: ContextTable, settings: PlanSettings, weights: Mapping[str, float]) -> PlanSettings:
     """Return the settings with weights turned into frequencies, by the rows that one pass over each source gives."""
     rows = {source.name: source.rows for source in table.sources}
-    if not set(weights) <= set(rows):
-        expected = f"weights of {', '.join(rows)}"
-        what, remedy = "these weights are not valid", "give weights to sources of this shuffle only"
-        raise ConfigError(what, where="weights", found=", ".join(weights), expected=expected, remedy=remedy)
     frequencies = dict.fromkeys(rows, 0.0) | frequencies_of_weights(rows, dict(weights), settings.contexts)
     return replace(settings, weights=None, frequencies=frequencies)

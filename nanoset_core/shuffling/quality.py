@@ -83,27 +83,29 @@ def shuffle_quality(plan: ShufflePlan) -> ShuffleQuality:
         numbers = numbers * plan.shards // shards
     order = [ranks(plan.table.contexts, plan.settings.seed, *plan.shard_ranks(int(shard))) for shard in numbers]
     same, touching, pairs = _adjacency(plan, order)
-    mean, largest, cells = _mix(plan, order)
+    deviation = np.concatenate([_deviations(plan, contexts) for contexts in order])
     correlation, error, picture = _positions(plan)
+    sources, total = plan.table.sources, plan.table.contexts
+    possible = max(total * (total - 1), 1)
     return ShuffleQuality(
         contexts=plan.contexts,
         sampled=sum(map(len, order)),
-        same_source=same / max(pairs, 1),
-        same_source_expected=_same_source_expected(plan),
-        neighbours=touching / max(pairs, 1),
-        neighbours_expected=_neighbours_expected(plan),
+        same_source=same / pairs,
+        same_source_expected=sum(source.contexts * (source.contexts - 1) for source in sources) / possible,
+        neighbours=touching / pairs,
+        neighbours_expected=plain_sum(map(_touching, sources)) / possible,
         rank_correlation=correlation,
         rank_correlation_error=error,
         shards=len(numbers),
-        mix_mean=mean,
-        mix_max=largest,
-        mix_max_expected=math.sqrt(2 * math.log(max(2 * cells, 2))) if cells else 0.0,
+        mix_mean=float(deviation.mean()) if len(deviation) else 0.0,
+        mix_max=float(deviation.max(initial=0.0)),
+        mix_max_expected=math.sqrt(2 * math.log(2 * len(deviation))) if len(deviation) else 0.0,
         picture=picture,
     )
 
 
 def _adjacency(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[int, int, int]:
-    """Count pairs of neighbours within shards: (those of one source, those that touch in it, all)."""
+    """Count pairs of neighbours within shards: (those of one source, those that touch in it, all, or 1)."""
     same = touching = pairs = 0
     for contexts in order:
         source, start, _ = plan.table.locate(contexts)
@@ -111,26 +113,20 @@ def _adjacency(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[int, 
         same += int(alike.sum())
         touching += int((alike & (np.abs(np.diff(start)) <= plan.settings.row_tokens)).sum())
         pairs += len(alike)
-    return same, touching, pairs
+    return same, touching, max(pairs, 1)
 
 
-def _mix(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[float, float, int]:
-    """Return (mean, largest deviation in standard errors, number of counts), by the hypergeometric distribution."""
+def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return by how many standard errors of the hypergeometric distribution each source's count in a shard is off."""
     counts = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
-    total = counts.sum()
+    total, drawn = counts.sum(), len(contexts)
     share = counts / total
-    deviations = []
-    for contexts in order:
-        source = np.searchsorted(plan.table.first_contexts, contexts, side="right") - 1
-        found = np.bincount(source, minlength=len(counts))
-        drawn = len(contexts)
-        variance = drawn * share * (1 - share) * (total - drawn) / max(total - 1, 1)
-        counted = variance >= _LEAST
-        deviations.append(np.abs(found - drawn * share)[counted] / np.sqrt(variance[counted]))
-    deviation = np.concatenate(deviations)
-    if not len(deviation):
-        return 0.0, 0.0, 0
-    return float(deviation.mean()), float(deviation.max()), len(deviation)
+    source = np.searchsorted(plan.table.first_contexts, contexts, side="right") - 1
+    variance = drawn * share * (1 - share) * (total - drawn) / max(total - 1, 1)
+    counted = variance >= _LEAST
+    off = np.abs(np.bincount(source, minlength=len(counts)) - drawn * share)
+    found: NDArray[np.float64] = off[counted] / np.sqrt(variance[counted])
+    return found
 
 
 def _positions(plan: ShufflePlan) -> tuple[float, float, bytes]:
@@ -139,26 +135,13 @@ def _positions(plan: ShufflePlan) -> tuple[float, float, bytes]:
     count = min(total, SAMPLE)
     numbers = np.arange(count) * total // count
     # the order is that of the keys, so ranks within the sample need no order of all contexts
-    keys = keys_of(numbers.astype(np.uint64), plan.settings.seed)
-    place = np.empty(count, dtype=np.int64)
-    place[np.argsort(keys)] = np.arange(count)
+    place = np.argsort(np.argsort(keys_of(numbers.astype(np.uint64), plan.settings.seed)))
     picture = scatter_png(numbers / total, place / count)
     if count < 2:
         return 0.0, 1.0, picture
     # Spearman's rho without ties: 1 - 6 sum(d^2) / (n (n^2 - 1)); the sum of a million squares needs more than float32
     distance = float(((place - np.arange(count)).astype(np.float64) ** 2).sum())
     return 1 - 6 * distance / (count * (count**2 - 1.0)), 1 / math.sqrt(count - 1), picture
-
-
-def _same_source_expected(plan: ShufflePlan) -> float:
-    total = plan.table.contexts
-    pairs = sum(source.contexts * (source.contexts - 1) for source in plan.table.sources)
-    return pairs / max(total * (total - 1), 1)
-
-
-def _neighbours_expected(plan: ShufflePlan) -> float:
-    total = plan.table.contexts
-    return plain_sum(_touching(source) for source in plan.table.sources) / max(total * (total - 1), 1)
 
 
 def _touching(source: SourceContexts) -> float:

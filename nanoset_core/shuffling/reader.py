@@ -14,7 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
-from nanoset_core.shuffling.members import check_member_size, decode_member
+from nanoset_core.shuffling.members import read_member
 from nanoset_core.shuffling.tar import iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
 from nanoset_core.storage.paths import is_inside
@@ -137,9 +137,7 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integ
     path = Path(path)
     archive = map_archive(path)
     for member in islice(iterate_members(archive, path), begin, None):
-        check_member_size(member.name, member.size_bytes, f"{path}, offset {member.offset}")
-        body = archive[member.offset : member.offset + member.size_bytes]
-        yield decode_member(member.name, body, f"{path}, offset {member.offset}")
+        yield read_member(archive, member, path)
 
 
 def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:

@@ -16,6 +16,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import wraps
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,18 @@ BLOCK_ROWS = 64
 _CHUNK = 1 << 14  # chosen rows found at once: 64 keys each, 8 MiB
 MAX_ROWS = 3_000_000_000
 """Rows of a source that is not taken whole, at most: so that products of two counts stay within 63 bits."""
+
+
+def _by_chunks(
+    work: Callable[[Any, NDArray[np.int64]], NDArray[Any]],
+) -> Callable[[Any, NDArray[np.int64]], NDArray[Any]]:
+    """Let a method work on bounded parts of its values, int64, shape (values,)."""
+
+    @wraps(work)
+    def whole(self: Any, values: NDArray[np.int64]) -> NDArray[Any]:
+        return np.concatenate([work(self, values[at : at + _CHUNK]) for at in range(0, len(values) or 1, _CHUNK)])
+
+    return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +64,17 @@ class Choice:
     def _offset(self) -> int:
         return self.seed % self.rows if self.rows else 0
 
+    @_by_chunks
     def row(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the chosen rows of numbers in [0, chosen), ascending with the number: int64, shape (rows,) both."""
-        numbers = np.asarray(numbers, dtype=np.int64)
-        return numbers if self.chosen == self.rows else _by_chunks(self._rows, numbers)
-
-    def _rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.chosen == self.rows:
+            return numbers
         # the least end e of a block with (e * chosen + offset) // rows > number
         end = -((self._offset - (numbers + 1) * self.rows) // self.chosen)
         block = (end - 1) // BLOCK_ROWS
-        mask = self._chosen_of(block)
         place = numbers - self._chosen_before(block)
         # (n, 64) -> (n,): the first row whose count of chosen rows so far exceeds the place
-        found: NDArray[np.int64] = np.argmax(np.cumsum(mask, axis=1) > place[:, None], axis=1)
+        found: NDArray[np.int64] = np.argmax(np.cumsum(self._chosen_of(block), axis=1) > place[:, None], axis=1)
         return block * BLOCK_ROWS + found
 
     def _chosen_before(self, block: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -78,31 +90,21 @@ class Choice:
         last = np.take_along_axis(np.sort(keys, axis=1), np.maximum(count - 1, 0)[:, None], axis=1)
         return (keys <= last) & (count > 0)[:, None]
 
+    @_by_chunks
     def number(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of chosen rows, the inverse of `row`: int64, shape (rows,) both."""
-        rows = np.asarray(rows, dtype=np.int64)
-        return rows if self.chosen == self.rows else _by_chunks(self._numbers, rows)
-
-    def _numbers(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.chosen == self.rows:
+            return rows
         block, place = rows // BLOCK_ROWS, rows % BLOCK_ROWS
         upto = np.cumsum(self._chosen_of(block), axis=1, dtype=np.int64)[np.arange(len(rows)), place]
         return self._chosen_before(block) + upto - 1
 
+    @_by_chunks
     def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each of these rows is chosen: int64, shape (rows,) → bool, shape (rows,)."""
-        rows = np.asarray(rows, dtype=np.int64)
         if self.chosen in (0, self.rows):
             return np.full(len(rows), self.chosen > 0)
-        return _by_chunks(self._held, rows).astype(bool)
-
-    def _held(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._chosen_of(rows // BLOCK_ROWS)[np.arange(len(rows)), rows % BLOCK_ROWS].astype(np.int64)
-
-
-def _by_chunks(work: Callable[[NDArray[np.int64]], NDArray[np.int64]], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return what `work` gives for values, int64, shape (values,) both, in bounded memory."""
-    parts = [work(values[begin : begin + _CHUNK]) for begin in range(0, len(values), _CHUNK)]
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+        return self._chosen_of(rows // BLOCK_ROWS)[np.arange(len(rows)), rows % BLOCK_ROWS]
 
 
 def sampled_contexts(rows: int, frequency: float) -> tuple[int, int]:
@@ -117,19 +119,6 @@ def sampled_contexts(rows: int, frequency: float) -> tuple[int, int]:
 def choice_seed(seed: int, name: str) -> int:
     """Return the seed of a source's choice, which depends on the seed of the order and the source's name."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8], "big")
-
-
-def check_frequency(name: str, frequency: float, where: object) -> float:
-    """Return the frequency if it is valid.
-
-    Raises:
-        ConfigError: it is no number from 0 to a million.
-    """
-    if not (math.isfinite(frequency) and 0 <= frequency <= 1e6):
-        found, expected = f"{name}: {frequency}", "a number from 0 to a million; 1 takes every context once"
-        remedy = "give 0.5 for every second context, or 2 for each twice"
-        raise ConfigError("this is no sampling frequency", where=where, found=found, expected=expected, remedy=remedy)
-    return frequency
 
 
 def frequencies_of_weights(rows: dict[str, int], weights: dict[str, float], contexts: int | None) -> dict[str, float]:

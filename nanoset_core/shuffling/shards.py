@@ -11,9 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.shuffling.members import NPY_HEADER_BYTES, NpyTile, json_gz_records, member_names
+from nanoset_core.shuffling.members import (
+    NPY_HEADER_BYTES,
+    MemberCompressor,
+    json_gz_records,
+    member_names,
+    npy_records,
+)
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.tar import ARCHIVE_BYTES, BLOCK_BYTES, end_of_archive, record_bytes
+from nanoset_core.shuffling.tar import ARCHIVE_BYTES, BLOCK_BYTES, end_of_archive, record_bytes, rename
 from nanoset_core.storage.atomic import atomic_file
 
 TILE_BYTES = 2 << 20
@@ -82,20 +88,20 @@ def write_tar(plan: ShufflePlan, shard: int, contexts: NDArray[np.int64], folder
 def _npy_blocks(plan: ShufflePlan, shard: int, samples: int, rows: int, fill: Fill) -> Iterator[memoryview]:
     """Yield the records of a shard's members, tile by tile; each block is overwritten by the next one."""
     name_bytes = member_names(shard, 0, 0, "npy").shape[1]
-    tile = NpyTile(rows, plan.sequence_length, np.dtype(plan.dtype), name_bytes)
+    records, tokens, unnamed_sum = npy_records(rows, plan.sequence_length, np.dtype(plan.dtype), name_bytes)
     for begin in range(0, samples, rows):
         end = min(begin + rows, samples)
-        records, data = tile.name(member_names(shard, begin, end, "npy"))
-        fill(begin, end, data)
-        yield records.reshape(-1).data
+        rename(records[: end - begin], member_names(shard, begin, end, "npy"), unnamed_sum)
+        fill(begin, end, tokens[: end - begin])
+        yield records[: end - begin].reshape(-1).data
 
 
 def _json_gz_blocks(plan: ShufflePlan, shard: int, samples: int, rows: int, fill: Fill) -> Iterator[bytes]:
-    tile = np.empty((rows, plan.sequence_length), dtype=plan.dtype)
+    tile, compressor = np.empty((rows, plan.sequence_length), dtype=plan.dtype), MemberCompressor()
     for begin in range(0, samples, rows):
         end = min(begin + rows, samples)
         fill(begin, end, tile[: end - begin])
-        yield json_gz_records(member_names(shard, begin, end, "json.gz"), tile[: end - begin])
+        yield json_gz_records(member_names(shard, begin, end, "json.gz"), tile[: end - begin], compressor)
 
 
 def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:

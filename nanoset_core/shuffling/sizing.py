@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
@@ -67,33 +66,28 @@ def choose_engine(
     `auto` takes `mmap` where the sources fit the cache; else `tiled` where at most 8 sweeps do; else `buckets`.
 
     Raises:
-        ConfigError: there is no such engine, or the budget does not hold one shard.
+        ConfigError: the budget does not hold one shard.
     """
-    if engine not in get_args(ShuffleEngine):
-        expected, remedy = ", ".join(get_args(ShuffleEngine)), "choose one of them"
-        raise ConfigError("no such engine", where="engine", found=repr(engine), expected=expected, remedy=remedy)
-    available = available_memory if available_memory is not None else free_memory()
-    budget = memory_bytes if memory_bytes is not None else default_budget(plan, available, workers)
-    share = min(1.0, plan.shards and (shards if shards is not None else plan.shards) / plan.shards)
-    rows = max(1, round(plan.contexts * share))
+    available = free_memory() if available_memory is None else available_memory
+    budget = default_budget(plan, available, workers) if memory_bytes is None else memory_bytes
+    count = plan.shards if shards is None else shards
     reason = "as asked"
     if engine == "auto":
-        size, cache = sum(source.tokens for source in plan.table.sources), int(available * _CACHE_SHARE)
-        size *= np.dtype(plan.dtype).itemsize
-        sources = f"the sources ({format_bytes(size)})"
-        passes = 1 if size <= cache else -(-rows // rows_held(plan, budget // workers))
-        if size <= cache:
-            engine, reason = "mmap", f"{sources} fit the system's cache ({format_bytes(cache)} free)"
-        elif passes <= _MOST_PASSES:
-            engine, reason = "tiled", f"{sources} exceed the cache; {passes} sweeps need no scratch"
-        else:
-            engine, reason = "buckets", f"{sources} exceed the cache; {passes} sweeps are more than {_MOST_PASSES}"
+        tokens, cache = sum(source.tokens for source in plan.table.sources), int(available * _CACHE_SHARE)
+        size = tokens * np.dtype(plan.dtype).itemsize
+        reason = f"the sources ({format_bytes(size)}) fit the system's cache ({format_bytes(cache)} free)"
+        engine = "mmap"
+        if size > cache:
+            passes = -(-count // shards_held(plan, budget // workers))
+            engine = "tiled" if passes <= _MOST_PASSES else "buckets"
+            why = "need no scratch" if engine == "tiled" else f"are more than {_MOST_PASSES}"
+            reason = f"the sources ({format_bytes(size)}) exceed the cache; {passes} sweeps {why}"
     if engine == "mmap":
         return EngineChoice("mmap", 1, 0, workers * _fixed_bytes(plan), reason)
-    held = rows_held(plan, budget // workers)
+    passes = -(-count // shards_held(plan, budget // workers))
     if engine == "tiled":
-        runs = sum(1 for _ in runs_within(plan, range(round(plan.shards * share)), held))
-        return EngineChoice("tiled", max(1, runs), 0, budget, reason)
+        return EngineChoice("tiled", passes, 0, budget, reason)
+    rows = -(-plan.contexts * count // plan.shards)
     return EngineChoice("buckets", 1, rows * (plan.row_bytes + NUMBER_BYTES), budget, reason)
 
 
@@ -121,34 +115,36 @@ def _fixed_bytes(plan: ShufflePlan) -> int:
     return tiles + CHUNK_BYTES + _ORDER_BYTES * min(plan.table.contexts, WINDOW)
 
 
-def rows_held(plan: ShufflePlan, memory_bytes: int) -> int:
-    """Return how many rows can be held in memory at once; at least those of one shard.
+def shards_held(plan: ShufflePlan, memory_bytes: int) -> int:
+    """Return how many whole shards can be held in memory at once.
 
     Raises:
-        ConfigError: the memory does not hold one shard.
+        ConfigError: the memory does not hold one.
     """
     if memory_bytes < least_bytes(plan):
-        found, expected = f"{memory_bytes:,} bytes for each worker", f"at least {least_bytes(plan):,} bytes"
-        remedy = "give more memory, use fewer workers, or put fewer samples in a shard"
-        what = "the memory budget does not hold one shard"
-        raise ConfigError(what, where="memory", found=found, expected=expected, remedy=remedy)
-    return (memory_bytes - _fixed_bytes(plan)) // (plan.row_bytes + ROW_BYTES)
+        raise ConfigError(
+            "the memory budget does not hold one shard",
+            where="memory",
+            found=f"{memory_bytes:,} bytes for each worker",
+            expected=f"at least {least_bytes(plan):,} bytes",
+            remedy="give more memory, use fewer workers, or put fewer samples in a shard",
+        )
+    return (memory_bytes - _fixed_bytes(plan)) // (_shard_rows(plan) * (plan.row_bytes + ROW_BYTES))
 
 
 def least_bytes(plan: ShufflePlan, rows: int = 0) -> int:
     """Return the least budget with which every engine works, holding so many rows or at least those of one shard."""
-    first, last = plan.shard_ranks(0)
-    return _fixed_bytes(plan) + max(last - first, rows) * (plan.row_bytes + ROW_BYTES)
+    return _fixed_bytes(plan) + max(_shard_rows(plan), rows) * (plan.row_bytes + ROW_BYTES)
 
 
-def runs_within(plan: ShufflePlan, shards: Sequence[int], rows: int) -> Iterator[range]:
-    """Cut ascending shards into runs of neighbours that hold at most so many rows each."""
-    begin, held = 0, 0
-    for i, shard in enumerate(shards):
-        first, last = plan.shard_ranks(shard)
-        if i > begin and (held + last - first > rows or shard != shards[i - 1] + 1):
+def _shard_rows(plan: ShufflePlan) -> int:
+    return min(plan.shard_size, plan.contexts)
+
+
+def runs_of(shards: Sequence[int], most: int) -> Iterator[range]:
+    """Cut ascending shards into runs of neighbours, at most so many each."""
+    begin = 0
+    for i in range(1, len(shards) + 1):
+        if i == len(shards) or i - begin == most or shards[i] != shards[i - 1] + 1:
             yield range(shards[begin], shards[i - 1] + 1)
-            begin, held = i, 0
-        held += last - first
-    if shards:
-        yield range(shards[begin], shards[-1] + 1)
+            begin = i

@@ -7,8 +7,7 @@ records of one row each, the context number, int64, then the tokens. Sorting the
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -25,57 +24,45 @@ Sweep = Callable[[NDArray[np.int64], NDArray[np.integer[Any]]], None]
 """`sweep(contexts, rows)`: put contexts into `rows`, shape (contexts, sequence_length)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpillFile:
-    """The scratch file of a run of shards."""
-
-    shards: range
-    """Neighbouring shards."""
-    begin: int
-    """Rank of the first row."""
-    end: int
-    """Rank after that of the last row."""
-    path: Path
-    """Where it is."""
-
-
-def make_spill_files(plan: ShufflePlan, runs: Sequence[range], scratch: Path) -> list[SpillFile]:
-    """Name a spill file for each run of shards.
-
-    Raises:
-        StorageError: the disk has too little room for them.
-    """
-    files = [
-        SpillFile(run, plan.shard_ranks(run[0])[0], plan.shard_ranks(run[-1])[1], scratch / f"bucket-{number:06d}")
-        for number, run in enumerate(runs)
-    ]
-    needed = sum(file.end - file.begin for file in files) * (NUMBER_BYTES + plan.row_bytes)
-    free = shutil.disk_usage(scratch).free
-    if free < needed:
-        remedy = "name a scratch folder on a larger disk, give more memory, or take the engine tiled (no scratch)"
-        found, expected = f"{free:,} bytes free", f"{needed:,} bytes"
-        raise StorageError(
-            "too little room for the buckets", where=scratch.parent, found=found, expected=expected, remedy=remedy
-        )
-    return files
+def run_ranks(plan: ShufflePlan, run: range) -> range:
+    """Return the ranks that a run of shards holds."""
+    return range(plan.shard_ranks(run[0])[0], plan.shard_ranks(run[-1])[1])
 
 
 def spill_rows(
-    plan: ShufflePlan, files: Sequence[SpillFile], memory_bytes: int, sweep: Sweep, progress: Callable[[int], None]
+    plan: ShufflePlan,
+    files: Mapping[Path, range],
+    memory_bytes: int,
+    sweep: Sweep,
+    progress: Callable[[int], None],
 ) -> None:
     """Append every row to the spill file of its shard, in one sweep over the sources.
 
     Args:
         plan: says where each context goes.
-        files: ascending.
+        files: file → its run of shards; ascending, all in one folder.
         memory_bytes: for records that are held at once: the more, the longer the single writes.
         sweep: reads rows.
         progress: is called with the number of contexts that are read.
+
+    Raises:
+        StorageError: the disk has too little room for them.
     """
+    ranks = [run_ranks(plan, run) for run in files.values()]
+    paths, record = list(files), NUMBER_BYTES + plan.row_bytes
+    needed, free = sum(map(len, ranks)) * record, shutil.disk_usage(paths[0].parent).free
+    if free < needed:
+        raise StorageError(
+            "too little room for the buckets",
+            where=paths[0].parent.parent,
+            found=f"{free:,} bytes free",
+            expected=f"{needed:,} bytes",
+            remedy="name a scratch folder on a larger disk, give more memory, or take the engine tiled (no scratch)",
+        )
     contexts, seed = plan.table.contexts, plan.settings.seed
-    step = max(1, min(memory_bytes // (NUMBER_BYTES + plan.row_bytes + ROW_BYTES), contexts))
+    step = max(1, min(memory_bytes // (record + ROW_BYTES), contexts))
     records, numbers, rows = _records(step, plan)
-    bounds = keys_at(contexts, seed, np.array([[file.begin, file.end - 1] for file in files]).ravel())
+    bounds = keys_at(contexts, seed, np.array([[own[0], own[-1]] for own in ranks]).ravel())
     low, high = bounds[::2], bounds[1::2]
     for begin in range(0, contexts, step):
         end = min(begin + step, contexts)
@@ -85,15 +72,17 @@ def spill_rows(
         order = chosen[np.argsort(place[chosen], kind="stable")]
         numbers[: len(order), 0] = order + begin
         sweep(numbers[: len(order), 0], rows[: len(order)])
-        ends = np.searchsorted(place[order], np.arange(len(files) + 1))
+        ends = np.searchsorted(place[order], np.arange(len(paths) + 1))
         for i in np.flatnonzero(np.diff(ends)):
-            with files[int(i)].path.open("ab", buffering=0) as file:
+            with paths[i].open("ab", buffering=0) as file:
                 _write_all(file, records[ends[i] : ends[i + 1]])
         progress(end)
 
 
-def read_spill(plan: ShufflePlan, file: SpillFile) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]], NDArray[Any]]:
-    """Read a spill file.
+def read_spill(
+    plan: ShufflePlan, path: Path, run: range
+) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]], NDArray[Any]]:
+    """Read the spill file of a run of shards.
 
     Returns:
         (context numbers in the global order, int64, shape (rows,); the rows as they lie in the file, shape
@@ -102,17 +91,19 @@ def read_spill(plan: ShufflePlan, file: SpillFile) -> tuple[NDArray[np.int64], N
     Raises:
         FormatError: the file does not hold the rows that were written to it.
     """
-    records, numbers, rows = _records(file.end - file.begin, plan)
-    with file.path.open("rb", buffering=0) as opened:
-        view = records.reshape(-1).data
-        read = 0
-        while read < len(view) and (count := opened.readinto(view[read:])):
+    records, numbers, rows = _records(len(run_ranks(plan, run)), plan)
+    view, read = records.reshape(-1).data, 0
+    with path.open("rb", buffering=0) as file:
+        while read < len(view) and (count := file.readinto(view[read:])):
             read += count
-        if read < len(view) or opened.read(1):
-            found, expected = f"{file.path.stat().st_size:,} bytes", f"{len(view):,} bytes"
-            what = "a spill file does not hold the rows that were written to it"
-            remedy = "run again; nothing else may write to the scratch folder"
-            raise FormatError(what, where=file.path, found=found, expected=expected, remedy=remedy)
+    if (size := path.stat().st_size) != len(view) or read < size:
+        raise FormatError(
+            "a spill file does not hold the rows that were written to it",
+            where=path,
+            found=f"{size:,} bytes",
+            expected=f"{len(view):,} bytes",
+            remedy="run again; nothing else may write to the scratch folder",
+        )
     order = np.argsort(keys_of(numbers[:, 0].astype(np.uint64), plan.settings.seed))
     return numbers[order, 0], rows, order
 

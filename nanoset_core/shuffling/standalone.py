@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, NanosetError
 from nanoset_core.execution.progress import ProgressCallback, silent
-from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes
+from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
 from nanoset_core.outputs.places import place_of
 from nanoset_core.outputs.recorded import check_outside, flag_differences
 from nanoset_core.shuffling.inputs import Prepared, ShuffleInputs, prepare
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.options import NON_RECIPE_OPTIONS, ShuffleOptions, plan_settings
-from nanoset_core.shuffling.output_folder import TarsFolder, tars_folder
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
-from nanoset_core.shuffling.webdataset import complete_webdataset
+from nanoset_core.shuffling.webdataset import LISTS, complete_webdataset
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atomic
-from nanoset_core.storage.location import Location
+from nanoset_core.storage.atomic import fsync_folder, sha256_file, sweep_abandoned, write_atomic
+from nanoset_core.storage.location import Location, on_this_machine
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.scratch import held_alone
-from nanoset_core.storage.working_copies import work_folder
+from nanoset_core.storage.scratch import held_alone, unfinished_name
+from nanoset_core.storage.working_copies import copies_beside, temporary_folder, work_folder
 from nanoset_core.tokenization.files import tokenizer_files
-from nanoset_core.tokenization.inputs import files_of
-from nanoset_core.tokenization.losses import Listing, Losses
-from nanoset_core.tokenization.policy import RejectPolicy
-from nanoset_core.tokenization.shards import ShardFacts
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 STAGE = "webdatasets"
@@ -51,10 +48,16 @@ class Shuffled:
     """Counts and checksums."""
     made: bool
     """False when it was there already."""
-    lost: tuple[str, ...] = ()
-    """Which files of text could not be read to their end, how much of the input that is, and runs of zero bytes."""
-    faults: int = 0
-    """How many files could not be read to their end: they count as rejected in the manifest."""
+
+    @property
+    def lost(self) -> Sequence[str]:
+        """Which files of text could not be read to their end, how much of the input that is, and runs of zero bytes."""
+        return tuple(self.manifest.facts.get("lost", ()))
+
+    @property
+    def faults(self) -> int:
+        """How many files could not be read to their end: they count as rejected in the manifest."""
+        return int(self.manifest.facts.get("faults", 0))
 
 
 def shuffle(
@@ -95,16 +98,14 @@ def shuffle(
     work = work_folder(target, name, None) if isinstance(output, Path) else scratch_dir
     with contextlib.ExitStack() as held:
         tars = held.enter_context(tars_folder(output, work))
-        if (finished := _finished(tars, recipe, inputs, options)) is not None:
-            done, lost = finished
+        if (finished := _finished(tars, recipe, options)) is not None:
             tars.clear_mark()
             if work.exists():  # of a call that was killed just after it had published
                 with _owned(work, recipe, tars.draft):
                     _remove(work, scratch_dir)
-            texts = tuple(filter(None, [lost.beyond_rejects()]))
-            return Shuffled(output, done, False, texts, lost.facts.faults)
+            return Shuffled(output, finished, False)
         _check_output(tars, recipe, overwrite=overwrite)
-        place = place_of(output.parent) if isinstance(output, Path) else tars.place
+        place = place_of(output.parent if isinstance(output, Path) else output)
         held.enter_context(place.writing(expected=_ROOM))
         held.enter_context(writing_to(scratch_dir.parent, expected=_ROOM))
         held.enter_context(_owned(work, recipe, tars.draft))
@@ -124,7 +125,7 @@ def shuffle(
         _check_output(tars, recipe, overwrite=overwrite)  # something may have been put there in the meantime
         manifest = tars.publish(manifest)
         _remove(work, scratch_dir)
-    return Shuffled(output, manifest, True, prepared.lost, prepared.faults)
+    return Shuffled(output, manifest, True)
 
 
 def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe:
@@ -135,38 +136,14 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
     return Recipe(STAGE, name, VERSION, {"inputs": digest_of([inputs.kind, inputs.state()])}, given)
 
 
-def _finished(
-    tars: TarsFolder, recipe: Recipe, inputs: ShuffleInputs, options: ShuffleOptions
-) -> tuple[Manifest, Losses] | None:
-    """Return the result of the same call, if it is whole and lost no more than the options allow, and what it lost."""
+def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Manifest | None:
+    """Return the result of the same call, if it is whole; rejected lines are judged anew under another policy."""
     with contextlib.suppress(NanosetError):
         found = tars.manifest()
         if found is not None and found.digest == recipe.digest and found.damage() is None:
-            lost = _losses(found, inputs)
-            policy = RejectPolicy(options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction)
-            return (found, lost) if policy.allows(lost) else None
+            judged = not found.facts["rejected"] or found.facts.get("policy") == list(options.limits.values())
+            return found if judged else None
     return None
-
-
-def _losses(found: Manifest, inputs: ShuffleInputs) -> Losses:
-    """Return what a call lost, by its list of rejects; of files of one name in several sources the largest counts."""
-    rejected, documents = found.facts["rejected"], found.facts["documents"]
-    sizes: dict[str, int] = {}
-    listings = []
-    if rejected:
-        for stat in (stat for source in inputs.sources for stat in files_of(source.paths).files):
-            sizes[stat.path] = max(stat.size, sizes.get(stat.path, 0))
-        listings = [Listing(ShardFacts(faults=rejected), lambda: found.path(REJECTS))]
-    faults = len(Losses(ShardFacts(), listings, sizes).unreadable)
-    facts = ShardFacts(
-        lines=rejected - faults + documents,
-        documents=documents,
-        rejected=rejected - faults,
-        faults=faults,
-        stored_bytes=sum(sizes.values()),
-        zeroed=found.facts.get("zeroed", {}),
-    )
-    return Losses(facts, listings, sizes)
 
 
 def _check_output(tars: TarsFolder, recipe: Recipe, *, overwrite: bool) -> None:
@@ -227,27 +204,126 @@ def _write(
     """Write the tars, the lists that name them and, last, the manifest of all into a folder."""
     shards = write_shards(plan, prepared.sources, range(plan.shards), folder, how, made_from=recipe.digest)
     rejects = {}
-    if prepared.rejects:
-        write_atomic(folder / REJECTS, b"".join(path.read_bytes() for path in prepared.rejects))
+    if listed := [on_this_machine(text.rejects) for text in prepared.texts if text.rejects is not None]:
+        write_atomic(folder / REJECTS, b"".join(path.read_bytes() for path in listed))
         rejects[REJECTS] = sha256_file(folder / REJECTS)
 
     def finalize(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
         write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
         return Manifest(folder, recipe.to_json(), recipe.digest, facts, files, FileAccess(folder))
 
-    facts = {"plan": plan.to_json(), "documents": prepared.documents, "rejected": prepared.rejected}
     return complete_webdataset(
         plan,
         shards,
         folder,
         recipe,
-        facts | ({"zeroed": dict(prepared.zeroed)} if prepared.zeroed else {}),
+        {"plan": plan.to_json()} | _facts(prepared, options),
         tokenizer=options.tokenizer.parent.name if options.tokenizer is not None else None,
         finalize=finalize,
         others=rejects,
     )
 
 
+def _facts(prepared: Prepared, options: ShuffleOptions) -> dict[str, Any]:
+    """Return what was read and lost of text; what was lost and by which policy only where something was."""
+    texts, zeroed = prepared.texts, Counter[str]()
+    for text in texts:
+        zeroed.update(text.facts.zeroed)
+    faults = sum(text.facts.faults for text in texts)
+    rejected = sum(text.facts.rejected for text in texts) + faults
+    facts = {"documents": sum(text.facts.documents for text in texts), "rejected": rejected}
+    more = {
+        "zeroed": dict(zeroed),
+        "lost": [text.lost for text in texts if text.lost],
+        "faults": faults,
+        "policy": list(options.limits.values()) if rejected else [],
+    }
+    return facts | {name: value for name, value in more.items() if value}
+
+
 def _remove(work: Path, scratch_dir: Path) -> None:
     for folder in (scratch_dir, work):  # the lock goes last
         shutil.rmtree(folder, ignore_errors=True)
+
+
+_PUBLISHING = ".begun"
+"""Object that marks a folder of a bucket to which a call publishes, or was publishing when it was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TarsFolder:
+    """Where the tars of one call go, with their lists and manifest."""
+
+    output: Location
+    """The folder."""
+    draft: Path
+    """Where they are written first; in a bucket a folder of the output's name."""
+    folder: Path
+    """The folder as `access` names it."""
+    access: FileAccess
+
+    def names(self) -> frozenset[str] | None:
+        """Return the names of what is in it; None where it is no folder."""
+        if isinstance(self.output, Path) and self.output.exists() and not self.output.is_dir():
+            return None
+        return self.access.names(self.folder) - {_PUBLISHING}
+
+    def manifest(self) -> Manifest | None:
+        """Return the manifest of the result that it holds; raise FormatError where it is none of ours."""
+        return read_manifest(self.folder, self.access)
+
+    def interrupted(self) -> str | None:
+        """Return the digest of the result that a call was publishing to a bucket when it was killed."""
+        data = None if isinstance(self.output, Path) else place_of(self.output).read(_PUBLISHING)
+        return None if data is None else data.decode(errors="replace")
+
+    def clear_mark(self) -> None:
+        """Remove the mark of a call that was killed just after it had published everything."""
+        if self.interrupted() is not None:
+            place_of(self.output).remove(_PUBLISHING)
+
+    def publish(self, manifest: Manifest) -> Manifest:
+        """Put the draft in place of an earlier result, and return its manifest there.
+
+        A local folder is replaced by a rename. To a bucket tars are sent, then the lists that name them, and the
+        manifest last.
+        """
+        if isinstance(self.output, Path):
+            _replace(self.output, self.draft)
+            return replace(manifest, folder=self.output)
+        earlier = None
+        with contextlib.suppress(ValueError):
+            earlier = self.manifest()
+        place, access = place_of(self.output), self.access.with_copies_in(self.draft.parent)
+        place.write(_PUBLISHING, manifest.digest.encode())
+        for name in (MANIFEST, *LISTS):
+            place.remove(name)
+        sums = {name: fact.sha256 for name, fact in manifest.files.items()}
+        tars = {self.draft / name: sha256 for name, sha256 in sums.items() if name not in LISTS and sha256 is not None}
+        access.send(tars, tars)
+        access.publish(self.draft, sums, MANIFEST)
+        for name in (earlier.files if earlier is not None else {}).keys() - sums.keys():
+            place.remove(name)
+        place.remove(_PUBLISHING)
+        return replace(manifest, access=access)
+
+
+def _replace(output: Path, draft: Path) -> None:
+    fsync_folder(draft)
+    sweep_abandoned(output.parent, output.name)  # such as an earlier result that a killed call had moved away
+    earlier = unfinished_name(output)
+    if output.exists() and any(output.iterdir()):
+        output.rename(earlier)
+    os.replace(draft, output)
+    fsync_folder(output.parent)
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def tars_folder(output: Location, work: Path) -> Iterator[TarsFolder]:
+    """Give an output folder, of which a draft is made in `work`."""
+    if isinstance(output, Path):
+        yield TarsFolder(output, work / "tars", output, FileAccess(output))
+        return
+    with temporary_folder(output.name) as room:
+        yield TarsFolder(output, work / "tars" / output.name, room / output.name, copies_beside(output, room))

@@ -25,13 +25,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.storage.regular_files import map_regular
 
 BLOCK_BYTES = 512
 ARCHIVE_BYTES = 10240
-MAX_NAME_BYTES = 100
-_MAX_SIZE_BYTES = 8**11 - 1
 _CHUNK_BYTES = 1 << 20
 _MAGICS = (b"ustar\x0000", b"ustar  \x00")  # POSIX, GNU
 _REGULAR = (b"0", b"\0", b"7")
@@ -74,18 +72,7 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
     Args:
         names: ASCII, uint8, shape (members, at most 100), shorter names filled with zeros.
         sizes: bytes of each body, int64, shape (members,).
-
-    Raises:
-        ConfigError: a name or a size that a plain header cannot hold.
     """
-    if names.shape[1] > MAX_NAME_BYTES or (names > 126).any():
-        found, expected = f"{names.shape[1]} bytes, highest {names.max(initial=0)}", f"at most {MAX_NAME_BYTES}, ASCII"
-        remedy = "use shorter names"
-        raise ConfigError("a member's name must fit a plain tar header", found=found, expected=expected, remedy=remedy)
-    if sizes.size and not 0 <= int(sizes.min()) <= int(sizes.max()) <= _MAX_SIZE_BYTES:
-        found, expected = f"[{sizes.min()}, {sizes.max()}] bytes", f"[0, {_MAX_SIZE_BYTES}]"
-        remedy = "use shorter contexts"
-        raise ConfigError("a member's size must fit a plain tar header", found=found, expected=expected, remedy=remedy)
     block = np.tile(_template(), (len(names), 1))
     block[:, : names.shape[1]] = names
     block[:, 124:135] = octal(sizes, 11)

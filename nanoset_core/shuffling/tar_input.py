@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback, silent
-from nanoset_core.shuffling.members import check_member_size, decode_member
+from nanoset_core.shuffling.members import read_member
 from nanoset_core.shuffling.tar import FileBytes, TarMember, iterate_members
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.regular_files import open_regular, read_regular
@@ -123,10 +123,7 @@ def _contexts(tar: TarSource) -> Iterator[NDArray[np.integer[Any]]]:
     """Yield the tokens of each context of a tar, shape (length,)."""
     for member, extension, archive in _members(tar.path):
         if extension == tar.data_key:
-            where = f"{tar.path}, offset {member.offset}"
-            check_member_size(member.name, member.size_bytes, where)
-            body = archive[member.offset : member.offset + member.size_bytes]
-            yield decode_member(member.name.lower(), body, where)
+            yield read_member(archive, member, tar.path)
 
 
 @dataclass(frozen=True, slots=True)

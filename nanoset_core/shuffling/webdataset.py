@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
+from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.places import place_of
 from nanoset_core.shuffling.markers import clear_markers
@@ -44,11 +44,7 @@ def write_lists(
 
     Returns:
         File name → sha256.
-
-    Raises:
-        StaleError: the facts are not those of all shards of the plan, once each.
     """
-    _check_complete(plan, shards)
     texts = {
         WIDS_NAME: _pretty(_wids_index(shards, name)),
         EXP_DATA_NAME: _pretty(_exp_data(plan, shards, name, tokenizer)),
@@ -82,9 +78,6 @@ def complete_webdataset(
         tokenizer: name to record in `exp_data.json`.
         finalize: writes the manifest, which is the mark of completeness.
         others: name → sha256 of further files in the folder.
-
-    Raises:
-        StaleError: the facts are not those of all shards of the plan, once each.
     """
     checksums = write_lists(plan, shards, folder, name=recipe.name, tokenizer=tokenizer) | dict(others or {})
     files = {f"{shard.stem}.tar": FileFact(shard.size_bytes, shard.sha256) for shard in shards}
@@ -92,17 +85,6 @@ def complete_webdataset(
     manifest = finalize(recipe, facts, files)
     clear_markers(folder, manifest.access)
     return manifest
-
-
-def _check_complete(plan: ShufflePlan, shards: Sequence[TarFacts]) -> None:
-    found = [(facts.shard, facts.sequences) for facts in shards]
-    expected = [(shard, end - begin) for shard in range(plan.shards) for begin, end in [plan.shard_ranks(shard)]]
-    if found != expected or sum(facts.tokens for facts in shards) != plan.tokens:
-        wrong = sorted(set(found) ^ set(expected))[:5] or "the number of tokens, or a shard twice"
-        text = f"{len(found)} shards, {sum(facts.tokens for facts in shards)} tokens; wrong or missing: {wrong}"
-        planned = f"{plan.shards} shards, {plan.tokens} tokens"
-        remedy = "write every shard of the plan once, then the manifest"
-        raise StaleError("these are not the shards of the plan", found=text, expected=planned, remedy=remedy)
 
 
 def _manifest_row(facts: TarFacts) -> dict[str, Any]:
@@ -164,7 +146,9 @@ def complete_exp_data(folder: Location, given: Path | None, target: Path, *, ove
         StorageError: the record cannot be written.
     """
     check_exp_data(folder, given, target, overwrite=overwrite)
-    text = _completed(folder, _record(given))
+    if (data := place_of(folder).read(EXP_DATA_NAME)) is None:
+        raise MissingError("no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again")
+    text = _completed(folder, data, given)
     if not target.exists() or read_regular(target) != text:
         with writing_to(target.parent):
             write_atomic(target, text)
@@ -172,35 +156,23 @@ def complete_exp_data(folder: Location, given: Path | None, target: Path, *, ove
 
 def check_exp_data(folder: Location, given: Path | None, target: Path, *, overwrite: bool) -> None:
     """Raise, before any work is done, the errors that `complete_exp_data` would raise after it."""
-    record = _record(given)
-    if target.exists() and not overwrite:
-        made = place_of(folder).has(EXP_DATA_NAME)
-        if not made or read_regular(target) != _completed(folder, record):
-            remedy = "name another --output-json, or replace this one with --overwrite"
-            raise ConfigError("another record is there already", where=target, remedy=remedy)
+    text = _completed(folder, place_of(folder).read(EXP_DATA_NAME) or b"{}", given)
+    if target.exists() and not overwrite and read_regular(target) != text:
+        remedy = "name another --output-json, or replace this one with --overwrite"
+        raise ConfigError("another record is there already", where=target, remedy=remedy)
 
 
-def _record(given: Path | None) -> dict[str, Any]:
-    """Return the record so far."""
-    if given is None:
-        return {}
+def _completed(folder: Location, data: bytes, given: Path | None) -> bytes:
+    """Return the record `given`, completed by `exp_data.json` of a folder of tars."""
     try:
-        value = orjson.loads(read_regular(given))
+        record = {} if given is None else orjson.loads(read_regular(given))
+        if not isinstance(record, dict):
+            raise ValueError(f"a {type(record).__name__}")
     except FileNotFoundError as error:
         raise MissingError("no such record", where=given, remedy="correct the path of --input-json") from error
     except ValueError as error:
-        what, remedy = "not JSON", "give a file with one JSON object to --input-json"
-        raise FormatError(what, where=given, found=str(error), expected="one JSON object", remedy=remedy) from error
-    if not isinstance(value, dict):
         what, remedy = "not a record", "give a file with one JSON object to --input-json"
-        raise FormatError(what, where=given, found=type(value).__name__, expected="a JSON object", remedy=remedy)
-    return value
-
-
-def _completed(folder: Location, record: Mapping[str, Any]) -> bytes:
-    """Return the completed record of a folder of tars, as text."""
-    if (data := place_of(folder).read(EXP_DATA_NAME)) is None:
-        raise MissingError("no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again")
+        raise FormatError(what, where=given, found=str(error), expected="one JSON object", remedy=remedy) from error
     url = f"{folder.absolute().as_posix() if isinstance(folder, Path) else folder}/"
     set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
     return _pretty(orjson.loads(data) | record | set_here)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,11 @@ from nanoset_core.shuffling.markers import read_markers, send_tars, write_marker
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import Fill, TarFacts, output_bytes, write_tar
 from nanoset_core.shuffling.sources import BLOCK_BYTES, TokenSource, gather, opened_once
-from nanoset_core.storage.access import FileAccess, for_a_task
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import fsync_folder
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
+from nanoset_core.storage.workers import for_a_task
 from nanoset_core.tokenization.files import stat_signature
 
 _MAPPED_SHARDS = 8  # in a task of the mmap engine
@@ -71,8 +73,8 @@ class _Task:
     access: FileAccess | None
     hold: bool
     """Whether all rows of the run are held in memory."""
-    spilled: spill.SpillFile | None = None
-    """Where its rows are, if not in the sources."""
+    spilled: Path | None = None
+    """Its spill file, where its rows are in one."""
 
 
 def write_shards(
@@ -104,8 +106,7 @@ def write_shards(
     plan.check_sources(sources)
     plan.check_compressor()
     numbers = sorted(set(shards))
-    for shard in numbers:
-        plan.shard_ranks(shard)
+    plan.shard_ranks(max(numbers, default=0))
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     facts = {} if force else read_markers(folder, numbers, made_from, options.access)
@@ -143,34 +144,33 @@ def _write_missing(
         workers=options.workers,
         shards=len(todo),
     ).engine
-    mapped = engine == "mmap"
-    held = _MAPPED_SHARDS * plan.shard_size if mapped else sizing.rows_held(plan, budget // options.workers)
-    runs = list(sizing.runs_within(plan, todo, held))
+    most = _MAPPED_SHARDS if engine == "mmap" else sizing.shards_held(plan, budget // options.workers)
+    tasks = [
+        _Task(plan, sources, run, folder, made_from, options.access, engine != "mmap")
+        for run in sizing.runs_of(todo, most)
+    ]
     if engine != "buckets":
-        tasks = [_Task(plan, sources, run, folder, made_from, options.access, not mapped) for run in runs]
         return _run(tasks, options)
     scratch.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(scratch)
     with claim_scratch(scratch / "buckets") as own:
-        files = spill.make_spill_files(plan, runs, own)
+        tasks = [replace(task, sources=(), spilled=own / f"bucket-{number:06d}") for number, task in enumerate(tasks)]
 
         def progress(contexts: int) -> None:
             done, total = contexts * plan.row_bytes, plan.table.contexts * plan.row_bytes
             options.listener(Progress("buckets", options.name, done, total))
 
-        def sweep(contexts: NDArray[np.int64], rows: NDArray[np.integer[Any]]) -> None:
-            _sweep(plan, sources, contexts, rows)
-
-        spill.spill_rows(plan, files, budget // 2, sweep, progress)
-        return _run(
-            [_Task(plan, (), file.shards, folder, made_from, options.access, True, file) for file in files], options
-        )
+        files = {task.spilled: task.shards for task in tasks if task.spilled is not None}
+        spill.spill_rows(plan, files, budget // 2, partial(_sweep, plan, sources), progress)
+        return _run(tasks, options)
 
 
 def _run(tasks: Sequence[_Task], options: WriteOptions) -> list[TarFacts]:
     total, made = sum(len(task.shards) for task in tasks), list[TarFacts]()
-    for _, facts in run_tasks(_write, tasks, options.workers, options.executor):
+    for number, facts in run_tasks(_write, tasks, options.workers, options.executor):
         made += facts
+        if (spilled := tasks[number].spilled) is not None:
+            spilled.unlink()
         options.listener(Progress("tars", options.name, len(made), total, unit="shards"))
     return made
 
@@ -179,11 +179,6 @@ def _write(task: _Task) -> list[TarFacts]:
     """Write the tars of a task, each with a marker that goes where the tar goes."""
     plan = task.plan
     plan.check_compressor()  # a worker may be of another machine
-    if task.spilled is not None and not task.spilled.path.exists():
-        # A worker that died before it could report had finished, unless some markers are missing.
-        facts = read_markers(task.folder, task.shards, task.made_from, task.access)
-        if len(facts) == len(task.shards):
-            return list(facts.values())
     contexts, fill = _rows(task)
     first, done = plan.shard_ranks(task.shards[0])[0], list[TarFacts]()
 
@@ -202,8 +197,6 @@ def _write(task: _Task) -> list[TarFacts]:
         finally:
             pool.shutdown(cancel_futures=True)
         fsync_folder(folder)
-    if task.spilled is not None:
-        task.spilled.path.unlink(missing_ok=True)
     return done
 
 
@@ -211,7 +204,7 @@ def _rows(task: _Task) -> tuple[NDArray[np.int64], Fill]:
     """Return the context numbers of a run of shards, in their order, and what fills in their rows."""
     plan, table = task.plan, task.plan.table
     if task.spilled is not None:
-        contexts, spilled, order = spill.read_spill(plan, task.spilled)
+        contexts, spilled, order = spill.read_spill(plan, task.spilled, task.shards)
         return contexts, lambda begin, end, out: np.copyto(out, spilled[order[begin:end]])
     sources = opened_once(task.sources, tuple(stat_signature(source.path) for source in task.sources))
     contexts = np.concatenate([plan.shard_contexts(shard) for shard in task.shards])

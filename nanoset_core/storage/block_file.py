@@ -38,9 +38,6 @@ class MappedFile:
     def fetch_span(self, begin: int, end: int) -> None:
         """Make bytes [begin, end) readable."""
 
-    def fetch_everything(self) -> None:
-        """Make every byte readable."""
-
 
 class BlockFile(MappedFile):
     """An object as a memory map of which only the blocks that were fetched hold its bytes.
@@ -99,9 +96,6 @@ class BlockFile(MappedFile):
         counts = last - first + 1
         blocks = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
         self.fetch_blocks(blocks)
-
-    def fetch_everything(self) -> None:
-        self.fetch_blocks(np.arange(-(-self.size // self._block)))
 
     def fetch_blocks(self, blocks: NDArray[np.int64]) -> None:
         """Make these blocks readable; those that are missing are read in parallel."""

@@ -6,14 +6,12 @@ clock. A collection keeps another such object, the *gate*. Both lie in the root'
 bucket, also there.
 
 A build writes its lease, and then waits while there is a gate; a collection writes its gate, and then looks for leases.
-So one of them sees the other wherever listings are up to date. Builds by earlier versions, which lock a file for each
-name instead, are seen on the machine they run on.
+So one of them sees the other wherever listings are up to date.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -22,7 +20,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from pathlib import Path
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.access import FileAccess
@@ -30,7 +27,7 @@ from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.scratch import is_owner_alive, new_mark
-from nanoset_core.storage.store import Store, Stored, in_parallel
+from nanoset_core.storage.store import Store, in_parallel
 
 __all__ = ["FOLDER", "LEASE_SECONDS", "RENEWED_SECONDS", "collecting", "is_live", "leased", "leased_names", "new_mark"]
 
@@ -61,18 +58,15 @@ def leased(access: FileAccess, names: Iterable[str]) -> Iterator[None]:
         StorageError: the store refuses, or the disk does in the block.
         NanosetError: memory ran out in the block.
     """
-    wanted = frozenset(names)
+    wanted, stores = frozenset(names), _stores(access)
     with contextlib.ExitStack() as held:
         held.enter_context(explained(access.folder))
-        for store in _stores(access):
+        for store in stores:
             if not any(other == store and held_names >= wanted for other, held_names in _held.get()):
                 own = held.enter_context(_kept(store, _LEASE, sorted(wanted)))
                 _wait_for_gates(store, own)
-        before = _held.set((*_held.get(), *((store, wanted) for store in _stores(access))))
-        try:
-            yield
-        finally:
-            _held.reset(before)
+        held.callback(_held.reset, _held.set((*_held.get(), *((store, wanted) for store in stores))))
+        yield
 
 
 @contextlib.contextmanager
@@ -94,10 +88,7 @@ def leased_names(access: FileAccess) -> Mapping[str, str]:
     """Return the names that running builds hold, each with the machine that does."""
     found: dict[str, str] = {}
     for store in _stores(access):
-        live = _live(store)
-        found |= {_file_name(one): platform.node() for one in live if _kind(one) not in (_LEASE, _GATE)}
-        leases = [one.name for one in live if _kind(one) == _LEASE]
-        for data in in_parallel(store.read, leases, CONNECTIONS):
+        for data in in_parallel(store.read, _live(store, _LEASE), CONNECTIONS):
             if data is not None:
                 lease = json.loads(data)
                 found |= dict.fromkeys(lease["names"], str(lease["host"]))
@@ -125,7 +116,7 @@ def _stores(access: FileAccess) -> list[Store]:
 
 def _wait_for_gates(store: Store, own: str | None = None) -> None:
     is_told, wait = False, 0.05
-    while any(_kind(found) == _GATE for found in _live(store, own)):
+    while _live(store, _GATE, own):
         if not is_told:
             logger.warning("waits until `nanoset gc` of %s has ended", store.url())
             is_told = True
@@ -133,42 +124,17 @@ def _wait_for_gates(store: Store, own: str | None = None) -> None:
         wait = min(2 * wait, _WAIT_SECONDS)
 
 
-def _live(store: Store, own: str | None = None) -> list[Stored]:
-    """Return the leases, gates and locks that count, without one's own; remove the others."""
+def _live(store: Store, kind: str, own: str | None = None) -> list[str]:
+    """Return the names of the leases or gates that count; remove whatever does not, but never `own`."""
     found = [one for one in store.list(FOLDER) if one.name != own]
-    now_ns = store.now() if found else 0
-    live = [one for one in found if _counts(store, one, now_ns)]
+    now_ns, live = store.now() if found else 0, []
     for one in found:
-        if one not in live:
-            with contextlib.suppress(StorageError, OSError):
-                store.delete(one.name)
+        found_kind, _, mark = one.name.rpartition("/")[2].partition("-")
+        if not is_live(mark, one.written_ns, now_ns):
+            _is_deleted(store, one.name)
+        elif found_kind == kind:
+            live.append(one.name)
     return live
-
-
-def _counts(store: Store, found: Stored, now_ns: int) -> bool:
-    if isinstance(store, LocalStore) and _kind(found) not in (_LEASE, _GATE):
-        return _is_locked(store.folder / found.name)
-    return is_live(_file_name(found).partition("-")[2], found.written_ns, now_ns)
-
-
-def _is_locked(path: Path) -> bool:
-    """Return whether a process of an earlier version holds a file's lock, or may."""
-    try:
-        try:
-            handle = os.open(path, os.O_RDWR)  # NFS gives exclusive locks to descriptors for writing only
-        except PermissionError:
-            handle = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass  # a file system without locks
-    finally:
-        os.close(handle)
-    return False
 
 
 @contextlib.contextmanager
@@ -178,24 +144,25 @@ def _kept(store: Store, kind: str, names: list[str]) -> Iterator[str]:
     is_empty = kind == _GATE and isinstance(store, LocalStore)  # a collection is what makes room on a full disk
     data = b"" if is_empty else json.dumps({"host": platform.node(), "names": names}).encode()
     _write(store, name, data)
-    ended = threading.Event()
-    keeper = threading.Thread(target=_keep, args=(store, name, data, ended), name=name, daemon=True)
-    keeper.start()
+    ended, tried = threading.Event(), threading.Event()
+    threading.Thread(target=_keep, args=(store, name, data, ended, tried), name=name, daemon=True).start()
     try:
         yield name
     finally:
         ended.set()
-        keeper.join(_LAST_SECONDS)
+        tried.wait(_LAST_SECONDS)
 
 
-def _keep(store: Store, name: str, data: bytes, ended: threading.Event) -> None:
+def _keep(store: Store, name: str, data: bytes, ended: threading.Event, tried: threading.Event) -> None:
     """Renew an object until the event, and then remove it, if not at once, then as soon as the store lets it."""
     while not ended.wait(RENEWED_SECONDS):
         with contextlib.suppress(StorageError, OSError):
             _renew(store, name, data)
-    if not _is_deleted(store, name):  # it counts as long as this process lives
-        with contextlib.suppress(RuntimeError):  # at the process's end there are no more threads
-            threading.Thread(target=_delete_later, args=(store, name), name=name, daemon=True).start()
+    is_deleted = _is_deleted(store, name)
+    tried.set()
+    while not is_deleted:  # it counts as long as this process lives
+        time.sleep(RENEWED_SECONDS)
+        is_deleted = _is_deleted(store, name)
 
 
 def _renew(store: Store, name: str, data: bytes) -> None:
@@ -215,22 +182,9 @@ def _write(store: Store, name: str, data: bytes) -> None:
     path.touch()
 
 
-def _delete_later(store: Store, name: str) -> None:
-    while not _is_deleted(store, name):
-        time.sleep(RENEWED_SECONDS)
-
-
 def _is_deleted(store: Store, name: str) -> bool:
     try:
         store.delete(name)
     except (StorageError, OSError):
         return False
     return True
-
-
-def _kind(found: Stored) -> str:
-    return _file_name(found).partition("-")[0]
-
-
-def _file_name(found: Stored) -> str:
-    return found.name.rpartition("/")[2]

@@ -61,7 +61,7 @@ class S3Place:
 
     def below(self, name: str) -> S3Place:
         """Return a place further down."""
-        return S3Place(self.bucket, self.key(name), self.endpoint_url, self.region, self.profile, self.anonymous)
+        return replace(self, prefix=self.key(name))
 
 
 def is_remote(location: str) -> bool:

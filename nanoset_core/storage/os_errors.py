@@ -24,16 +24,6 @@ _REMEDIES = {
     errno.ENFILE: ("too many files are open", f"raise `ulimit -n`, or take fewer workers, {_AGAIN}"),
 }
 """What is wrong with the machine, whatever path was asked for, and the remedy."""
-_PATHS = {
-    errno.ENAMETOOLONG: "this name is longer than the file system allows",
-    errno.ENOENT: "this is not there",
-    errno.ENOTDIR: "a part of this path is a file and not a folder",
-    errno.EISDIR: "this is a folder and not a file",
-    errno.EEXIST: "something of this name is there already",
-    errno.ENOTEMPTY: "this folder is not empty",
-    errno.ELOOP: "the symbolic links of this path lead in a circle",
-}
-"""What is wrong with a path."""
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP)
 _NO_THREAD = "can't start new thread"
 
@@ -113,7 +103,7 @@ def refusal(error: BaseException, where: object, *, expected: str | None = None)
     if not isinstance(error, OSError):
         return None
     number, path = error.errno or 0, error.filename
-    unknown = _PATHS.get(number, "the system refuses this"), f"correct the path, or what the system says, {_AGAIN}"
+    unknown = "the system refuses this", f"correct the path, or what the system says, {_AGAIN}"
     what, remedy = _REMEDIES.get(number, unknown)
     if number in (errno.EACCES, errno.EPERM) and path and os.path.lexists(path) and not os.access(path, os.R_OK):
         what, remedy = "this may not be read", f"give this user the right to read it, {_AGAIN}"

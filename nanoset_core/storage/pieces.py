@@ -58,34 +58,34 @@ class PieceCheck:
         pieces: of the file, all or some that lie back to back.
         begin: where in the file the first of them begins.
         """
-        self._pieces, self._number, self._first, self._begin = pieces, 0, begin, begin
+        self._left, self._end = list(reversed(pieces)), begin
         self._sha256, self._taken = hashlib.sha256(), 0
+        self._expected, self._found = sum(piece.size for piece in pieces), 0
         self._fault: str | None = None
 
     def add(self, block: bytes | memoryview) -> None:
         """Add the next bytes."""
         left = memoryview(block)
+        self._found += len(left)
         while left and self._fault is None:
-            if self._number == len(self._pieces):
-                self._fault = f"bytes after the last piece, which ends at byte {self._begin:,}"
+            if not self._left:
+                self._fault = f"bytes after the last piece, which ends at byte {self._end:,}"
                 return
-            piece = self._pieces[self._number]
+            piece = self._left[-1]
             part = left[: piece.size - self._taken]
             self._sha256.update(part)
             self._taken, left = self._taken + len(part), left[len(part) :]
             if self._taken == piece.size:
-                self._end_piece(piece)
+                self._end_piece(self._left.pop())
 
     def _end_piece(self, piece: PieceDigest) -> None:
-        end = self._begin + piece.size
+        begin, self._end = self._end, self._end + piece.size
         if (digest := self._sha256.hexdigest()) != piece.sha256:
-            self._fault = f"sha256 {digest} of bytes {self._begin:,} to {end:,} instead of {piece.sha256}"
-        self._number, self._begin = self._number + 1, end
+            self._fault = f"sha256 {digest} of bytes {begin:,} to {self._end:,} instead of {piece.sha256}"
         self._sha256, self._taken = hashlib.sha256(), 0
 
     def fault(self) -> str | None:
         """Return what is wrong with the bytes that were added, which are all of the pieces; None where nothing is."""
-        if self._fault is None and self._number < len(self._pieces):
-            found, expected = self._begin + self._taken - self._first, sum(piece.size for piece in self._pieces)
-            return f"{found:,} bytes instead of {expected:,}"
+        if self._fault is None and self._left:
+            return f"{self._found:,} bytes instead of {self._expected:,}"
         return self._fault

@@ -11,10 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import StorageError
-from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.storage.location import S3Place
-from nanoset_core.storage.pieces import PieceCheck, PieceDigest
 from nanoset_core.storage.s3_requests import (
     DamagedTransferError,
     client,
@@ -39,6 +36,7 @@ from nanoset_core.storage.s3_uploads import (
     stream_parts,
 )
 from nanoset_core.storage.store import (
+    RANGE_BYTES,
     THREADS,
     OnJoin,
     Store,
@@ -51,7 +49,6 @@ from nanoset_core.storage.store import (
     no_progress,
 )
 
-RANGE_BYTES = 8 << 20
 SMALL_BYTES = 256 << 10
 """Files up to this are sent without asking first whether they are there already: the question takes as long."""
 _ABOUT_OBJECT = ("ContentLength", "ETag", "LastModified")
@@ -108,37 +105,37 @@ class S3Store(Store):
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         if begin >= end:
             return b""
-        condition = {} if mark is None else {"IfMatch": mark}
-
-        def request() -> bytes:
-            answer = client(self.place).get_object(**self._where(name), Range=f"bytes={begin}-{end - 1}", **condition)
-            size = int(answer.get("ContentRange", f"/{end}").rpartition("/")[2])
-            if size < end:
-                answer["Body"].close()
-                raise changed(self.url(name), f"{size:,} bytes", f"at least {end:,}")
-            return _body(answer, end - begin)
-
         try:
-            return with_retries(request, self.url(name))
+            data, found = self._ranged(name, begin, end, {} if mark is None else {"IfMatch": mark})
         except Exception as error:
             raise self.translate_error(error, name, mark) from error
+        if found.size < end:
+            raise changed(self.url(name), f"{found.size:,} bytes", f"at least {end:,}")
+        return data
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
         """With one request, unless nothing lies between."""
-
-        def request() -> tuple[bytes, Stored]:
-            answer = client(self.place).get_object(**self._where(name), Range=f"bytes={begin}-{end - 1}")
-            size = int(require_fields(answer, "ContentRange", *_ABOUT_OBJECT)["ContentRange"].rpartition("/")[2])
-            data = _body(answer, min(end, size) - begin)
-            return data, Stored(name, size, answer["ETag"], _written_ns(answer))
-
         try:
-            return unless_missing(lambda: with_retries(request, self.url(name)))
+            return unless_missing(lambda: self._ranged(name, begin, end, {}))
         except Exception as error:
             if status_of(error)[0] != 416:
                 raise
         found = self.stat(name)
         return None if found is None else (b"", found)
+
+    def _ranged(self, name: str, begin: int, end: int, condition: dict[str, str]) -> tuple[bytes, Stored]:
+        span = f"bytes={begin}-{end - 1}"
+
+        def request() -> tuple[bytes, Stored]:
+            answer = client(self.place).get_object(**self._where(name), Range=span, **condition)
+            require_fields(answer, *_ABOUT_OBJECT)
+            size = int(str(answer.get("ContentRange", answer["ContentLength"])).rpartition("/")[2])
+            data = answer["Body"].read()
+            if len(data) != min(end, size) - begin:
+                raise DamagedTransferError(f"{len(data):,} bytes instead of {min(end, size) - begin:,}")
+            return data, Stored(name, size, answer["ETag"], _written_ns(answer))
+
+        return with_retries(request, self.url(name))
 
     def translate_error(self, error: Exception, name: str, mark: str | None) -> Exception:
         """Return the error of ours for an answer about an object that was to be read, or else the error itself."""
@@ -156,47 +153,19 @@ class S3Store(Store):
         """
         Upload(self.place, checked_name(name), {}).abandon()
 
-    def sha256(self, name: str) -> str | None:
-        found = self.stat(name)
-        return None if found is None else self._stream(found, lambda block: None)
-
-    def fetch(
-        self,
-        name: str,
-        target: Path,
-        *,
-        sha256: str | None = None,
-        pieces: Sequence[PieceDigest] | None = None,
-    ) -> bool:
+    def stat_noted(self, name: str) -> tuple[Stored, str | None] | None:
         head = self.head(name)
-        if head is None:
-            return False
-        wanted = sha256 or noted_sha256(head)
-        with atomic_file(target) as file:
-            for _ in range(2):  # once more where the bytes are others: they may have been damaged on their way
-                file.seek(0)
-                file.truncate()
-                check = None if pieces is None else PieceCheck(pieces)
-                found = self._stream(_stored(name, head), file.write if check is None else _both(file.write, check))
-                fault = check and check.fault()
-                if wanted in (None, found) and fault is None:
-                    return True
-            expected = f"sha256 {wanted}" if wanted else "the digests of its pieces"
-            raise damaged(self.url(name), fault or f"sha256 {found}", expected)
+        return None if head is None else (_stored(name, head), noted_sha256(head))
 
-    def _stream(self, stored: Stored, write: Callable[[bytes], object]) -> str:
-        """Give an object's bytes in order, fetched by ranges in parallel; return their sha256."""
-        sha, window = hashlib.sha256(), RANGE_BYTES * THREADS
+    def blocks(self, stored: Stored) -> Iterator[bytes]:
+        """Fetched by ranges in parallel."""
+        window = RANGE_BYTES * THREADS
         for begin in range(0, stored.size, window):
             starts = range(begin, min(begin + window, stored.size), RANGE_BYTES)
-            blocks = in_parallel(
+            yield from in_parallel(
                 lambda start: self.read_range(stored.name, start, min(start + RANGE_BYTES, stored.size), stored.mark),
                 starts,
             )
-            for block in blocks:
-                sha.update(block)
-                write(block)
-        return sha.hexdigest()
 
     def put(self, name: str, data: bytes) -> None:
         part = bytes_part(data)
@@ -205,13 +174,7 @@ class S3Store(Store):
     def put_file(self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False) -> None:
         found, parts = file_parts(path, self.part_bytes)
         if sha256 not in (None, found):
-            raise StorageError(
-                "a file that is to be sent has other bytes than were written",
-                where=path,
-                found=f"sha256 {found}",
-                expected=f"sha256 {sha256}",
-                remedy=f"delete {path.parent}, and run again: it is made anew",
-            )
+            raise damaged(str(path), f"sha256 {found}", f"sha256 {sha256}")
         size = path.stat().st_size
         there = None if is_new or size <= SMALL_BYTES else self.head(name)
         if there is not None and (there["ContentLength"], noted_sha256(there)) == (size, found):
@@ -219,22 +182,15 @@ class S3Store(Store):
         if len(parts) == 1:
             self._put_whole(name, parts[0], found)
         else:
-            upload = partial(self._put_in_parts, name, parts, {SHA256: found}, size, _FILE_PARTS_AT_ONCE)
-            with_retries(upload, self.url(name), reads=False)
+            self._put_in_parts(name, parts, {SHA256: found}, _FILE_PARTS_AT_ONCE)
 
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
         parts = stream_parts(blocks, self.part_bytes)
         first, second = next(parts), next(parts, None)
         if second is None:
             self._put_whole(name, first, first.sha256.hex())
-            return
-        try:
-            self._put_in_parts(name, chain((first, second), parts), {}, None, _STREAM_PARTS_AT_ONCE)
-        except DamagedTransferError as error:
-            raise StorageError(
-                "the bucket does not hold what was sent", where=self.url(name), found=str(error),
-                remedy="run again: it is made anew",
-            ) from error  # fmt: skip
+        else:
+            self._put_in_parts(name, chain((first, second), parts), {}, _STREAM_PARTS_AT_ONCE)
 
     def _put_whole(self, name: str, part: Part, sha256: str) -> None:
         send(
@@ -243,22 +199,10 @@ class S3Store(Store):
             ChecksumSHA256=encoded(part.sha256), Metadata={SHA256: sha256},
         )  # fmt: skip
 
-    def _put_in_parts(
-        self, name: str, parts: Iterable[Part], metadata: dict[str, str], size: int | None, at_once: int
-    ) -> None:
-        """Send an object in parts once.
-
-        Raises:
-            DamagedTransferError: the upload was aborted by another process.
-        """
+    def _put_in_parts(self, name: str, parts: Iterable[Part], metadata: dict[str, str], at_once: int) -> None:
         with Upload(self.place, checked_name(name), metadata) as upload:
             upload.send_all(parts, at_once)
-            before = self.stat(name) if upload.etag is None else None  # else the ETag tells the new object
-            is_complete = upload.complete()
-        if not is_complete:  # its answer may have been lost: what stands there may be of another process, and is left
-            found = self.stat(name)
-            if found is None or found == before or not _is_of(found, size, upload.etag):
-                raise DamagedTransferError("the upload was aborted by another process")
+            upload.complete()
 
     def compose(
         self,
@@ -327,18 +271,6 @@ class S3Store(Store):
         )
 
 
-def _is_of(found: Stored, size: int | None, etag: str | None) -> bool:
-    """Return whether an object has this size and this ETag, where they are known."""
-    return size in (None, found.size) and etag in (None, found.mark)
-
-
-def _body(answer: Any, size: int) -> bytes:
-    data: bytes = answer["Body"].read()
-    if len(data) != size:
-        raise DamagedTransferError(f"{len(data):,} bytes instead of {size:,}")
-    return data
-
-
 def _stored(name: str, answer: Any) -> Stored:
     return Stored(name, answer["ContentLength"], answer["ETag"], _written_ns(answer))
 
@@ -346,11 +278,3 @@ def _stored(name: str, answer: Any) -> Stored:
 def _written_ns(answer: Any) -> int:
     """Return whole seconds, in ns: all that every answer tells."""
     return int(answer["LastModified"].timestamp()) * 10**9
-
-
-def _both(write: Callable[[bytes], object], check: PieceCheck) -> Callable[[bytes], None]:
-    def take(block: bytes) -> None:
-        write(block)
-        check.add(block)
-
-    return take

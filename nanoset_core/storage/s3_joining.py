@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nanoset_core.errors import SourceChangedError, StorageError
-from nanoset_core.storage.s3_requests import DamagedTransferError, status_of, with_retries
+from nanoset_core.storage.s3_requests import status_of
 from nanoset_core.storage.s3_uploads import Upload, bytes_part, encoded, etags_tell, md5_of_etag, noted_sha256
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import (
@@ -52,10 +52,6 @@ class Piece(NamedTuple):
     begin: int
     end: int
 
-    @property
-    def size(self) -> int:
-        return self.end - self.begin
-
 
 def most_bytes(sizes: Sequence[int], usual: int) -> int:
     """Return the most bytes of a part, so that half of the parts of an object are enough for all of it."""
@@ -67,7 +63,7 @@ def runs_of(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_
 
     Arguments as for `plan_parts`.
     """
-    if sum(1 for _ in _parts(sizes, least, most)) <= MOST_PARTS:
+    if len(plan_parts(sizes, least=least, most=most)) <= MOST_PARTS:
         return [slice(0, len(sizes))]
     runs: list[slice] = []
     begin = parts = 0
@@ -90,40 +86,34 @@ def plan_parts(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MO
         sizes: bytes of each object.
         least: bytes of every part but the last.
         most: bytes of a part.
-
-    Raises:
-        StorageError: an object cannot have as many parts.
     """
-    parts = list(_parts(sizes, least, most))
-    if len(parts) > MOST_PARTS:
-        raise StorageError(
-            "too many parts for one object",
-            found=f"{len(parts):,}",
-            expected=f"at most {MOST_PARTS:,}, of {most:,} bytes each",
-            remedy="join less: no store of this kind holds so large an object",
-        )
-    return parts
-
-
-def _parts(sizes: Sequence[int], least: int, most: int) -> Iterator[list[Piece]]:
+    parts: list[list[Piece]] = []
     held: list[Piece] = []
-    held_bytes = 0
+    missing = least
     for source, size in enumerate(sizes):
         begin = 0
         while left := size - begin:
             if not held and left >= least:
                 take = left if left <= most else min(most, left - least)  # what stays is a part again
-                yield [Piece(source, begin, begin + take)]
+                parts.append([Piece(source, begin, begin + take)])
             else:
-                take = min(left, least - held_bytes)
+                take = min(left, missing)
                 held.append(Piece(source, begin, begin + take))
-                held_bytes += take
-                if held_bytes >= least:
-                    yield held
-                    held, held_bytes = [], 0
+                missing -= take
+                if not missing:
+                    parts.append(held)
+                    held, missing = [], least
             begin += take
-    if held:
-        yield held
+    return [*parts, held] if held else parts
+
+
+def _size(part: Sequence[Piece]) -> int:
+    return sum(piece.end - piece.begin for piece in part)
+
+
+def _is_sent(part: Sequence[Piece]) -> bool:
+    """Return whether a part passes through this process."""
+    return len(part) > 1 or _size(part) < LEAST_BYTES
 
 
 def join(
@@ -135,24 +125,23 @@ def join(
     if len(runs) > 1:
         with _runs_joined(store, name, sources, sha256, runs, joined) as first:
             return join(store, name, first, None, no_progress)
-    before = store.stat(name)
     known: Sequence[str | None] = sha256 or [None] * len(sources)
     joining = Joining(store, sources, known, joined)
     joining.check_sources()
-    if (data := joining.sent_whole()) is not None:
+    if len(joining.plan) <= 1 and all(map(_is_sent, joining.plan)):
+        data = b"".join(map(joining.read, joining.plan))
         store.put(name, data)
         joined(len(data))
         return hashlib.sha256(data).hexdigest()
     try:
-        with_retries(lambda: joining.attempt(name, before), store.url(name), reads=False)
+        joining.write(name)
     except (SourceChangedError, StorageError) as error:
         # Swift copies the list of an object's parts in the place of its bytes.
         is_other_size = isinstance(error, SourceChangedError) or status_of(error.__cause__)[1] == "EntityTooSmall"
         if not is_other_size or all(md5_of_etag(source.mark) for source in sources):
             raise
         joined(-joining.told)
-        sending = Joining(store, sources, known, joined, copies=False)
-        with_retries(lambda: sending.attempt(name, before), store.url(name), reads=False)
+        Joining(store, sources, known, joined, copies=False).write(name)
     return None
 
 
@@ -191,7 +180,7 @@ class Joining:
         store: S3Store,
         sources: Sequence[Stored],
         sha256: Sequence[str | None],
-        joined: OnJoin = no_progress,
+        joined: OnJoin,
         *,
         copies: bool = True,
     ) -> None:
@@ -199,56 +188,55 @@ class Joining:
         store: holds the sources.
         sources: to be joined.
         sha256: hex, of each source, where it is known.
-        joined: takes the bytes of each part once, in however many attempts it is made.
+        joined: takes the bytes of each part.
         copies: False = all parts pass through this process.
         """
         self._store, self._sources, self._sha256, self._joined = store, sources, sha256, joined
         self._copies = copies
         sizes = [source.size for source in sources]
-        self._plan = plan_parts(sizes, most=most_bytes(sizes, COPIED_BYTES if copies else SENT_BYTES))
-        self._size = sum(sizes)
-        self._made, self._making, self.told = set[int](), Lock(), 0
+        self.plan = plan_parts(sizes, most=most_bytes(sizes, COPIED_BYTES if copies else SENT_BYTES))
+        self.told, self._telling = 0, Lock()
 
-    def attempt(self, name: str, before: Stored | None) -> None:
-        """Write the object once; before: what stood there.
+    def write(self, name: str) -> None:
+        """Write the object.
 
         Raises:
-            DamagedTransferError: the upload was aborted by another process.
+            StorageError: another process aborted the upload.
             SourceChangedError: a source is another object, or what stands there has another size than all sources.
         """
         with Upload(self._store.place, checked_name(name), {}) as upload:
-            in_parallel(lambda number: self._make_part(upload, number), range(len(self._plan)))
-            is_complete = upload.complete()
-        found = self._store.stat(name)
-        if not is_complete and found == before:
-            raise DamagedTransferError("the upload was aborted by another process")
-        if found is None or found.size != self._size:  # it may be of another process, and is left
-            raise changed(
-                self._store.url(name), f"{found and found.size} bytes", f"{self._size:,}, as all sources have"
-            )
+            in_parallel(lambda number: self._make_part(upload, number), range(len(self.plan)))
+            upload.complete()
+        found, wanted = self._store.stat(name), sum(map(_size, self.plan))
+        if found is None or found.size != wanted:  # it may be of another process, and is left
+            size = found and found.size
+            raise changed(self._store.url(name), f"{size} bytes", f"{wanted:,}, as all sources have")
 
     def check_sources(self) -> None:
         """Refuse sources that are not those that were listed: some servers copy whatever is there, past its end too."""
         in_parallel(self._check_source, range(len(self._sources)), _HEADS_AT_ONCE)
 
-    def sent_whole(self) -> bytes | None:
-        """Return the bytes of an object so small that all of it is sent; None for a larger one."""
-        if len(self._plan) > 1 or not all(map(_is_sent, self._plan)):
-            return None
-        return b"".join(map(self._read, self._plan))
+    def read(self, part: Sequence[Piece]) -> bytes:
+        """Return the bytes of a part."""
+        blocks = []
+        for number, begin, end in part:
+            source, wanted = self._sources[number], self._sha256[number]
+            data = self._store.read_range(source.name, begin, end, source.mark)
+            found = hashlib.sha256(data).hexdigest() if wanted is not None and len(data) == source.size else wanted
+            if found != wanted:
+                raise damaged(self._store.url(source.name), f"sha256 {found}", f"sha256 {wanted}")
+            blocks.append(data)
+        return b"".join(blocks)
 
     def _make_part(self, upload: Upload, number: int) -> None:
-        part = self._plan[number]
+        part = self.plan[number]
         if _is_sent(part) or not self._copies:
-            upload.send(number, bytes_part(self._read(part)))
+            upload.send(number, bytes_part(self.read(part)))
         else:
             self._copy(upload, number, part[0])
-        with self._making:
-            if number not in self._made:
-                self._made.add(number)
-                size = sum(piece.size for piece in part)
-                self.told += size
-                self._joined(size)
+        with self._telling:
+            self.told += _size(part)
+            self._joined(_size(part))
 
     def _copy(self, upload: Upload, number: int, piece: Piece) -> None:
         source = self._sources[piece.source]
@@ -259,31 +247,20 @@ class Joining:
             if translated is error:
                 raise
             raise translated from error
-        self._check_part(upload, piece, told)
+        if piece.end - piece.begin != source.size or not self._is_copy(piece.source, told):
+            head = self._check_source(piece.source)
+            is_whole = piece.end - piece.begin == head["ContentLength"]
+            if is_whole and md5_of_etag(source.mark) and upload.etags_tell and etags_tell(head):
+                raise changed(self._store.url(source.name), f"a copy of ETag {told['ETag']}", f"ETag {source.mark}")
 
-    def _read(self, part: Sequence[Piece]) -> bytes:
-        return b"".join(map(self._read_piece, part))
-
-    def _read_piece(self, piece: Piece) -> bytes:
-        source, wanted = self._sources[piece.source], self._sha256[piece.source]
-        data = self._store.read_range(source.name, piece.begin, piece.end, source.mark)
-        if wanted is not None and piece.size == source.size and (found := hashlib.sha256(data).hexdigest()) != wanted:
-            raise damaged(self._store.url(source.name), f"sha256 {found}", f"sha256 {wanted}")
-        return data
-
-    def _check_part(self, upload: Upload, piece: Piece, told: Any) -> None:
-        source, wanted = self._sources[piece.source], self._sha256[piece.source]
-        if piece.size == source.size:
-            if wanted is not None and "ChecksumSHA256" in told:
-                if (found := told["ChecksumSHA256"]) != encoded(bytes.fromhex(wanted)):
-                    raise damaged(self._store.url(source.name), f"sha256 {found} in base64", f"sha256 {wanted}")
-                return
-            if md5_of_etag(told["ETag"]) == md5_of_etag(source.mark) is not None:
-                return
-        head = self._check_source(piece.source)
-        is_whole = piece.size == head["ContentLength"]
-        if is_whole and md5_of_etag(source.mark) and upload.etags_tell and etags_tell(head):
-            raise changed(self._store.url(source.name), f"a copy of ETag {told['ETag']}", f"ETag {source.mark}")
+    def _is_copy(self, number: int, told: Any) -> bool:
+        """Return whether digests say that a part holds all of a source; False where they say nothing."""
+        source, wanted = self._sources[number], self._sha256[number]
+        if wanted is not None and "ChecksumSHA256" in told:
+            if (found := told["ChecksumSHA256"]) != encoded(bytes.fromhex(wanted)):
+                raise damaged(self._store.url(source.name), f"sha256 {found} in base64", f"sha256 {wanted}")
+            return True
+        return md5_of_etag(told["ETag"]) == md5_of_etag(source.mark) is not None
 
     def _check_source(self, number: int) -> Any:
         """Return what the bucket says of a source, which must be the one that was listed."""
@@ -298,8 +275,3 @@ class Joining:
         if None not in (wanted, noted := noted_sha256(head)) and noted != wanted:
             raise damaged(url, f"sha256 {noted}, as its writer noted it", f"sha256 {wanted}")
         return head
-
-
-def _is_sent(part: Sequence[Piece]) -> bool:
-    """Return whether a part passes through this process."""
-    return len(part) > 1 or part[0].size < LEAST_BYTES

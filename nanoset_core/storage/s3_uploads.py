@@ -7,20 +7,24 @@ import contextlib
 import hashlib
 import io
 import re
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from nanoset_core.errors import StorageError
 from nanoset_core.storage.location import S3Place
-from nanoset_core.storage.s3_requests import DamagedTransferError, client, send, status_of
+from nanoset_core.storage.s3_requests import DamagedTransferError, client, send, status_of, unless_missing
 
 MULTIPART_BYTES = 64 << 20
 """Files above this are sent in parts of at least this size."""
 MOST_PARTS = 10_000
 SHA256 = "nanoset-sha256"
 """Key of an object's metadata: hex sha256 of its bytes."""
+UPLOAD = "nanoset-upload"
+"""Key of an object's metadata: random mark of the upload in parts that made it."""
 COPY_SECONDS = 900
 """How long a server may take to copy a part of up to 5 GiB: asked again sooner, it would copy twice at once."""
 _SOON_COPIED_BYTES = 64 << 20
@@ -53,10 +57,14 @@ def md5_of_etag(etag: str) -> str | None:
     return None if found is None else found[1]
 
 
+def noted(answer: Any, key: str) -> str | None:
+    """Return what an object's writer noted under a key; some servers and proxies answer in capitals."""
+    return {name.lower(): value for name, value in answer.get("Metadata", {}).items()}.get(key)
+
+
 def noted_sha256(answer: Any) -> str | None:
     """Return the hex sha256 that an object's writer noted; None where it is not ours, or was joined of others."""
-    noted: str | None = answer.get("Metadata", {}).get(SHA256)
-    return noted
+    return noted(answer, SHA256)
 
 
 def etags_tell(answer: Any) -> bool:
@@ -136,10 +144,9 @@ class Upload:
 
     def __init__(self, place: S3Place, name: str, metadata: dict[str, str]) -> None:
         """metadata: of the object."""
-        self._place, self._name = place, name
-        started = send(
-            place, "create_multipart_upload", name, "UploadId", ChecksumAlgorithm="SHA256", Metadata=metadata
-        )
+        self._place, self._name, self._mark = place, name, secrets.token_hex(8)
+        noted = metadata | {UPLOAD: self._mark}
+        started = send(place, "create_multipart_upload", name, "UploadId", ChecksumAlgorithm="SHA256", Metadata=noted)
         self._upload: dict[str, Any] = {"UploadId": started["UploadId"]}
         self.etags_tell = etags_tell(started)
         """Whether the ETag of a part is the MD5 of its bytes."""
@@ -200,14 +207,13 @@ class Upload:
         except Exception as error:
             if status_of(error)[1] != "NoSuchUpload":
                 raise
-            raise DamagedTransferError("the upload was aborted by another process") from error
+            raise self._aborted() from error
 
-    def complete(self) -> bool:
+    def complete(self) -> None:
         """Make the object of the parts.
 
-        Returns:
-            False where there is no such upload any more: the answer was lost on its way, or another process aborted
-            the upload. The caller has to look whether the object is the new one.
+        Raises:
+            StorageError: another process aborted the upload, and what stands there is not of it.
         """
         parts = {"Parts": [self._sent[number] for number in sorted(self._sent)]}
         try:
@@ -215,17 +221,18 @@ class Upload:
         except Exception as error:
             if status_of(error)[1] != "NoSuchUpload":
                 raise
-            return False
-        return True
+            # There is no such upload any more, also where the first answer was lost on its way.
+            found = unless_missing(lambda: send(self._place, "head_object", self._name))
+            if found is None or noted(found, UPLOAD) != self._mark:
+                raise self._aborted() from error
 
-    @property
-    def etag(self) -> str | None:
-        """The ETag of the object that the parts make; None where ETags are no digests."""
-        parts = [md5_of_etag(self._sent[number]["ETag"]) for number in sorted(self._sent)]
-        if not self.etags_tell or None in parts:
-            return None
-        digests = b"".join(bytes.fromhex(part or "") for part in parts)
-        return f'"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"'
+    def _aborted(self) -> StorageError:
+        return StorageError(
+            "the bucket does not hold what was sent",
+            where=f"{self._place.url}/{self._name}",
+            found="another process aborted the upload",
+            remedy="run again: it is made anew",
+        )
 
     def abandon(self) -> None:
         """Abort the upload; what fails here is left to the bucket's lifecycle rule."""

@@ -24,8 +24,6 @@ FOLDER_SECONDS = 7 * 24 * 3600
 """Age after which an unfinished file or folder is swept where its process cannot be asked for."""
 _PART = 4
 """Hex digits of each digest in a mark."""
-_OLD_LOCK = ".lock"
-"""Ending of the files that older versions kept beside their unfinished folders."""
 _NOT_OURS_TO_SWEEP = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -149,20 +147,8 @@ def _is_abandoned(entry: Path) -> bool:
         age = time.time() - entry.lstat().st_mtime
     except FileNotFoundError:
         return False
-    is_folder = (entry.is_dir() and not entry.is_symlink()) or entry.name.endswith(_OLD_LOCK)
+    is_folder = entry.is_dir() and not entry.is_symlink()
     return age > (FOLDER_SECONDS if is_folder else FILE_SECONDS)
-
-
-def detour(target: Path, name: str, scratch: Path | None) -> Path:
-    """Return the path of unfinished work on `target`: `name` beside it, or a name of its own within `scratch`.
-
-    Within `scratch` the name holds a digest of the target's whole path, since several targets may share that folder.
-    """
-    if scratch is None:
-        return target.parent / name
-    mark = hashlib.sha256(os.fsencode(target.absolute())).hexdigest()[:8]
-    stem, _, ending = name.rpartition(".")
-    return scratch.absolute() / f"{stem}-{mark}.{ending}"
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from nanoset_core.errors import ConfigError, MissingError, SourceChangedError, StorageError
+from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.storage.paths import is_inside
-from nanoset_core.storage.pieces import PieceDigest
+from nanoset_core.storage.pieces import PieceCheck, PieceDigest
 
 T = TypeVar("T")
 R = TypeVar("R")
 THREADS = 8
+RANGE_BYTES = 8 << 20
+"""Of an object that is read whole, by one request."""
 _AT_ONCE = 1024
 """Items that `in_parallel` hands to its threads at once: there may be a hundred thousand."""
 OnJoin = Callable[[int], None]
@@ -97,11 +101,23 @@ class Store(ABC):
         end = min(end, found.size)
         return self.read_range(name, begin, end, found.mark) if begin < end else b"", found
 
-    @abstractmethod
+    def blocks(self, stored: Stored) -> Iterator[bytes]:
+        """Yield an object's bytes in order; raises as `read_range`."""
+        for begin in range(0, stored.size, RANGE_BYTES):
+            yield self.read_range(stored.name, begin, min(begin + RANGE_BYTES, stored.size), stored.mark)
+
+    def stat_noted(self, name: str) -> tuple[Stored, str | None] | None:
+        """Return what the store says of an object, and the hex sha256 that its writer noted, where it did."""
+        found = self.stat(name)
+        return None if found is None else (found, None)
+
     def sha256(self, name: str) -> str | None:
         """Return the hex sha256 of an object's bytes, which are read; None where there is no such object."""
+        found, sha256 = self.stat(name), hashlib.sha256()
+        for block in () if found is None else self.blocks(found):
+            sha256.update(block)
+        return None if found is None else sha256.hexdigest()
 
-    @abstractmethod
     def fetch(
         self,
         name: str,
@@ -121,6 +137,24 @@ class Store(ABC):
         Raises:
             StorageError: its bytes are not those that were written.
         """
+        if (noted := self.stat_noted(name)) is None:
+            return False
+        wanted = sha256 or noted[1]
+        with atomic_file(target) as file:
+            for _ in range(2):  # once more where the bytes are others: they may have been damaged on their way
+                file.seek(0)
+                file.truncate()
+                whole, check = hashlib.sha256(), None if pieces is None else PieceCheck(pieces)
+                for block in self.blocks(noted[0]):
+                    file.write(block)
+                    whole.update(block)
+                    if check is not None:
+                        check.add(block)
+                found, fault = whole.hexdigest(), check and check.fault()
+                if wanted in (None, found) and fault is None:
+                    return True
+            expected = f"sha256 {wanted}" if wanted else "the digests of its pieces"
+            raise damaged(self.url(name), fault or f"sha256 {found}", expected)
 
     def put(self, name: str, data: bytes) -> None:
         """Write a small object.
@@ -155,7 +189,6 @@ class Store(ABC):
             StorageError: the file holds something else, or it could not be written.
         """
 
-    @abstractmethod
     def compose(
         self,
         name: str,
@@ -164,7 +197,7 @@ class Store(ABC):
         sha256: Sequence[str] | None = None,
         joined: OnJoin = no_progress,
     ) -> str | None:
-        """Write an object that is other objects behind one another; their bytes stay within the store.
+        """Write an object that is other objects behind one another; those of a bucket stay within it.
 
         Args:
             name: of the object.
@@ -180,6 +213,14 @@ class Store(ABC):
             StorageError: a source has other bytes than it should.
             MissingError: a source is gone.
         """
+
+        def blocks() -> Iterator[bytes]:
+            for source in sources:
+                yield from self.blocks(source)
+                joined(source.size)
+
+        self.put_parts(name, blocks())
+        return None
 
     def check_writable(self, name: str) -> None:  # noqa: B027 - most stores need no check
         """Raise StorageError where this process may not write an object of this name; a local folder is not asked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import tempfile
@@ -10,11 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nanoset_core.errors import MissingError, NanosetError, StorageError
+from nanoset_core.storage.access import FileAccess, copies_of
 from nanoset_core.storage.block_file import MappedFile
 from nanoset_core.storage.location import Location, RemoteFolder, on_this_machine
-from nanoset_core.storage.mirror import CopyAccess, copies_of
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.scratch import claim_scratch, detour, sweep_abandoned
+from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
 
 _ROOM = "room for a copy of what is read from the bucket, and for what is made of it; TMPDIR names another folder"
 
@@ -40,10 +41,17 @@ def scratch_root() -> Path:
 
 
 def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
-    """Return the folder of unfinished work on `target`, as `detour`; for a bucket it lies below TMPDIR by default."""
-    if isinstance(target, Path):
-        return detour(target, name, scratch)
-    return detour(Path("/", str(target)), name, scratch or scratch_root())
+    """Return the path of unfinished work on `target`: `name` beside it, or a name of its own within `scratch`.
+
+    Within `scratch`, which for a bucket is a folder below TMPDIR unless it is given, the name holds a digest of the
+    target's whole path, since several targets may share that folder.
+    """
+    if scratch is None and isinstance(target, Path):
+        return target.parent / name
+    path = target.absolute() if isinstance(target, Path) else Path("/", str(target))
+    mark = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    stem, _, ending = name.rpartition(".")
+    return (scratch or scratch_root()).absolute() / f"{stem}-{mark}.{ending}"
 
 
 @contextmanager
@@ -60,7 +68,7 @@ def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
 
     Files of one folder of a bucket have copies in one folder.
     """
-    folders: dict[RemoteFolder, CopyAccess] = {}
+    folders: dict[RemoteFolder, FileAccess] = {}
     with explained(folder, expected=_ROOM):
         return [path if isinstance(path, Path) else _copy(path, folder, folders) for path in paths]
 
@@ -111,7 +119,7 @@ def opened_in_part(path: Location) -> Iterator[tuple[Path, MappedFile | None]]:
 
 
 @contextmanager
-def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, CopyAccess]]:
+def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, FileAccess]]:
     """Yield (where a copy of an object would lie, access to it and those beside it), until the block ends.
 
     Raises:
@@ -121,13 +129,13 @@ def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, CopyAccess]]:
         yield room / path.name, copies_beside(path, room)
 
 
-def copies_beside(path: RemoteFolder, room: Path) -> CopyAccess:
+def copies_beside(path: RemoteFolder, room: Path) -> FileAccess:
     """Return access to an object, and those beside it, with copies in a folder."""
     folder = path.parent.path
-    return copies_of(room, path.place.below(folder) if folder else path.place)
+    return copies_of(room, path.place.below(folder))
 
 
-def _copy(path: RemoteFolder, room: Path, folders: dict[RemoteFolder, CopyAccess]) -> Path:
+def _copy(path: RemoteFolder, room: Path, folders: dict[RemoteFolder, FileAccess]) -> Path:
     folder = path.parent
     if folder not in folders:
         folders[folder] = copies_beside(path, room / str(len(folders)))

@@ -53,13 +53,12 @@ class Audit:
 
     def _compare(self, texts: Sequence[str], encoded: Encoded, reference: Engine) -> None:
         chosen = self._chosen(texts)
-        if not chosen:
-            return
         expected = reference.encode([texts[number] for number in chosen])
-        ends = np.cumsum(encoded.lengths)
-        lists = np.split(expected.ids, np.cumsum(expected.lengths)[:-1])
-        for number, theirs in zip(chosen, lists, strict=True):
+        ends, theirs_end = np.cumsum(encoded.lengths), 0
+        for number, length in zip(chosen, expected.lengths.tolist(), strict=True):
             ours = encoded.ids[ends[number] - encoded.lengths[number] : ends[number]]
+            theirs = expected.ids[theirs_end : theirs_end + length]
+            theirs_end += length
             if not np.array_equal(ours, theirs):
                 raise WrongTokensError(_difference(ours, theirs), number)
         self.documents += len(chosen)
@@ -85,8 +84,7 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
 def _difference(ours: NDArray[np.int32], theirs: NDArray[np.int32]) -> str:
     """Describe the first place in which two lists of tokens differ."""
     shared = min(len(ours), len(theirs))
-    apart = np.flatnonzero(ours[:shared] != theirs[:shared])
-    position = int(apart[0]) if len(apart) else shared
+    position = int(np.argmax(np.append(ours[:shared] != theirs[:shared], True)))
     shown = [one[position : position + _SHOWN].tolist() for one in (ours, theirs)]
     here, there = (", ".join(map(str, tokens)) + ", …" if tokens else "nothing" for tokens in shown)
     return f"token {position:,} on is {here} instead of {there}"

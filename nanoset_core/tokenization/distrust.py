@@ -44,7 +44,7 @@ class Encoder:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Engines with their versions, that may have given tokens."""
+        """Return the engines, with their versions, that may have given tokens."""
         return tuple(filter(None, (f"{self.engine} {self.version}", self.helper)))
 
 
@@ -66,7 +66,7 @@ class Distrust:
 
 
 class DistrustError(Exception):
-    """An engine was found wrong in the midst of work."""
+    """An engine gave wrong tokens while a shard was made."""
 
     def __init__(self, record: Distrust) -> None:
         super().__init__(record)
@@ -74,7 +74,7 @@ class DistrustError(Exception):
 
 
 def note(outputs: OutputRoot, distrust: Distrust) -> None:
-    """Record it below a root."""
+    """Write a record below a root."""
     name = f"{digest_of([distrust.engine, distrust.version, distrust.tokenizer])}.json"
     path = outputs.folder / FOLDER / name
     data = orjson.dumps(asdict(distrust), option=orjson.OPT_INDENT_2)

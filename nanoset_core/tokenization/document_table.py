@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,19 +36,11 @@ class DocumentTable:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._schema = pa.schema(
-            [
-                ("file", pa.dictionary(pa.int32(), pa.string())),
-                ("line", pa.int64()),
-                ("byte_offset", pa.int64()),
-                ("id", pa.string()),
-                ("tokens", pa.int32()),
-            ]
-        )
+        types = pa.dictionary(pa.int32(), pa.string()), pa.int64(), pa.int64(), pa.string(), pa.int32()
+        self._schema = pa.schema(list(zip(_COLUMNS, types, strict=True)))
         self._files = _strings(files)
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
-        self._waiting: list[Any] = []
-        self._waiting_rows = 0
+        self._waiting = pa.Table.from_batches([], self._schema)
 
     def add(self, batch: DocumentBatch, lengths: NDArray[np.int32], kept: NDArray[np.bool_] | None = None) -> None:
         """Add the documents of a batch.
@@ -59,27 +53,22 @@ class DocumentTable:
         import pyarrow as pa
 
         columns = [
-            pa.DictionaryArray.from_arrays(_numbers(np.array(batch.files, np.int32)), self._files),
-            _numbers(np.array(batch.lines, np.int64)),
-            _numbers(np.array(batch.offsets, np.int64)),
+            pa.DictionaryArray.from_arrays(_numbers(batch.files, "int32"), self._files),
+            _numbers(batch.lines, "int64"),
+            _numbers(batch.offsets, "int64"),
             _strings(batch.ids),
-            _numbers(lengths.astype(np.int32, copy=False)),
+            _numbers(lengths, "int32"),
         ]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         if kept is not None and not kept.all():
-            rows = rows.take(_numbers(np.flatnonzero(kept)))
-        self._waiting.append(rows)
-        self._waiting_rows += rows.num_rows
-        if self._waiting_rows >= ROW_GROUP_ROWS:
-            self._flush(self._waiting_rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS)
+            rows = rows.take(_numbers(np.flatnonzero(kept), "int64"))
+        self._waiting = pa.concat_tables([self._waiting, pa.Table.from_batches([rows])])
+        if self._waiting.num_rows >= ROW_GROUP_ROWS:
+            self._flush(self._waiting.num_rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS)
 
     def _flush(self, rows: int) -> None:
-        import pyarrow as pa
-
-        table = pa.Table.from_batches(self._waiting, self._schema)
-        self._writer.write_table(table.slice(0, rows), row_group_size=ROW_GROUP_ROWS)
-        self._waiting = table.slice(rows).to_batches()
-        self._waiting_rows -= rows
+        self._writer.write_table(self._waiting.slice(0, rows), row_group_size=ROW_GROUP_ROWS)
+        self._waiting = self._waiting.slice(rows)
 
     def __enter__(self) -> Self:
         return self
@@ -87,32 +76,25 @@ class DocumentTable:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and self._waiting_rows:
-            self._flush(self._waiting_rows)
+        if kind is None and self._waiting.num_rows:
+            self._flush(self._waiting.num_rows)
         self._writer.close()
 
 
 # pyarrow.array would import pandas, where that is installed, which takes longer than many a small shard.
-def _numbers(values: NDArray[np.integer[Any]]) -> Any:
-    """Return an Arrow array of numbers."""
+def _numbers(values: Sequence[int] | NDArray[np.integer[Any]], kind: str) -> Any:
     import pyarrow as pa
 
-    kind = {"int32": pa.int32(), "int64": pa.int64()}[values.dtype.name]
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+    data = np.ascontiguousarray(values, kind)
+    return pa.Array.from_buffers(pa.type_for_alias(kind), len(data), [None, pa.py_buffer(data)])
 
 
 def _strings(values: Sequence[str | None]) -> Any:
-    """Return an Arrow array of strings and nulls."""
     import pyarrow as pa
 
-    encoded = [b"" if value is None else value.encode() for value in values]
-    offsets = np.zeros(len(encoded) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, encoded), np.int32, len(encoded)), out=offsets[1:])
-    missing = np.fromiter((value is None for value in values), bool, len(encoded))
-    valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
-    return pa.Array.from_buffers(
-        pa.string(), len(encoded), [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
-    )
+    builder = pa.lib.StringBuilder()
+    builder.append_values(values)
+    return builder.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,20 +118,16 @@ def counts_by_file(path: Path) -> dict[str, FileCounts]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    counts: dict[str, FileCounts] = {}
-    rows = 0
-    with _explained(path), pq.ParquetFile(path) as table:
-        for batch in table.iter_batches(batch_size=ROW_GROUP_ROWS, columns=["file", "tokens"]):
-            batch.validate(full=True)
-            rows += batch.num_rows
-            names = batch.column("file")
-            names = names if isinstance(names, pa.DictionaryArray) else names.dictionary_encode()
-            grouped = group_counts(names.indices.to_numpy(), batch.column("tokens").to_numpy())
-            for name, found in zip(names.dictionary.to_pylist(), grouped, strict=False):
-                counts[name] = counts.get(name, FileCounts()) + found
-        if rows != table.metadata.num_rows:
-            raise ValueError(f"{rows:,} of {table.metadata.num_rows:,} rows")
-    return {name: found for name, found in counts.items() if found.documents}
+    with _explained(path), pq.ParquetFile(path) as file:
+        table = file.read(columns=["file", "tokens"], use_threads=False)
+        table.validate(full=True)
+        nulls = sum(column.null_count for column in table.columns)
+        if nulls or table.num_rows != file.metadata.num_rows:
+            raise ValueError(f"{table.num_rows:,} of {file.metadata.num_rows:,} rows, with {nulls:,} nulls")
+        rows = pa.table({"file": table.column("file").cast(pa.string()), "tokens": table.column("tokens")})
+        groups = rows.group_by("file", use_threads=False).aggregate([("tokens", "count"), ("tokens", "sum")])
+        names, counts, sums = (groups.column(name).to_pylist() for name in ("file", "tokens_count", "tokens_sum"))
+    return {name: FileCounts(*found) for name, *found in zip(names, counts, sums, strict=True)}
 
 
 def tokens_by_file(files: Iterable[str], tables: Iterable[Path]) -> dict[str, int]:
@@ -159,14 +137,6 @@ def tokens_by_file(files: Iterable[str], tables: Iterable[Path]) -> dict[str, in
         for path, found in counts_by_file(table).items():
             counts[path] += found.tokens
     return counts
-
-
-def group_counts(files: NDArray[np.int32], tokens: NDArray[np.int32]) -> list[FileCounts]:
-    """Return the counts of file 0, 1, … up to the greatest number in `files`; both int32, shape (documents,)."""
-    documents = np.bincount(files)
-    # float64 sums are exact below 2^53 tokens
-    sums = np.bincount(files, weights=tokens, minlength=len(documents))
-    return [FileCounts(int(count), int(total)) for count, total in zip(documents, sums, strict=True)]
 
 
 class DocumentRows:
@@ -179,21 +149,20 @@ class DocumentRows:
         self.path = path
         with _explained(path):
             self._file = pq.ParquetFile(path)
-        metadata = self._file.metadata
-        self._ends: list[int] = []
-        for group in range(metadata.num_row_groups):
-            self._ends.append(metadata.row_group(group).num_rows + (self._ends[-1] if self._ends else 0))
-        if metadata.num_rows != documents or self._file.schema_arrow.names != _COLUMNS:
-            raise _not_table(path, f"{metadata.num_rows:,} rows, columns {', '.join(self._file.schema_arrow.names)}")
+        metadata, names = self._file.metadata, self._file.schema_arrow.names
+        rows = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+        self._begins = list(accumulate(rows, initial=0))
+        """First row of each row group, and the end of the last one."""
+        if metadata.num_rows != documents or names != _COLUMNS:
+            raise _not_table(path, f"{metadata.num_rows:,} rows, columns {', '.join(names)}")
 
     def read(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Return the values of some rows, in the order asked for."""
-        groups = {bisect_right(self._ends, row) for row in rows}
         values: dict[int, dict[str, Any]] = {}
-        for group in sorted(groups):
-            table, begin = self._group(group, _COLUMNS), self._begin(group)
+        for group in sorted({bisect_right(self._begins, row) - 1 for row in rows}):
+            table, begin, end = self._group(group, _COLUMNS), self._begins[group], self._begins[group + 1]
             for row in rows:
-                if begin <= row < self._ends[group]:
+                if begin <= row < end:
                     values[row] = table.slice(row - begin, 1).to_pylist()[0]
         return [values[row] for row in rows]
 
@@ -201,11 +170,11 @@ class DocumentRows:
         """Yield first row, and tokens of each document as int32, shape (rows,), of every row group."""
         import pyarrow as pa
 
-        for group in range(len(self._ends)):
+        for group, begin in enumerate(self._begins[:-1]):
             column = self._group(group, ["tokens"]).column("tokens")
             if column.null_count or not pa.types.is_integer(column.type):
                 raise _not_table(self.path, f"tokens as {column.type}, {column.null_count:,} of them null")
-            yield self._begin(group), column.to_numpy(zero_copy_only=False)
+            yield begin, column.to_numpy(zero_copy_only=False)
 
     def tokens(self) -> int:
         """Return the tokens of all documents."""
@@ -215,23 +184,19 @@ class DocumentRows:
         """Yield (row, values) of every row that has these values; row groups that cannot hold them are not read."""
         import pyarrow.compute as pc
 
-        for group in range(len(self._ends)):
+        for group, begin in enumerate(self._begins[:-1]):
             with _explained(self.path):
                 may_hold = self._may_hold(group, wanted)
             if not may_hold:
                 continue
             table = self._group(group, list(wanted))
-            hits = None
-            for name, value in wanted.items():
-                same = pc.equal(table.column(name).cast(_type_of(value)), value)
-                hits = same if hits is None else pc.and_(hits, same)
-            numbers = pc.indices_nonzero(pc.fill_null(hits, False)).to_pylist()
-            begin = self._begin(group)
-            for number, values in zip(numbers, self.read([begin + number for number in numbers]), strict=True):
-                yield begin + number, values
-
-    def _begin(self, group: int) -> int:
-        return self._ends[group - 1] if group else 0
+            same = (
+                pc.equal(table.column(name).cast("string" if isinstance(value, str) else "int64"), value)
+                for name, value in wanted.items()
+            )
+            hits = pc.indices_nonzero(pc.fill_null(reduce(pc.and_, same), False)).to_pylist()
+            rows = [begin + number for number in hits]
+            yield from zip(rows, self.read(rows), strict=True)
 
     def _may_hold(self, group: int, wanted: Mapping[str, object]) -> bool:
         # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
@@ -248,12 +213,6 @@ class DocumentRows:
             table = self._file.read_row_group(group, columns=columns)
             table.validate(full=True)
         return table
-
-
-def _type_of(value: object) -> Any:
-    import pyarrow as pa
-
-    return pa.string() if isinstance(value, str) else pa.int64()
 
 
 @contextmanager

@@ -23,17 +23,13 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import Encoded
 from nanoset_core.tokenization.files import TokenizerPath
-from nanoset_core.tokenization.tokenizer import frames
+from nanoset_core.tokenization.tokenizer import frame_of_text
 
 WriterPreset = Literal["megatron", "nanotron", "nemo", "tokshuf"]
 SpecialTokens = Literal["add", "none"]
+Empty = Literal["no_sequence", "sequence", "skip"]
 _USUAL: dict[WriterPreset, SpecialTokens] = {"megatron": "none", "nanotron": "add", "nemo": "none", "tokshuf": "none"}
-_EMPTY: dict[WriterPreset, Literal["no_sequence", "sequence", "skip"]] = {
-    "megatron": "no_sequence",
-    "nanotron": "sequence",
-    "nemo": "skip",
-    "tokshuf": "sequence",
-}
+_EMPTY: dict[WriterPreset, Empty] = dict(megatron="no_sequence", nanotron="sequence", nemo="skip", tokshuf="sequence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class Framing:
     """Ids in front of a document's tokens."""
     after: tuple[int, ...] = ()
     """Ids behind them."""
-    empty: Literal["no_sequence", "sequence", "skip"] = "no_sequence"
+    empty: Empty = "no_sequence"
     """A document without tokens: one without a sequence, one with a framed empty sequence, or none."""
 
     def to_json(self) -> dict[str, Any]:
@@ -136,15 +132,15 @@ def added_tokens(tokenizer_file: TokenizerPath) -> tuple[tuple[int, ...], tuple[
     Raises:
         ConfigError: They depend on the text.
     """
-    found = frames(tokenizer_file)
-    if len(found) != 1 or found[0] is None:
+    found = frame_of_text(tokenizer_file)
+    if found is None:
         raise ConfigError(
             "the tokenizer's special tokens depend on the text",
             where=tokenizer_file,
             found="its post-processor does more than put tokens in front and behind",
             remedy="add none: special_tokens: none, or --special-tokens none",
         )
-    return found[0]
+    return found
 
 
 def frame(encoded: Encoded, framing: Framing) -> Framed:

@@ -10,9 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.raw.contents import contents_of
+from nanoset_core.raw.contents import FileStat, contents_of, natural_key, stat_file
 from nanoset_core.raw.endings import suffix_of
-from nanoset_core.raw.listing import FileStat, natural_key, stat_file
 from nanoset_core.raw.survey import no_text
 from nanoset_core.storage.location import Location, RawFolder, RemoteFolder, is_remote, remote_location
 from nanoset_core.storage.s3_requests import CONNECTIONS
@@ -36,12 +35,12 @@ class InputFiles:
         return [self.folder / file.path for file in self.files]
 
 
-def _none(_path: Location) -> bool:
-    return False
+_Found = tuple[Location, FileStat | None]
+"""A file that an input names, and its size and times where a listing gave them."""
 
 
 def resolve_inputs(
-    inputs: Sequence[str | os.PathLike[str]], *, leave_out: Callable[[Location], bool] = _none
+    inputs: Sequence[str | os.PathLike[str]], *, leave_out: Callable[[Location], bool] = lambda _: False
 ) -> InputFiles:
     """Return the files that `inputs` name: in the order given, and in natural order within a folder or pattern.
 
@@ -58,15 +57,10 @@ def resolve_inputs(
     found: list[_Found] = []
     notices: list[str] = []
     for given in inputs:
-        text = os.fspath(given)
-        files, told = (_resolve_remote if is_remote(text) else _resolve)(text, leave_out)
+        files, told = _resolve(text := os.fspath(given), leave_out)
         found += files
         notices += (f"{text}: {one}" for one in told)
     return InputFiles(*_below_one_folder(found), tuple(notices))
-
-
-_Found = tuple[Location, FileStat | None]
-"""A file that an input names, and its size and times where a listing gave them."""
 
 
 def files_of(paths: Iterable[Location]) -> InputFiles:
@@ -91,19 +85,19 @@ def _below_one_folder(found: Sequence[_Found]) -> tuple[RawFolder, tuple[FileSta
 
 
 def _common_folder(paths: Sequence[Location]) -> RawFolder:
-    places = [getattr(path, "place", None) for path in paths]
-    if other := next((path for path, place in zip(paths, places, strict=True) if place != places[0]), None):
-        raise InputError(
-            "the input lies in several places",
-            found=f"{paths[0]} and {other}",
-            expected="files of this machine, or files of one bucket",
-            remedy="take the files of each place in a call of its own",
-        )
-    folders = [path.parent for path in paths]
-    if folders and isinstance(first := folders[0], RemoteFolder):
-        remote = [f"/{folder.path}" for folder in folders if isinstance(folder, RemoteFolder)]
-        return replace(first, path=os.path.commonpath(remote).strip("/"))
-    return Path(os.path.commonpath(list(map(str, folders)))) if folders else Path.cwd()
+    for path in paths:
+        if getattr(path, "place", None) != getattr(paths[0], "place", None):
+            raise InputError(
+                "the input lies in several places",
+                found=f"{paths[0]} and {path}",
+                expected="files of this machine, or files of one bucket",
+                remedy="take the files of each place in a call of its own",
+            )
+    if not paths:
+        return Path.cwd()
+    common = os.path.commonpath([f"/{getattr(path.parent, 'path', path.parent)}" for path in paths])
+    first = paths[0]
+    return replace(first, path=common.strip("/"), kind=None) if isinstance(first, RemoteFolder) else Path(common)
 
 
 def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFiles, Location]]:
@@ -120,64 +114,61 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
 
 def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
     """Return the files and notices of one input."""
-    path = Path(given).expanduser()
-    if path.is_file():
-        return [(path.absolute(), None)], []
+    path = remote_location(given, where="--input") if is_remote(given) else Path(given).expanduser()
+    if _names_a_file(given, path) and path.is_file():
+        return [(_absolute(path), None)], []
     if path.is_dir():
-        return _files_below(path.absolute(), path, leave_out)
-    matches = sorted(glob.glob(str(path), recursive=True), key=natural_key)
-    files = [Path(match).absolute() for match in matches if Path(match).is_file()]
-    files = [file for file in files if not leave_out(file)]
+        return _files_below(path, leave_out)
+    found, others = _remote_matches(path) if isinstance(path, RemoteFolder) else _local_matches(path)
+    files = [one for one in found if not leave_out(one[0])]
     if not files:
-        raise _no_match(given)
-    others = [match for match in matches if not Path(match).is_file()] if "**" not in given else []
-    return [(file, None) for file in files], [
-        f"{match} is not read, since it is no file (a folder can be an input of its own)" for match in others
+        remedy = "name a file or folder that is there, or quote a pattern that matches files"
+        raise MissingError("no such file, and no pattern that matches one", where=given, remedy=remedy)
+    return files, [
+        f"{other} is not read, since it is no file (a folder can be an input of its own)" for other in others
     ]
 
 
-def _resolve_remote(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
-    """Do the same for an input in a bucket."""
-    path = remote_location(given, where="--input")
-    if not given.endswith("/") and path.path and path.is_file():
-        return [(path, None)], []
+def _names_a_file(given: str, path: Location) -> bool:
+    return isinstance(path, Path) or (path.path != "" and not given.endswith("/"))
+
+
+def _absolute(path: Location) -> Location:
+    return path.absolute() if isinstance(path, Path) else path
+
+
+def _local_matches(path: Path) -> tuple[list[_Found], list[str]]:
+    """Return the files that a pattern matches, and what else it does unless it goes through all folders."""
+    matches = sorted(glob.glob(str(path), recursive=True), key=natural_key)
+    others = [match for match in matches if not Path(match).is_file()] if "**" not in str(path) else []
+    return [(Path(match).absolute(), None) for match in matches if Path(match).is_file()], others
+
+
+def _remote_matches(path: RemoteFolder) -> tuple[list[_Found], list[str]]:
+    """Return the same in a bucket, which holds nothing but files."""
     parts = path.path.split("/")
     fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), None)
     if fixed is None:
-        if not path.is_dir():
-            raise _no_match(given)
-        return _files_below(path, path, leave_out)
+        return [], []
     folder = replace(path, path="/".join(parts[:fixed]))
     stats = sorted((FileStat(*found) for found in folder.files()), key=lambda file: natural_key(file.path))
-    chosen = [stat for stat in stats if _matches(stat.path.split("/"), parts[fixed:])]
-    matches: list[_Found] = [(folder / stat.path, stat) for stat in chosen if not leave_out(folder / stat.path)]
-    if not matches:
-        raise _no_match(given)
-    return matches, []
+    return [(folder / stat.path, stat) for stat in stats if _matches(stat.path.split("/"), parts[fixed:])], []
 
 
-def _files_below(
-    folder: Location, shown: Location, leave_out: Callable[[Location], bool]
-) -> tuple[list[_Found], list[str]]:
-    contents = contents_of(shown)
-    contents = replace(contents, texts=tuple(file for file in contents.texts if not leave_out(folder / file.path)))
+def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
+    contents, base = contents_of(folder), _absolute(folder)
+    contents = replace(contents, texts=tuple(file for file in contents.texts if not leave_out(base / file.path)))
     if not contents.texts:
-        raise no_text(shown, contents, "no file to read")
+        raise no_text(folder, contents, "no file to read")
     is_listed = isinstance(folder, RemoteFolder)
-    return [(folder / file.path, file if is_listed else None) for file in contents.ordered], [
-        one.text for one in contents.notices()
-    ]
+    files: list[_Found] = [(base / file.path, file if is_listed else None) for file in contents.ordered]
+    return files, [one.text for one in contents.notices()]
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Tell whether the parts of a path match those of a pattern, in which `**` stands for any number of folders."""
+    """Return whether the parts of a path match those of a pattern, in which `**` stands for any number of folders."""
     if not pattern:
         return not parts
     if pattern[0] == "**":
         return any(_matches(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1)) or not pattern[1:]
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
-
-
-def _no_match(given: str) -> MissingError:
-    remedy = "name a file or folder that is there, or quote a pattern that matches files"
-    return MissingError("no such file, and no pattern that matches one", where=given, remedy=remedy)

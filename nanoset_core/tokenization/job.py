@@ -11,7 +11,7 @@ from typing import Any
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback
-from nanoset_core.outputs.compact import Compactor
+from nanoset_core.outputs.compact import PackedManifests, pack, unpack
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.pieces import SourceRange
@@ -40,30 +40,21 @@ class TokenizeJob:
     """The settings that reach the tokens, as recipes hold them, without distrusted engines."""
     settings: ShardSettings
     """How each shard is made."""
-    size: int
-    """Stored bytes of all ranges."""
+    workers: int
+    """Processes."""
+    executor: Executor | None = None
+    """Runs the tasks instead, whatever `workers` says."""
+    listener: ProgressCallback
+    """Receives the progress of all ranges together."""
+    news: Progress
+    """What it receives first."""
+    look_first: bool = False
+    """This process looks for finished shards, so that workers are given unfinished ones only."""
 
-    def run(
-        self,
-        workers: int,
-        executor: Executor | None = None,
-        *,
-        listener: ProgressCallback,
-        stage: str,
-        name: str,
-        look_first: bool = False,
-    ) -> tuple[Sequence[Manifest], dict[str, Any]]:
+    def run(self) -> tuple[Sequence[Manifest], dict[str, Any]]:
         """Make the shards that are not there yet; all of them again without an engine that turns out to be wrong.
 
         It may be this job that finds an engine wrong, or another process that notes one meanwhile.
-
-        Args:
-            workers: Processes.
-            executor: Runs the tasks instead, whatever `workers` says.
-            listener: Receives the progress of all ranges together.
-            stage: What the work is called there.
-            name: What it is called for.
-            look_first: Whether this process looks for finished shards, so that workers are given unfinished ones only.
 
         Returns:
             All shards, in document order; and the options of their recipes, with the engines that were not used.
@@ -72,11 +63,11 @@ class TokenizeJob:
             InputError, SourceChangedError, MissingError: See make_shard.
             NanosetError: An engine that is not to be used gave wrong tokens.
         """
-        distrusted, news = distrust.noted(self.root, self.options["tokenizer"]), Progress(stage, name, 0, self.size)
+        distrusted = distrust.noted(self.root, self.options["tokenizer"])
         while True:
             options = {**self.options, **distrust.recipe_options(distrusted)}
             try:
-                shards = self._make(distrusted, options, workers, executor, listener, news, look_first)
+                shards = self._make(distrusted, options)
                 more = self._beyond(distrusted)
                 if not more:
                     return shards, options
@@ -84,7 +75,14 @@ class TokenizeJob:
                 distrust.note(self.root, error.record)  # a worker's record may not be seen from here yet
                 more = self._beyond(distrusted, error.record)
                 if not more:
-                    raise _still_used(error.record) from error
+                    raise NanosetError(
+                        "an engine gave wrong tokens that was not to be used any more",
+                        where=error.record.where,
+                        found=error.record,
+                        expected="tokens of another engine, since this one is recorded as distrusted",
+                        remedy="set the engine to `tokenizers`, install the same version of nanoset on all machines, "
+                        "and report this",
+                    ) from error
             finally:
                 sweep_abandoned(self.root.folder / STAGE / self.corpus)  # a cancelled run's workers end where they are
             for one in more:
@@ -97,24 +95,15 @@ class TokenizeJob:
         known = {(one.engine, one.version) for one in distrusted}
         return [one for name, one in {(one.engine, one.version): one for one in noted}.items() if name not in known]
 
-    def _make(
-        self,
-        distrusted: Sequence[Distrust],
-        options: Mapping[str, Any],
-        workers: int,
-        executor: Executor | None,
-        listener: ProgressCallback,
-        news: Progress,
-        look_first: bool,
-    ) -> Sequence[Manifest]:
-        compactor = Compactor(self.root)
+    def _make(self, distrusted: Sequence[Distrust], options: Mapping[str, Any]) -> Sequence[Manifest]:
+        news = self.news
         without = frozenset((one.engine, one.version) for one in distrusted)
         made: dict[int, bytes] = {}
         missing: list[int] = []
 
         def keep(number: int, shard: Manifest) -> None:
             nonlocal news
-            made[number], facts = compactor.pack(shard), shard.facts
+            made[number], facts = pack(shard), shard.facts
             done = news.done + facts.get("stored_bytes", 0)
             documents, tokens = news.documents + facts["documents"], news.tokens + facts["tokens"]
             news = replace(news, done=done, documents=documents, tokens=tokens)
@@ -126,36 +115,26 @@ class TokenizeJob:
                     recipe = shard_recipe(self.corpus, source, options)
                     yield ShardTask(self.root, recipe, self.folder, source, self.settings, without)
 
-        if look_first:
-            digests = [shard_recipe(self.corpus, source, options).digest for source in self.ranges]
-            for number, found in enumerate(self._finished(digests, compactor)):
-                if found is not None:
-                    keep(number, compactor.unpack(found))
+        for number, shard in self._finished(options) if self.look_first else ():
+            keep(number, shard)
         if made:
-            listener(news)
-        for place, shard in run_tasks(make_shard, tasks(), workers, executor):
+            self.listener(news)
+        for place, shard in run_tasks(make_shard, tasks(), self.workers, self.executor):
             keep(missing[place], shard)
-            listener(news)
-        return compactor.sequence(made[number] for number in sorted(made))
+            self.listener(news)
+        return PackedManifests((made[number] for number in sorted(made)), self.root)
 
-    def _finished(self, digests: Sequence[str], compactor: Compactor) -> list[bytes | None]:
-        """Return the shard of each digest that is there, whole."""
+    def _finished(self, options: Mapping[str, Any]) -> Iterator[tuple[int, Manifest]]:
+        """Yield (number of its range, shard) of those that are there, whole."""
 
         def find(outputs: OutputRoot, place: Path) -> bytes | None:
             shard = outputs.find_at(place)
-            return None if shard is None else compactor.pack(shard)
+            return None if shard is None else pack(shard)
 
-        return self.root.each_version(find, STAGE, self.corpus, digests)
-
-
-def _still_used(record: Distrust) -> NanosetError:
-    return NanosetError(
-        "an engine gave wrong tokens that was not to be used any more",
-        where=record.where,
-        found=record,
-        expected="tokens of another engine, since this one is recorded as distrusted",
-        remedy="set the engine to `tokenizers`, install the same version of nanoset on all machines, and report this",
-    )
+        digests = [shard_recipe(self.corpus, source, options).digest for source in self.ranges]
+        for number, found in enumerate(self.root.each_version(find, STAGE, self.corpus, digests)):
+            if found is not None:
+                yield number, unpack(found, self.root)
 
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:

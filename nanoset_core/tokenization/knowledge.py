@@ -23,8 +23,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from nanoset_core.storage.atomic import discard
-from nanoset_core.storage.scratch import open_unfinished, sweep_abandoned
+from nanoset_core.storage.atomic import atomic_file
+from nanoset_core.storage.scratch import sweep_abandoned
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
@@ -84,23 +84,12 @@ class Knowledge:
         size = sum(array.nbytes for array in arrays.values())
         try:
             if not self._path.exists() or self._path.stat().st_size <= size:
-                self._write({**arrays, _KEY: np.frombuffer(self._key.encode(), np.uint8)})
+                with atomic_file(self._path, sync=False) as file:
+                    np.savez(file, allow_pickle=False, **arrays, **{_KEY: np.frombuffer(self._key.encode(), np.uint8)})
+                sweep_abandoned(self._path.parent, self._path.name)
                 _remove_oldest(self._path.parent)
         except OSError as error:
             logger.info("%s: cannot be written, later runs will take longer: %s", self._path, error)
-
-    def _write(self, arrays: Arrays) -> None:
-        assert self._path is not None
-        file = open_unfinished(self._path)
-        try:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.replace(file.name, self._path)  # without fsync: a file that was cut off is recognised
-            file.close()
-        except BaseException:
-            discard(file)
-            raise
-        sweep_abandoned(self._path.parent, self._path.name)
 
     def drop(self, reason: object) -> None:
         """Remove the entry."""

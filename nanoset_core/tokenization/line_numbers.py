@@ -27,9 +27,11 @@ class LineNumbers:
 
     def __init__(self, pieces: Mapping[str, Sequence[Sequence[int]]] | None = None) -> None:
         """Take pieces as FACT holds them, of all pieces of each file."""
-        files = {path: sorted((begin, lines) for begin, lines in found) for path, found in (pieces or {}).items()}
-        self._begins = {path: [begin for begin, _ in found] for path, found in files.items()}
-        self._before = {path: [0, *accumulate(lines for _, lines in found)] for path, found in files.items()}
+        self._files: dict[str, tuple[list[int], list[int]]] = {}
+        """Path → (first byte of each piece, lines before each and in all)."""
+        for path, found in (pieces or {}).items():
+            begins, lines = zip(*sorted(map(tuple, found)), strict=True)
+            self._files[path] = list(begins), [0, *accumulate(lines)]
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> LineNumbers:
@@ -38,42 +40,41 @@ class LineNumbers:
 
     def in_file(self, path: str, byte: int, line: int) -> int:
         """Return the number in its file of the line that begins at a byte, given its number in its piece."""
-        if path not in self._begins:
-            return line
-        return self._before[path][bisect_right(self._begins[path], byte) - 1] + line
+        begins, before = self._files.get(path, ([0], [0]))
+        return before[bisect_right(begins, byte) - 1] + line
 
     def in_piece(self, path: str, line: int) -> tuple[int, int] | None:
         """Return (first byte of the piece that holds a line, its number there); None where numbers are the same."""
-        if path not in self._begins:
+        if path not in self._files:
             return None
-        before = self._before[path]
+        begins, before = self._files[path]
         number = min(bisect_right(before, line - 1), len(before) - 1) - 1
-        return self._begins[path][number], line - before[number]
+        return begins[number], line - before[number]
 
     def of_reject(self, reject: Reject) -> Reject:
         """Return a reject of rejects.jsonl with its number in its file."""
-        if reject.file not in self._begins:
+        if reject.file not in self._files:
             return reject
         return replace(reject, line=self.in_file(reject.file, reject.offset, reject.line))
 
 
 def count_facts(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]:
     """Return the facts of a shard about its pieces, given those that had not been counted, with their lines."""
-    found: dict[str, list[Sequence[int]]] = {}
-    for piece, lines in counted:
-        found.setdefault(piece.path, []).append((piece.begin, lines))
-    return {FACT: found} if found else {}
+    return _facts((piece.path, [(piece.begin, lines)]) for piece, lines in counted)
 
 
 def joined_facts(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
     """Return the facts of a corpus's set of shards about all pieces; nothing where all lines were counted before."""
     if all(piece.first_line > 0 for piece in pieces):
         return {}
-    found: dict[str, list[Sequence[int]]] = {}
-    for shard in shards:
-        for path, counts in shard.facts.get(FACT, {}).items():
-            found.setdefault(path, []).extend(counts)
-    return {FACT: found} if found else {}
+    return _facts(found for shard in shards for found in shard.facts.get(FACT, {}).items())
+
+
+def _facts(found: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> dict[str, Any]:
+    joined: dict[str, list[Sequence[int]]] = {}
+    for path, counts in found:
+        joined.setdefault(path, []).extend(counts)
+    return {FACT: joined} if joined else {}
 
 
 def place_in(source: SourceRange, path: str, line: int, byte: int) -> str:

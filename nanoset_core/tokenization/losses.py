@@ -1,31 +1,33 @@
-"""What was lost between files and shards: files that could not be read to their end, and lines that look damaged."""
+"""What was lost between files and shards, and how much of that is refused."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 
-from nanoset_core.errors import FormatError
+from nanoset_core.errors import FormatError, InputError
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.raw.contents import some
 from nanoset_core.raw.pieces import Piece
-from nanoset_core.raw.rejects import Reject, is_fault
+from nanoset_core.raw.rejects import MAX_UNREADABLE_FRACTION, OnReject, Reject, RejectOptions, is_fault
 from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.line_numbers import LineNumbers, joined_facts
 from nanoset_core.tokenization.shards import REJECTS, ShardFacts
 
-SOUND_REASONS = frozenset({"blank_line", "not_an_object", "text_not_a_string"})
+_SOUND_REASONS = frozenset({"blank_line", "not_an_object", "text_not_a_string"})
 """Reasons of lines that are whole and hold no text, as they stand in ordinary corpora. The others may be damage: a line
 that was cut or overwritten is no JSON or no UTF-8, and one whose key was hit lacks it."""
-LISTINGS_READ = 100
-REJECTS_READ = 20_000
-"""Rejects, and files of them, that are read at most to say in which files damaged lines are."""
-_FILES_NAMED = 5
+_LISTINGS_READ, _REJECTS_READ = 100, 20_000
+"""Files of rejects, and rejects, that are read at most to say in which files damaged lines are."""
+_FILES_NAMED, _LISTINGS_NAMED = 5, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,6 @@ class Listing:
     facts: ShardFacts
     path: Callable[[], Path]
     """Returns the file that lists them, fetched where it lives elsewhere."""
-
-    @staticmethod
-    def of(shard: Manifest) -> Listing:
-        """Return the rejects of a shard."""
-        return Listing(ShardFacts.of(shard.facts), lambda: shard.path(REJECTS))
 
 
 class Listings:
@@ -53,25 +50,8 @@ class Listings:
         return len(self._numbers)
 
     def __iter__(self) -> Iterator[Listing]:
-        return (Listing.of(self._shards[number]) for number in self._numbers)
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadableFile:
-    """A file that could not be read to its end."""
-
-    path: str
-    """Relative to the corpus's folder."""
-    size: int
-    """Stored bytes of the whole file: how much of it is lost is not known."""
-    line: int
-    """1-based number of the line or row from which on nothing was read."""
-    reason: str
-    detail: str
-    """What the decoder said."""
-
-    def __str__(self) -> str:
-        return f"{self.path} from line {self.line:,} on ({self.reason})"
+        for shard in map(self._shards.__getitem__, self._numbers):
+            yield Listing(ShardFacts.of(shard.facts), partial(shard.path, REJECTS))
 
 
 @dataclass(frozen=True)
@@ -88,39 +68,22 @@ class Losses:
     """Of the lines that lists of rejects name."""
 
     @cached_property
-    def unreadable(self) -> tuple[UnreadableFile, ...]:
-        """Files that could not be read to their end, in document order."""
-        found: dict[str, UnreadableFile] = {}
-        for listing in self.listings:
-            for reject in self._rejects(listing) if listing.facts.faults else ():
-                if reject.is_fault:
-                    size = self.sizes.get(reject.file, listing.facts.stored_bytes)
-                    found[reject.file] = UnreadableFile(reject.file, size, reject.line, reject.reason, reject.detail)
-        return tuple(found.values())
+    def unreadable(self) -> tuple[Reject, ...]:
+        """The faults of files that could not be read to their end, in document order: the last of each file."""
+        faulty = (self._rejects(listing) for listing in self.listings if listing.facts.faults)
+        return tuple({one.file: one for one in chain.from_iterable(faulty) if one.is_fault}.values())
 
     @property
     def unreadable_bytes(self) -> int:
-        """Stored bytes of these files; of all files, where it is no longer known which they are."""
+        """Stored bytes of these files (how much of one is lost is not known); of all where some are not known."""
         if len(self.unreadable) < self.facts.faults:
             return self.facts.stored_bytes
-        return sum(file.size for file in self.unreadable)
+        return sum(self.sizes.get(fault.file, self.facts.stored_bytes) for fault in self.unreadable)
 
     @property
     def unreadable_share(self) -> float:
         """Share of the stored bytes that lie in these files, 0 to 1."""
         return min(1.0, self.unreadable_bytes / max(self.facts.stored_bytes, 1))
-
-    @property
-    def damaged_reasons(self) -> dict[str, int]:
-        """Reason → lines that look damaged."""
-        return {reason: count for reason, count in self.facts.reasons.items() if may_be_damage(reason)}
-
-    @cached_property
-    def damaged_files(self) -> dict[str, int]:
-        """File → lines of it that look damaged, as far as they were looked for."""
-        damaged = (one for one in self.listings if any(map(may_be_damage, one.facts.reasons)))
-        rejects = chain.from_iterable(map(self._rejects, islice(damaged, LISTINGS_READ)))
-        return dict(Counter(one.file for one in islice(rejects, REJECTS_READ) if may_be_damage(one.reason)))
 
     def first(self, reason: str) -> Reject | None:
         """Return the first line that was rejected for a reason."""
@@ -135,33 +98,36 @@ class Losses:
         if not self.facts.faults:
             return ""
         share = f"{format_bytes(self.unreadable_bytes)} of {format_bytes(self.facts.stored_bytes)} stored"
-        files = _named([str(file) for file in self.unreadable]) or "which ones is no longer known"
+        files = [f"{one.file} from line {one.line:,} on ({one.reason})" for one in self.unreadable]
         count = format_count(self.facts.faults, "file")
-        return f"{count} not readable to the end ({share}, {self.unreadable_share:.2%}): {files}"
+        named = some(files, _FILES_NAMED) or "which ones is no longer known"
+        return f"{count} not readable to the end ({share}, {self.unreadable_share:.2%}): {named}"
 
     def damaged_text(self) -> str:
         """Describe how many lines look damaged, why, and in which files, as one clause; empty where none does."""
-        reasons = self.damaged_reasons
+        reasons = {reason: count for reason, count in self.facts.reasons.items() if _may_be_damage(reason)}
         if not reasons:
             return ""
+        damaged = (one for one in self.listings if any(map(_may_be_damage, one.facts.reasons)))
+        rejects = chain.from_iterable(map(self._rejects, islice(damaged, _LISTINGS_READ)))
+        files = Counter(one.file for one in islice(rejects, _REJECTS_READ) if _may_be_damage(one.reason))
         lines = sum(reasons.values())
-        files = [f"{path} {count:,}" for path, count in self.damaged_files.items()]
-        rest = lines - sum(self.damaged_files.values())
-        more = f"; {rest:,} not looked at" if rest > 0 else ""
-        why = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
-        return f"{format_count(lines, 'rejected line')} that may be damaged ({why}): {_named(files)}{more}"
+        rest = lines - files.total()
+        return (
+            f"{format_count(lines, 'rejected line')} that may be damaged ({_counts(reasons)}): "
+            f"{some([f'{path} {count:,}' for path, count in files.items()], _FILES_NAMED)}"
+        ) + (f"; {rest:,} not looked at" if rest > 0 else "")
 
     def zeroed_text(self) -> str:
         """Describe how many documents of which tables hold runs of zero bytes, as one clause; empty for none."""
-        zeroed = self.facts.zeroed
-        if not zeroed:
+        if not (zeroed := self.facts.zeroed):
             return ""
-        files = _named([f"{path} {count:,}" for path, count in zeroed.items()])
+        files = some([f"{path} {count:,}" for path, count in zeroed.items()], _FILES_NAMED)
         return f"{format_count(sum(zeroed.values()), 'document')} with runs of zero bytes: {files}"
 
     def beyond_rejects(self) -> str:
         """Describe what no list of rejected lines holds, as one clause; empty where there is nothing."""
-        return "; ".join(text for text in (self.unreadable_text(), self.zeroed_text()) if text)
+        return "; ".join(filter(None, (self.unreadable_text(), self.zeroed_text())))
 
     def texts(self) -> list[str]:
         """Return all clauses that are not empty."""
@@ -182,9 +148,8 @@ def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:
     return dict(sizes)
 
 
-def may_be_damage(reason: str) -> bool:
-    """Tell whether a line that was rejected for a reason may have been a document once."""
-    return not is_fault(reason) and reason not in SOUND_REASONS
+def _may_be_damage(reason: str) -> bool:
+    return not is_fault(reason) and reason not in _SOUND_REASONS
 
 
 def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
@@ -207,6 +172,118 @@ def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
         ) from error
 
 
-def _named(items: Sequence[str]) -> str:
-    more = len(items) - _FILES_NAMED
-    return ", ".join(items[:_FILES_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+@dataclass(frozen=True, slots=True)
+class SettingNames:
+    """The settings by the names that the user knows, for messages."""
+
+    on_reject: str = "--on-reject fail"
+    rejected: str = "--max-rejected-fraction"
+    unreadable: str = "--max-unreadable-fraction"
+    text_key: str = "--json-key"
+
+
+@dataclass(frozen=True, slots=True)
+class RejectPolicy:
+    """How many lines may be no documents, and how much of the text may lie in files that cannot be read to their end.
+
+    The two are judged apart: a fault that ends a file is not one of the rejected lines.
+    """
+
+    on_reject: OnReject
+    """`quarantine`: rejects are listed, up to the shares below; `fail`: the first one ends the work."""
+    max_fraction: float
+    """Share of the lines read that may be rejected, 0 to 1."""
+    max_unreadable_fraction: float = MAX_UNREADABLE_FRACTION
+    """Share of the stored bytes that may lie in files that cannot be read to their end, 0 to 1; 0: no such file."""
+    text_key: str = "text"
+    """Key of the text."""
+    names: SettingNames = SettingNames()
+
+    @staticmethod
+    def of(options: RejectOptions, text_key: str = "text") -> RejectPolicy:
+        """Return the policy of a command's options."""
+        fractions = options.max_rejected_fraction, options.max_unreadable_fraction
+        return RejectPolicy(options.on_reject, *fractions, text_key)
+
+    def allows(self, losses: Losses) -> bool:
+        """Return whether no more is lost than is allowed."""
+        return self._allows_files(losses) and self._allows_lines(losses)
+
+    def check(self, losses: Losses, folder: RawFolder) -> None:
+        """Refuse too large losses.
+
+        Raises:
+            InputError: More is lost than is allowed.
+        """
+        if (refusal := self.refusal(losses, folder)) is not None:
+            raise refusal
+
+    def refusal(self, losses: Losses, folder: RawFolder) -> InputError | None:
+        """Return the error for more losses than are allowed; None where they are not. `folder` holds the files."""
+        if not self._allows_files(losses):
+            return self._unreadable(losses, folder)
+        return None if self._allows_lines(losses) else self._rejected(losses, folder)
+
+    def _allows_files(self, losses: Losses) -> bool:
+        limit = 0.0 if self.on_reject == "fail" else self.max_unreadable_fraction
+        return losses.facts.faults == 0 or (limit > 0 and losses.unreadable_share <= limit)
+
+    def _allows_lines(self, losses: Losses) -> bool:
+        limit = 0.0 if self.on_reject == "fail" else self.max_fraction
+        return losses.facts.rejected <= limit * max(losses.facts.lines, 1)
+
+    def _unreadable(self, losses: Losses, folder: RawFolder) -> InputError:
+        files, names, several = losses.unreadable, self.names, losses.facts.faults > 1
+        limit, remedy = names.on_reject, f"fetch or write {'them' if several else 'it'} again"
+        if self.on_reject != "fail":
+            enough = max(1, math.ceil(losses.unreadable_share * 1000)) / 1000
+            limit = f"{names.unreadable}: {self.max_unreadable_fraction:g}"
+            remedy += f", or take what could be read of it: {names.unreadable} {enough:g}"
+        return InputError(
+            f"{'files' if several else 'a file'} cannot be read to {'their' if several else 'its'} end",
+            where=folder / files[0].file if files else folder,
+            found=losses.unreadable_text() + (f"; {files[0].detail}" if files else ""),
+            expected=f"whole files ({limit})",
+            remedy=remedy,
+        )
+
+    def _rejected(self, losses: Losses, folder: RawFolder) -> InputError:
+        facts, names, key = losses.facts, self.names, self.text_key
+        reason = max((name for name in facts.reasons if not is_fault(name)), key=lambda name: facts.reasons[name])
+        first = losses.first(reason)
+        found = f"{facts.rejected:,} of {facts.lines:,} lines rejected, {facts.rejected / max(facts.lines, 1):.2%}"
+        expected = f'one JSON object in each line, as {{"{key}": "Some text."}}, or a table with a text in each row'
+        remedy, limit, raised = "mend them", names.on_reject, ""
+        if reason == "missing_key":
+            expected = f"the key {key!r} ({names.text_key}) in every line or row"
+            remedy = f"name the key that holds the text ({names.text_key})"
+        if self.on_reject != "fail":
+            limit, raised = (
+                f"at most {self.max_fraction:.2%} rejected, {names.rejected}",
+                f", or raise {names.rejected}",
+            )
+        return InputError(
+            "too many lines are no documents",
+            where=folder / first.file if first is not None else folder,
+            found=f"{found} ({_counts(facts.reasons)})" + ("" if first is None else f"; {_seen(first)}"),
+            expected=f"{expected} ({limit})",
+            remedy=f"{remedy}{raised}; each is listed in {_listed(losses.listings)}",
+        )
+
+
+def _listed(listings: Listings | Sequence[Listing]) -> str:
+    paths = [str(listing.path()) for listing in islice(listings, _LISTINGS_NAMED)]
+    more = len(listings) - len(paths)
+    return ", ".join(paths) + (f" and {more:,} more" if more else "")
+
+
+def _seen(reject: Reject) -> str:
+    """Describe what is there in place of a document."""
+    if reject.reason == "missing_key":
+        keys, _, level = reject.detail.partition(" among [")[2].partition("]")
+        return f"line {reject.line:,} has {f'the keys {keys}' if keys else 'no keys'}{level}"
+    return f"line {reject.line:,} is {reject.excerpt!r} ({reject.reason}: {reject.detail})"
+
+
+def _counts(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.execution.processes import Executor, available_processors
-from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.execution.progress import Meter, Progress, ProgressCallback, silent
 from nanoset_core.indexed import merge_indexed_datasets
 from nanoset_core.indexed.builder import deal_documents
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.places import place_of
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, real_path
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.raw.contents import FileStat
 from nanoset_core.raw.endings import is_cuttable
-from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
-from nanoset_core.raw.pieces import Piece, SourceRange, deal_parts, whole_pieces
-from nanoset_core.raw.rejects import (
-    MAX_REJECTED_FRACTION,
-    MAX_UNREADABLE_FRACTION,
-    OnReject,
-    RejectedFraction,
-    UnreadableFraction,
-)
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, hash_parts
+from nanoset_core.raw.pieces import Piece, SourceRange, deal_parts
+from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, RemoteFolder
@@ -39,13 +33,18 @@ from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.distrust import Encoder, encoders_of
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.files import TokenizerPath, as_source, define
-from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset, make_framing, pair_name
+from nanoset_core.tokenization.framing import Framing, SpecialTokens, WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.job import TokenizeJob
-from nanoset_core.tokenization.losses import Listing, Losses, losses_of, stored_sizes
-from nanoset_core.tokenization.policy import RejectPolicy
+from nanoset_core.tokenization.losses import Listing, Losses, RejectPolicy, losses_of, stored_sizes
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts, ShardSettings
-from nanoset_core.tokenization.tokenizer import naming_special_tokens, special_tokens, token_id, tokenizer_facts
+from nanoset_core.tokenization.tokenizer import (
+    TokenizerFacts,
+    naming_special_tokens,
+    special_tokens,
+    token_id,
+    tokenizer_facts,
+)
 
 RANGE_BYTES, MOST_RANGE_BYTES = 4 << 20, 64 << 20
 """Of a range at least, and at most. Their number is that of no workers, so that any number finds what is finished."""
@@ -57,7 +56,7 @@ _ROOM = "room for the tokens twice, or once here and once in --scratch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreprocessOptions:
+class PreprocessOptions(RejectOptions):
     """Settings of one call, named as the peers' flags."""
 
     tokenizer: TokenizerPath
@@ -82,12 +81,6 @@ class PreprocessOptions:
     """One of bpe.KINDS; all give the same bytes."""
     audit: float = SHARE
     """Share of the documents that the reference tokenizes too."""
-    on_reject: OnReject = "quarantine"
-    """What a line that is no document does: quarantine or fail."""
-    max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
-    """Share of lines above which nothing is written."""
-    max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
-    """Share of the stored bytes, in files that cannot be read to their end, above which nothing is written."""
     max_line_bytes: int = 1 << 30
     """A longer line is rejected."""
     count_by_file: bool = False
@@ -127,25 +120,26 @@ def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
     if tokenizer.is_file() and (own := define(tokenizer).eod) is not None:
         return own
     beside = tokenizer.parent / "tokenizer_config.json"
-    named, found = None, f"no eos_token in {beside}"
+    found = f"no eos_token in {beside}"
     try:
-        value = json.loads(read_regular(beside))
-        named = value.get("eos_token") if isinstance(value, dict) else None
+        named = json.loads(read_regular(beside))["eos_token"]
+        named = named["content"] if isinstance(named, dict) else named
+        if isinstance(named, str):
+            return named
     except FileNotFoundError:
         found = f"there is no {beside}, which could name it as eos_token"
     except ValueError:
         found = f"{beside} cannot be read as JSON"
-    named = named.get("content") if isinstance(named, dict) else named
-    if not isinstance(named, str):
-        special = special_tokens(tokenizer)
-        raise ConfigError(
-            "the end-of-document token is not known",
-            where=tokenizer,
-            found=found,
-            expected=f"one of its special tokens: {', '.join(map(repr, special[:12]))}" if special else None,
-            remedy=f"name the token with --eod{naming_special_tokens(tokenizer)}",
-        )
-    return named
+    except (KeyError, TypeError, IndexError):
+        pass
+    special = special_tokens(tokenizer)
+    raise ConfigError(
+        "the end-of-document token is not known",
+        where=tokenizer,
+        found=found,
+        expected=f"one of its special tokens: {', '.join(map(repr, special[:12]))}" if special else None,
+        remedy=f"name the token with --eod{naming_special_tokens(tokenizer)}",
+    )
 
 
 def preprocess(
@@ -189,32 +183,37 @@ def preprocess(
         what, remedy = "no keys, or one twice", "name each key once"
         raise ConfigError(what, where="--json-keys", found=found, expected="each key once", remedy=remedy)
     tokenizer = as_source(options.tokenizer).path
-    pairs = [output_prefix.with_name(pair_name(options.preset, output_prefix.name, key)) for key in options.keys]
-    files = [file for pair in pairs for file in _pair_files(pair)]
+    pairs = {key: output_prefix.with_name(pair_name(options.preset, output_prefix.name, key)) for key in options.keys}
+    files = [file for pair in pairs.values() for file in _pair_files(pair)]
     check_apart([*files, _ending(output_prefix, REJECTS_ENDING)], [*inputs.paths, tokenizer])
-    for token, key in ((options.bos, "--bos"), (options.eod, "--eod")):  # before any work is done
-        if token is not None:
-            token_id(options.tokenizer, token, key)
+    framing = make_framing(
+        options.preset,
+        options.tokenizer,
+        bos=None if options.bos is None else token_id(options.tokenizer, options.bos, "--bos"),
+        eod=None if options.eod is None else token_id(options.tokenizer, options.eod, "--eod"),
+        special_tokens=options.special_tokens,
+    )
     # A folder of our own, also within one that is given: it is removed at the end.
     folder = work_folder(output_prefix, f".{output_prefix.name}.scratch", scratch)
     is_new = not folder.exists()
     with place_of(output_prefix.parent).writing(expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
         root = OutputRoot(FileAccess(folder))
         root.sweep()
-        call = _Call(inputs, output_prefix, options, root, listener, overwrite, executor)
+        ranges, facts = _Ranges(inputs, root, listener), tokenizer_facts(options.tokenizer)
+        call = _Call(inputs, output_prefix, options, root, listener, overwrite, executor, ranges, facts, framing)
         try:
-            done = [_finished(call, key) for key in options.keys]
+            done = [_finished(call, key, pair) for key, pair in pairs.items()]
         except ConfigError:
             if is_new:
                 shutil.rmtree(folder)
             raise
-        results = [made or _preprocess_key(call, key) for key, made in zip(options.keys, done, strict=True)]
+        results = [made or _preprocess_key(call, *pair) for pair, made in zip(pairs.items(), done, strict=True)]
         shutil.rmtree(folder)
     return results
 
 
 def own_rejects(path: Location, output_prefix: Location) -> bool:
-    """Tell whether a file lists the lines that an earlier call with this prefix rejected."""
+    """Return whether a file lists the lines that an earlier call with this prefix rejected."""
     stem = path.name.removesuffix(REJECTS_ENDING)
     if stem == path.name or not stem.startswith(output_prefix.name):
         return False
@@ -230,9 +229,12 @@ class _Ranges:
     def __init__(self, inputs: InputFiles, root: OutputRoot, listener: ProgressCallback) -> None:
         self.size = sum(stat.size for stat in inputs.files)
         """Stored bytes."""
+        self._inputs, self._meter = inputs, Meter(listener, "hash", "input", self.size)
+        self._memories = [FingerprintMemory(root.folder / name) for name in ("pieces.json", "parts.json")]
         target = min(max(self.size // _RANGES, RANGE_BYTES), MOST_RANGE_BYTES)
-        self._read = deal_parts(_parts(inputs, root, target, Meter(listener, "hash", "input", self.size)), target)
+        self._read = deal_parts(self._parts(target), target)
         self._known: list[SourceRange] = []
+        self._pieces: list[Piece] = []
 
     def __iter__(self) -> Iterator[SourceRange]:
         yield from self._known
@@ -240,64 +242,63 @@ class _Ranges:
             self._known.append(source)
             yield source
 
+    def pieces(self) -> list[Piece]:
+        """Return the pieces of all files as inventories have them, in document order."""
+        for _ in self:
+            pass
+        return self._pieces
 
-def _parts(inputs: InputFiles, root: OutputRoot, part_bytes: int, meter: Meter) -> Iterator[Piece]:
-    memory = FingerprintMemory(root.folder / "fingerprints.json")
-    folder = inputs.folder
-    for stat in inputs.files:
-        parts: Iterable[Piece]
+    def _parts(self, part_bytes: int) -> Iterator[Piece]:
+        files = self._inputs.files
+        for stat in files:
+            for part in self._parts_of(stat, part_bytes):
+                self._meter.advance(part.size)
+                yield part
+        for memory in self._memories:
+            memory.save({stat.path for stat in files})
+
+    def _parts_of(self, stat: FileStat, part_bytes: int) -> Iterator[Piece]:
+        folder = self._inputs.folder
         if isinstance(folder, RemoteFolder) and not is_cuttable(stat.path):
             # An object that is not cut is known by its ETag, so that it is read once and not twice.
-            parts = fingerprint(replace(folder, by_etag=True), stat)
+            pieces = parts = fingerprint(replace(folder, by_etag=True), stat)
+            yield from parts
+        elif all(known := [memory.recall(stat) for memory in self._memories]):
+            pieces, parts = (found or [] for found in known)
+            yield from parts
         else:
-            parts = memory.parts(folder, stat, part_bytes)
-        for part in parts:
-            meter.advance(part.size)
-            yield part
-    memory.save({stat.path for stat in inputs.files})
+            pieces, parts = [], []
+            for part in hash_parts(folder, stat, part_bytes, pieces):
+                parts.append(part)
+                yield part
+            for memory, found in zip(self._memories, (pieces, parts), strict=True):
+                memory.note(stat, found)
+        self._pieces += pieces
 
 
+@dataclass(frozen=True, slots=True)
 class _Call:
     """What is the same for all keys of one call."""
 
-    def __init__(
-        self,
-        inputs: InputFiles,
-        output_prefix: Location,
-        options: PreprocessOptions,
-        root: OutputRoot,
-        listener: ProgressCallback,
-        overwrite: bool,
-        executor: Executor | None,
-    ) -> None:
-        self.overwrite, self.executor = overwrite, executor
-        self.inputs, self.output_prefix, self.options = inputs, output_prefix, options
-        self.root, self.ranges, self.listener = root, _Ranges(inputs, root, listener), listener
-        self.rejects = _ending(output_prefix, REJECTS_ENDING)
-        self.tokenizer = tokenizer_facts(options.tokenizer)
-        bos = None if options.bos is None else token_id(options.tokenizer, options.bos, "--bos")
-        eod = None if options.eod is None else token_id(options.tokenizer, options.eod, "--eod")
-        self.framing = make_framing(
-            options.preset, options.tokenizer, bos=bos, eod=eod, special_tokens=options.special_tokens
-        )
+    inputs: InputFiles
+    output_prefix: Location
+    options: PreprocessOptions
+    root: OutputRoot
+    listener: ProgressCallback
+    overwrite: bool
+    executor: Executor | None
+    ranges: _Ranges
+    tokenizer: TokenizerFacts
+    framing: Framing
 
-    def policy(self, key: str) -> RejectPolicy:
-        """Return how much of the input may be lost."""
-        options = self.options
-        return RejectPolicy(options.on_reject, options.max_rejected_fraction, options.max_unreadable_fraction, key)
+    @property
+    def rejects(self) -> Location:
+        """Where the lines go that are no documents."""
+        return _ending(self.output_prefix, REJECTS_ENDING)
 
-    @cached_property
-    def pieces(self) -> list[Piece]:
-        """All pieces of the input's files, in document order."""
-        return whole_pieces(part for source in self.ranges for part in source.pieces)
-
-    def prefix(self, key: str) -> Location:
-        """Return the prefix of a key's pair."""
-        return self.output_prefix.with_name(pair_name(self.options.preset, self.output_prefix.name, key))
-
-    def output(self, key: str) -> RecordedOutput:
+    def output(self, key: str, prefix: Location) -> RecordedOutput:
         """Return the pair of a key; the last one has the rejects with it."""
-        prefix, options = self.prefix(key), self.options
+        options = self.options
         settings = {
             "tokenizer": self.tokenizer.fingerprint,
             "dtype": self.tokenizer.dtype.name,
@@ -307,43 +308,32 @@ class _Call:
             "keys": list(options.keys),
             "max_line_bytes": options.max_line_bytes,
         }
-        sources = [asdict(piece) for piece in self.pieces]
+        sources = [asdict(piece) for piece in self.ranges.pieces()]
+        bin_file, idx_file, record = _pair_files(prefix)
         return RecordedOutput(
-            record=_ending(prefix, MANIFEST_ENDING),
+            record=record,
             made_from={"nanoset": 1, "key": key, "options": settings, "sources": sources},
-            files=(_ending(prefix, ".bin"), _ending(prefix, ".idx")),
+            files=(bin_file, idx_file),
             others=(self.rejects,) if key == options.keys[-1] else (),
             flags=_FLAGS,
             hashed=True,
         )
 
-    def finds_something(self, key: str) -> bool:
-        """Tell whether anything is there where the pair of a key goes; what it is cannot be told before reading."""
-        place = place_of(self.output_prefix.parent)
-        return any(place.has(path.name) for path in [*_pair_files(self.prefix(key)), self.rejects])
-
-    def rejects_here(self) -> Path:
-        """Return the list of rejected lines on this machine."""
-        if not isinstance(self.rejects, RemoteFolder):
-            return self.rejects
-        copy = self.root.folder / self.rejects.name
-        self.rejects.store.fetch(self.rejects.path, copy)
-        return copy
-
     def job(self, key: str) -> TokenizeJob:
         """Return the job that makes the shards of one key's texts."""
+        options = self.options
         settings = ShardSettings(
-            tokenizer_file=self.options.tokenizer,
-            engine=self.options.engine,
-            audit=self.options.audit,
+            tokenizer_file=options.tokenizer,
+            engine=options.engine,
+            audit=options.audit,
             dtype=self.tokenizer.dtype.name,
             max_id=self.tokenizer.max_id,
             framing=self.framing,
             text_key=key,
-            required_keys=tuple(other for other in self.options.keys if other != key),
-            max_line_bytes=self.options.max_line_bytes,
-            fail_on_reject=self.options.on_reject == "fail",
-            documents=self.options.count_by_file,
+            required_keys=tuple(other for other in options.keys if other != key),
+            max_line_bytes=options.max_line_bytes,
+            fail_on_reject=options.on_reject == "fail",
+            documents=options.count_by_file,
             hashed=False,
         )
         more = {"required_keys": list(settings.required_keys), "documents": settings.documents}
@@ -352,18 +342,20 @@ class _Call:
             corpus="input",
             folder=self.inputs.folder,
             ranges=self.ranges,
-            size=self.ranges.size,
             options=settings.recipe_options(self.tokenizer.fingerprint) | more,
             settings=settings,
+            workers=options.workers or available_processors(),
+            executor=self.executor,
+            listener=self.listener,
+            news=Progress("tokenize", key, 0, self.ranges.size),
         )
 
 
-def _preprocess_key(call: _Call, key: str) -> Preprocessed:
+def _preprocess_key(call: _Call, key: str, prefix: Location) -> Preprocessed:
     options, inputs = call.options, call.inputs
-    workers = options.workers or available_processors()
-    shards, _ = call.job(key).run(workers, call.executor, listener=call.listener, stage="tokenize", name=key)
-    lost = losses_of(shards, call.pieces)
-    call.policy(key).check(lost, inputs.folder)
+    shards, _ = call.job(key).run()
+    lost = losses_of(shards, call.ranges.pieces())
+    RejectPolicy.of(call.options, key).check(lost, inputs.folder)
     facts = lost.facts
     if facts.documents == 0:
         raise InputError(
@@ -376,8 +368,7 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
     by_file = None
     if options.count_by_file:
         by_file = tokens_by_file((file.path for file in inputs.files), (shard.path(DOCUMENTS) for shard in shards))
-    prefix = call.prefix(key)
-    with call.output(key).making(overwrite=call.overwrite) as draft:
+    with call.output(key, prefix).making(overwrite=call.overwrite) as draft:
         draft.facts = facts.to_json()
         draft.more = {} if by_file is None else {"tokens_by_file": by_file}
         _write_pair(shards, draft.folder / prefix.name, options, call.root)
@@ -388,24 +379,35 @@ def _preprocess_key(call: _Call, key: str) -> Preprocessed:
     return Preprocessed(prefix, facts, rejects, lost.beyond_rejects(), by_file, encoders=encoders_of(shards))
 
 
-def _finished(call: _Call, key: str) -> Preprocessed | None:
+def _finished(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
     """Return a pair that is there, whole, made from just this, and allowed; or None. Raises as `RecordedOutput.find`.
 
     It is none either where it is no longer known which files could not be read to their end.
     """
-    record = call.output(key).find(overwrite=call.overwrite) if call.finds_something(key) else None
+    place = place_of(call.output_prefix.parent)
+    if not any(place.has(path.name) for path in [*_pair_files(prefix), call.rejects]):
+        return None  # the input need not be read to know that
+    record = call.output(key, prefix).find(overwrite=call.overwrite)
     if record is None or (call.options.count_by_file and record.get("tokens_by_file") is None):
         return None
     try:
         facts = ShardFacts(**record["facts"])
-        lost = Losses(facts, [Listing(facts, call.rejects_here)], stored_sizes(call.pieces))
-        if not call.policy(key).allows(lost) or len(lost.unreadable) != facts.faults:
+        listing = Listing(facts, lambda: _here(call.rejects, call.root.folder))
+        lost = Losses(facts, [listing], stored_sizes(call.ranges.pieces()))
+        if not RejectPolicy.of(call.options, key).allows(lost) or len(lost.unreadable) != facts.faults:
             return None
     except (KeyError, TypeError, FormatError):
         return None
     rejects = call.rejects if facts.reasons else None
-    by_file = record.get("tokens_by_file")
-    return Preprocessed(call.prefix(key), facts, rejects, lost.beyond_rejects(), by_file, made=False)
+    return Preprocessed(prefix, facts, rejects, lost.beyond_rejects(), record.get("tokens_by_file"), made=False)
+
+
+def _here(file: Location, folder: Path) -> Path:
+    """Return a file on this machine, fetched into a folder where it lies in a bucket."""
+    if not isinstance(file, RemoteFolder):
+        return file
+    file.store.fetch(file.path, folder / file.name)
+    return folder / file.name
 
 
 def _ending(prefix: Location, ending: str) -> Location:
@@ -417,10 +419,8 @@ def _pair_files(prefix: Location) -> list[Location]:
 
 
 def _write_pair(shards: Sequence[Manifest], prefix: Path, options: PreprocessOptions, root: OutputRoot) -> None:
-    parts = [shard.path(TOKENS) for shard in shards]
-    if options.partitions == 1 or options.keep_sequential_samples:
-        merge_indexed_datasets(parts, prefix)
-        return
-    joined = root.folder / "joined"
-    merge_indexed_datasets(parts, joined)
-    deal_documents(joined, prefix, options.partitions)
+    is_dealt = options.partitions > 1 and not options.keep_sequential_samples
+    joined = root.folder / "joined" if is_dealt else prefix
+    merge_indexed_datasets([shard.path(TOKENS) for shard in shards], joined)
+    if is_dealt:
+        deal_documents(joined, prefix, options.partitions)

@@ -195,13 +195,11 @@ def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str
         (folder / REJECTS).open("wb") as rejects,
     ):
         for batch in batches:
-            for reject in batch.rejects:
-                rejects.write(json.dumps(asdict(reject)).encode() + b"\n")
+            rejects.writelines(json.dumps(asdict(reject)).encode() + b"\n" for reject in batch.rejects)
             if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task, batch.rejects[0])
-            framed = frame(_checked(_encoded(checked, batch, task), settings), settings.framing)
-            present = framed.sequences > 0
-            builder.add_documents(framed.ids, framed.lengths[present], framed.sequences[framed.kept])
+            framed = frame(_encoded(checked, batch, task), settings.framing)
+            builder.add_documents(framed.ids, framed.lengths[framed.sequences > 0], framed.sequences[framed.kept])
             if documents is not None:
                 documents.add(batch, framed.lengths, framed.kept)
             facts += _facts_of(batch, framed)
@@ -213,15 +211,29 @@ def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str
 
 
 def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Encoded:
+    settings = task.settings
     try:
-        return checked.encode(batch.texts)
+        encoded = checked.encode(batch.texts)
     except WrongTokensError as error:
         number = error.document
         file = task.source.files[batch.files[number]]
-        place = place_in(task.source, file, batch.lines[number], batch.offsets[number])
-        byte = f" (byte {batch.offsets[number]:,})" if place == file else ""
-        error.where = f"{task.recipe.name}: {task.folder / place}{byte}"
+        error.where = f"{task.recipe.name}: {_place(task, file, batch.lines[number], batch.offsets[number])}"
         raise
+    if len(encoded.ids) and (encoded.ids.min() < 0 or encoded.ids.max() > settings.max_id):
+        raise ConfigError(
+            "the tokenizer gave an id outside its vocabulary",
+            where=settings.tokenizer_file,
+            found=f"{int(encoded.ids.min())} to {int(encoded.ids.max())}",
+            expected=f"0 to {settings.max_id}",
+            remedy="choose another tokenization.engine, and report this",
+        )
+    return encoded
+
+
+def _place(task: ShardTask, file: str, line: int, offset: int) -> str:
+    """Return how a line is named while its range is read; with its byte, which finds it where lines are not counted."""
+    byte = f" (byte {offset:,})" if offset >= 0 else ""
+    return f"{task.folder / place_in(task.source, file, line, offset)}{byte}"
 
 
 def _engine(task: ShardTask) -> Engine:
@@ -253,18 +265,6 @@ def _loaded_engine(
     return engine, define(file).fingerprint
 
 
-def _checked(encoded: Encoded, settings: ShardSettings) -> Encoded:
-    if len(encoded.ids) and (encoded.ids.min() < 0 or encoded.ids.max() > settings.max_id):
-        raise ConfigError(
-            "the tokenizer gave an id outside its vocabulary",
-            where=settings.tokenizer_file,
-            found=f"{int(encoded.ids.min())} to {int(encoded.ids.max())}",
-            expected=f"0 to {settings.max_id}",
-            remedy="choose another tokenization.engine, and report this",
-        )
-    return encoded
-
-
 def _facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
     lengths = framed.lengths[framed.kept]
     # frexp gives the number of binary digits: 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3…
@@ -285,12 +285,11 @@ def _facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
 
 
 def _reject_error(task: ShardTask, reject: Reject) -> InputError:
-    place = place_in(task.source, reject.file, reject.line, reject.offset)
-    byte = f" (byte {reject.offset:,})" if reject.offset >= 0 else ""
+    what, part = ("a file cannot be read to its end", "file") if reject.is_fault else ("a line was rejected", "line")
     return InputError(
-        f"{'a file cannot be read to its end' if reject.is_fault else 'a line was rejected'}: {reject.reason}",
-        where=f"{task.folder / place}{byte}",
+        f"{what}: {reject.reason}",
+        where=_place(task, reject.file, reject.line, reject.offset),
         found=reject.detail if reject.is_fault else f"{reject.detail}: {reject.excerpt}",
         expected="one JSON object a line, or one row of a table, with its text as a string",
-        remedy=f"mend the {'file' if reject.is_fault else 'line'}, or keep rejects aside (on_reject: quarantine)",
+        remedy=f"mend the {part}, or keep rejects aside (on_reject: quarantine)",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
@@ -39,7 +39,7 @@ class TokenizerFacts:
 
     @property
     def dtype(self) -> np.dtype:
-        """The .bin's dtype, by Megatron's rule over vocab_size."""
+        """Return the .bin's dtype, by Megatron's rule over vocab_size."""
         return optimal_dtype(self.vocab_size)
 
 
@@ -50,17 +50,13 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
         MissingError, FormatError: See load_tokenizer.
         ConfigError: Its ids do not fit the dtype that its vocabulary size asks for.
     """
-    return _facts(file, stat_signature(file))
-
-
-@lru_cache(maxsize=16)
-def _facts(file: TokenizerPath, _stamp: object) -> TokenizerFacts:
     definition = define(file)
     if (content := definition.content) is None:
-        size, greatest, template = _asked(file, _sizes)
+        answers = _answers(file, stat_signature(file))
+        size, greatest, template = answers["size"], answers["max_id"], tuple(answers["template"])
     else:
         size, greatest, template = content.vocab_size, content.max_id, ()
-    facts = TokenizerFacts(file, definition.fingerprint, size, greatest, tuple(template))
+    facts = TokenizerFacts(file, definition.fingerprint, size, greatest, template)
     if facts.max_id > np.iinfo(facts.dtype).max:
         raise ConfigError(
             "the tokenizer's ids do not fit the dtype that trainers infer from its vocabulary size",
@@ -79,13 +75,16 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
         MissingError, FormatError: See load_tokenizer.
         ConfigError: The tokenizer has no such token.
     """
-    found, special = _find_token(file, stat_signature(file), token)
+    special = _special_ids(file)
+    found = special.get(token)
+    if found is None:
+        found = _plain_id(file, stat_signature(file), token)
     if found is None:
         raise ConfigError(
             "the tokenizer has no such token",
             where=key,
             found=repr(token),
-            expected=f"one of its special tokens: {', '.join(map(repr, special[:12])) or 'it has none'}",
+            expected=f"one of its special tokens: {', '.join(map(repr, [*special][:12])) or 'it has none'}",
             remedy="name another token" + (naming_special_tokens(file) or f", or add this one to {file}"),
         )
     return found
@@ -103,56 +102,51 @@ def naming_special_tokens(file: TokenizerPath) -> str:
 
 def special_tokens(file: TokenizerPath) -> tuple[str, ...]:
     """Return the texts of a tokenizer's special tokens; raises as `tokenizer_facts`."""
-    return _find_token(file, stat_signature(file), "")[1]
+    return tuple(_special_ids(file))
 
 
-def frames(file: TokenizerPath) -> list[tuple[Ids, Ids] | None]:
-    """Return what `encode` puts (in front of, behind) a text: all that occurs for several texts.
+def _special_ids(file: TokenizerPath) -> Mapping[str, int]:
+    return define(file).special_tokens or dict(_answers(file, stat_signature(file))["special_tokens"])
 
-    None stands for something other than tokens in front and behind.
-    """
-    return [frame and (tuple(frame[0]), tuple(frame[1])) for frame in _asked(file, _frames)]
+
+def frame_of_text(file: TokenizerPath) -> tuple[Ids, Ids] | None:
+    """Return what `encode` puts (in front of, behind) a text; None where that depends on the text."""
+    frame = _answers(file, stat_signature(file))["frame"]
+    return frame and (tuple(frame[0]), tuple(frame[1]))
 
 
 @lru_cache(maxsize=64)
-def _find_token(file: TokenizerPath, _stamp: object, token: str) -> tuple[int | None, tuple[str, ...]]:
-    """Return the token's id, if there is one, and the texts of all special tokens."""
-    special = define(file).special_tokens or dict(_asked(file, _special_tokens))
-    found = special.get(token)
-    if found is None and token:
-        found = shared_tokenizer(file).token_to_id(token)
-    return found, tuple(special)
+def _plain_id(file: TokenizerPath, _stamp: object, token: str) -> int | None:
+    return shared_tokenizer(file).token_to_id(token)
 
 
-def _asked(file: TokenizerPath, ask: Callable[[Tokenizer], Any]) -> Any:
+@lru_cache(maxsize=16)
+def _answers(file: TokenizerPath, _stamp: object) -> dict[str, Any]:
     """Return what the library says of a tokenizer, in JSON's types; loading a large vocabulary takes it seconds."""
-    kept = Knowledge(f"tokenizer{ask.__name__}", define(file).identity, cache_folder())
-    if (found := kept.load()) is not None:
-        return from_array(found["answer"])
-    answer = ask(shared_tokenizer(file))
-    kept.save({"answer": to_array(answer)})
-    return answer
+    kept = Knowledge("tokenizer", define(file).identity, cache_folder())
+    found = kept.load()
+    if found is None:
+        found = {"answers": to_array(_ask(shared_tokenizer(file)))}
+        kept.save(found)
+    answers: dict[str, Any] = from_array(found["answers"])
+    return answers
 
 
-def _sizes(tokenizer: Tokenizer) -> tuple[int, int, list[str]]:
+def _ask(tokenizer: Tokenizer) -> dict[str, Any]:
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    whole = tokenizer.encode("a", add_special_tokens=True)
-    template = compress(whole.tokens, whole.special_tokens_mask)
-    return len(vocabulary), max(vocabulary.values(), default=0), list(template)
-
-
-def _special_tokens(tokenizer: Tokenizer) -> list[tuple[str, int]]:
-    names = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
-    return [(name, found) for name in names if (found := tokenizer.token_to_id(name)) is not None]
-
-
-def _frames(tokenizer: Tokenizer) -> list[tuple[list[int], list[int]] | None]:
-    found: list[tuple[list[int], list[int]] | None] = []
+    added = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+    ids = [(name, tokenizer.token_to_id(name)) for name in added]
+    example = tokenizer.encode("a", add_special_tokens=True)
+    frames = []
     for text in ("a", "one two", "3 4 5"):
         plain = tokenizer.encode(text, add_special_tokens=False).ids
         whole = tokenizer.encode(text, add_special_tokens=True).ids
         at = next((n for n in range(len(whole) - len(plain) + 1) if whole[n : n + len(plain)] == plain), -1)
-        frame = (whole[:at], whole[at + len(plain) :]) if at >= 0 else None
-        if frame not in found:
-            found.append(frame)
-    return found
+        frames.append((whole[:at], whole[at + len(plain) :]) if at >= 0 else None)
+    return {
+        "size": len(vocabulary),
+        "max_id": max(vocabulary.values(), default=0),
+        "template": list(compress(example.tokens, example.special_tokens_mask)),
+        "special_tokens": [(name, ident) for name, ident in ids if ident is not None],
+        "frame": frames[0] if all(frame == frames[0] for frame in frames) else None,
+    }

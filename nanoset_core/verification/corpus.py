@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.documents import Lineage
+from nanoset_core.lineage.context import InspectionContext
+from nanoset_core.lineage.documents import Lineage, token_starts
+from nanoset_core.lineage.excerpts import retokenizer
+from nanoset_core.lineage.source_state import file_state
+from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_texts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
@@ -21,15 +26,19 @@ from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.job import shard_recipe
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
-from nanoset_core.verification.dataset import verify_dataset, verify_pieces
+from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.files import AGAIN, BUILD, check_files, check_freshness, live_manifest
-from nanoset_core.verification.ranges import Expected
-from nanoset_core.verification.report import Report
-from nanoset_core.verification.round_trip import check_round_trip
-from nanoset_core.verification.tasks import ProjectCheck, Run, run_here, runs
+from nanoset_core.verification.ranges import Expected, spread_rows
+from nanoset_core.verification.report import Report, Severity
+from nanoset_core.verification.tasks import Parts, Run, run_here, runs
 
+SAMPLED_DOCUMENTS = 64
+"""Documents that are tokenized again."""
+_MOST_TOKENS = 1 << 20
+_QUICK_SKIPPED_BYTES = 16 << 20
 MOST_DRIFT = 1.5
 """Change of the mean length of documents from one version to the next, as a factor, that is worth a warning."""
+_DATASET_COUNTS = ("documents", "sequences", "tokens")
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults")
 
 
@@ -48,7 +57,7 @@ def verify_inventory(project: Project, corpus: str, deep: bool = False) -> Repor
     try:
         where = project.config.corpus_folder(corpus)
         for notice in raw.notices(project, corpus):
-            report.warn(notice.text, where=where, remedy=notice.remedy)
+            report.warn(notice.text, where, None, None, notice.remedy)
     except NanosetError as error:
         report.note_error(error, "warning")
     return report
@@ -58,8 +67,8 @@ def verify_raw(project: Project) -> Report:
     """Warn of what lies below the raw folder and is no corpus: nothing in it is read."""
     report = Report("raw")
     for name, what in raw.aside(project).items():
-        where = project.config.raw_folder / name
-        report.warn(what, where=where, remedy="put files there that are read, or move it out of the raw folder")
+        remedy = "put files there that are read, or move it out of the raw folder"
+        report.warn(what, project.config.raw_folder / name, None, None, remedy)
     return report
 
 
@@ -79,12 +88,12 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
         if check_freshness(report, project, tokenization.TOKENIZED, Key(corpus), tokenized):
             _check_sources(report, project, tokenized)
         if deep:
-            digests, sizes = tokenized.facts[tokenization.SHARDS], [size_bytes(shard) for shard in shards]
-            parts = [tuple(digests[part.start : part.stop]) for part in runs(sizes)]
-            report.include(run(ShardCheck(project, report.output, corpus), parts))
+            digests = tokenized.facts[tokenization.SHARDS]
+            parts = [digests[part.start : part.stop] for part in runs([size_bytes(shard) for shard in shards])]
+            run(report, Parts(partial(_look_at_shards, corpus=corpus), parts, project=project))
         else:
             for shard in shards:
-                report.include(check_files(shard, report.output, deep=False, remedy=BUILD))
+                check_files(report, shard, deep=False)
                 with report.catching(_remedy(shard)):
                     _rows(shard)
     return report
@@ -109,17 +118,10 @@ def _verify_dataset(project: Project, corpus: str, deep: bool, run: Run) -> Repo
     report = Report(f"{indexed.STAGE}/{corpus}")
     with report.catching(BUILD):
         dataset = live_manifest(project.outputs, indexed.STAGE, corpus)
-        report.include(check_files(dataset, report.output, deep=deep, remedy=BUILD))
-        pieces, prefix = indexed.pieces_of(dataset) if deep else (), dataset.folder / dataset.facts["prefix"]
-        opening = Report(report.output)
-        with opening.catching(BUILD):
-            indexed.readable(dataset)
-        report.include(opening)
-        if not opening.passed:
-            report.include(verify_pieces(prefix, pieces, report.output, dataset.access, run))
-            return report
+        check_files(report, dataset, deep=deep)
+        pieces = indexed.pieces_of(dataset) if deep else ()
         found = verify_dataset(
-            prefix,
+            indexed.readable(dataset),
             expected=_expected(project, dataset),
             deep=deep,
             output=report.output,
@@ -131,34 +133,29 @@ def _verify_dataset(project: Project, corpus: str, deep: bool, run: Run) -> Repo
         _check_drift(report, project.outputs, dataset)
         if report.passed:
             _check_shards(report, project, dataset)
-            lineage = Lineage(project.outputs, dataset)
-            tokens = indexed.opened(dataset)
+            lineage, tokens = Lineage(project.outputs, dataset), indexed.opened(dataset)
             if deep:
                 _check_merged(report, lineage, tokens)
-            check_round_trip(report, project, lineage, tokens, deep=deep)
+            _check_round_trip(report, project, lineage, tokens, deep=deep)
     return report
 
 
 def _expected(project: Project, dataset: Manifest) -> Expected:
-    options, facts = dataset.recipe["options"], dataset.facts
-    same = options["tokenizer"] == project.tokenizer.fingerprint
-    return Expected(
-        max_id=project.tokenizer.max_id if same else None,
-        dtype=options["dtype"],
-        before=tuple(options["framing"]["before"]),
-        after=tuple(options["framing"]["after"]),
-        **{name: facts[name] for name in ("documents", "sequences", "tokens")},
-    )
+    options, counts = dataset.recipe["options"], {name: dataset.facts[name] for name in _DATASET_COUNTS}
+    max_id = project.tokenizer.max_id if options["tokenizer"] == project.tokenizer.fingerprint else None
+    before, after = (tuple(options["framing"][end]) for end in ("before", "after"))
+    return Expected(max_id, options["dtype"], before, after, **counts)
 
 
-def _check_lines(report: Report, tokenized: Manifest, shards: Iterable[Manifest]) -> None:
-    total = tokenization.tokenized_facts(tokenized)
-    added = ShardFacts()
-    for shard in shards:
-        facts = ShardFacts.of(shard.facts)
-        added += facts
-        _check_sum(report, shard.folder, facts)
-    _check_sum(report, tokenized.folder, total)
+def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]) -> None:
+    total, added = ShardFacts.of(tokenized.facts), ShardFacts()
+    for one in (*shards, tokenized):
+        facts = ShardFacts.of(one.facts)
+        added += ShardFacts() if one is tokenized else facts
+        expected = facts.documents + facts.skipped + facts.rejected
+        wish = f"{expected:,} = {facts.documents:,} documents + {facts.skipped:,} skipped + {facts.rejected:,} rejected"
+        if facts.lines != expected:
+            report.error("lines are not accounted for", one.folder, f"{facts.lines:,} lines read", wish, AGAIN)
     for name in _COUNTS:
         what = f"the shards together have another number of {name} than their corpus"
         report.compare(what, tokenized.folder, getattr(added, name), getattr(total, name), AGAIN)
@@ -174,29 +171,28 @@ def _check_losses(report: Report, project: Project, tokenized: Manifest) -> None
     if (refused := tokenization.refusal(project, tokenized.name, lost)) is not None:
         report.note_error(refused)
         return
-    folder = project.config.corpus_folder(tokenized.name)
-    if found := lost.unreadable_text():
-        remedy = "fetch or write these files again; documents.max_unreadable_fraction allows them as they are"
-        report.warn("text was not read to its end", where=folder, found=found, expected="whole files", remedy=remedy)
-    if found := lost.damaged_text():
-        remedy = "look at them in the shards' rejects.jsonl; where files were damaged, fetch or write these again"
-        report.warn("lines were rejected that may be damaged", where=folder, found=found, remedy=remedy)
-    if found := lost.zeroed_text():
-        remedy = "look at these files; where their text was overwritten, fetch or write them again"
-        report.warn("text holds runs of zero bytes", where=folder, found=found, remedy=remedy)
-
-
-def _check_sum(report: Report, where: Path, facts: ShardFacts) -> None:
-    accounted = facts.documents + facts.skipped + facts.rejected
-    if facts.lines != accounted:
-        report.error(
-            "lines are not accounted for",
-            where=where,
-            found=f"{facts.lines:,} lines read",
-            expected=f"{accounted:,} = {facts.documents:,} documents + {facts.skipped:,} skipped "
-            f"+ {facts.rejected:,} rejected",
-            remedy=AGAIN,
-        )
+    for what, found, expected, remedy in (
+        (
+            "text was not read to its end",
+            lost.unreadable_text(),
+            "whole files",
+            "fetch or write these files again; documents.max_unreadable_fraction allows them as they are",
+        ),
+        (
+            "lines were rejected that may be damaged",
+            lost.damaged_text(),
+            None,
+            "look at them in the shards' rejects.jsonl; where files were damaged, fetch or write these again",
+        ),
+        (
+            "text holds runs of zero bytes",
+            lost.zeroed_text(),
+            None,
+            "look at these files; where their text was overwritten, fetch or write them again",
+        ),
+    ):
+        if found:
+            report.warn(what, project.config.corpus_folder(tokenized.name), found, expected, remedy)
 
 
 def _check_sources(report: Report, project: Project, tokenized: Manifest) -> None:
@@ -209,40 +205,30 @@ def _check_sources(report: Report, project: Project, tokenized: Manifest) -> Non
     if found != expected:
         report.error(
             "the shards are not those of the corpus's files",
-            where=tokenized.folder,
-            found=f"{len(found):,} shards, {len(set(expected) - set(found)):,} of the expected ones missing",
-            expected=f"{len(expected):,} shards, one for each range of files, in that order",
-            remedy=AGAIN,
+            tokenized.folder,
+            f"{len(found):,} shards, {len(set(expected) - set(found)):,} of the expected ones missing",
+            f"{len(expected):,} shards, one for each range of files, in that order",
+            AGAIN,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ShardCheck(ProjectCheck[tuple[str, ...]]):
-    """Files as they were written, tokens and tables as the manifests say, of some shards of a corpus, by digest."""
-
-    corpus: str
-
-    def look_within(self, project: Project, part: tuple[str, ...]) -> Report:
-        report = Report(self.output)
-        for shard in tokenization.some_shards(project, self.corpus, part):
-            _check_shard(report, shard)
-        return report
-
-
-def _check_shard(report: Report, shard: Manifest) -> None:
-    report.include(check_files(shard, report.output, deep=True, remedy=BUILD))
-    facts = ShardFacts.of(shard.facts)
-    with report.catching(_remedy(shard)):
-        what = "the table of documents holds another number of tokens than its shard"
-        report.compare(what, shard.path(DOCUMENTS), _rows(shard).tokens(), facts.tokens, _remedy(shard))
-    expected = Expected(dtype=shard.recipe["options"]["dtype"], sequences=facts.sequences, tokens=facts.tokens)
-    part = verify_dataset(shard.path(TOKENS), expected=expected, output=report.output)
-    report.findings.extend(part.findings)
-    with open_regular(shard.path(REJECTS)) as lines:
-        rejects = sum(1 for _ in lines)
-    what, expected_rejects = "rejected lines are not all listed", facts.rejected + facts.faults
-    report.compare(what, shard.path(REJECTS), rejects, expected_rejects, _remedy(shard))
-    shard.access.drop(shard.folder / name for name in shard.files)
+def _look_at_shards(project: Project, part: Sequence[str], corpus: str) -> Report:
+    """Check files, tokens and tables of some shards of a corpus, by digest."""
+    report = Report(f"tokenized/{corpus}")
+    for shard in tokenization.some_shards(project, corpus, part):
+        check_files(report, shard, deep=True)
+        facts, remedy = ShardFacts.of(shard.facts), _remedy(shard)
+        with report.catching(remedy):
+            what = "the table of documents holds another number of tokens than its shard"
+            report.compare(what, shard.path(DOCUMENTS), _rows(shard).tokens(), facts.tokens, remedy)
+        expected = Expected(dtype=shard.recipe["options"]["dtype"], sequences=facts.sequences, tokens=facts.tokens)
+        report.findings.extend(verify_dataset(shard.path(TOKENS), expected=expected, output=report.output).findings)
+        with open_regular(shard.path(REJECTS)) as lines:
+            rejects = sum(1 for _ in lines)
+        what = "rejected lines are not all listed"
+        report.compare(what, shard.path(REJECTS), rejects, facts.rejected + facts.faults, remedy)
+        shard.access.drop(shard.folder / name for name in shard.files)
+    return report
 
 
 def _remedy(shard: Manifest) -> str:
@@ -250,7 +236,7 @@ def _remedy(shard: Manifest) -> str:
 
 
 def _rows(shard: Manifest) -> DocumentRows:
-    return DocumentRows(shard.path(DOCUMENTS), ShardFacts.of(shard.facts).documents)
+    return DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
 
 
 def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None:
@@ -259,15 +245,14 @@ def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None
     if before is None or not before.facts["documents"] or not dataset.facts["documents"]:
         return
     was, now = (one.facts["tokens"] / one.facts["documents"] for one in (before, dataset))
-    report.figures["tokens_per_document"] = round(now, 1)
-    report.figures["tokens_per_document_before"] = round(was, 1)
+    report.figures |= {"tokens_per_document": round(now, 1), "tokens_per_document_before": round(was, 1)}
     if was and not 1 / MOST_DRIFT <= now / was <= MOST_DRIFT:
         report.warn(
             "documents have another length than in the version before",
-            where=dataset.folder,
-            found=f"{now:,.1f} tokens a document, {was:,.1f} before ({before.digest})",
-            expected=f"a change by less than a factor of {MOST_DRIFT:g}",
-            remedy=f"look at what changed with `nanoset diff {dataset.name}`; nothing is to be done if it was meant",
+            dataset.folder,
+            f"{now:,.1f} tokens a document, {was:,.1f} before ({before.digest})",
+            f"a change by less than a factor of {MOST_DRIFT:g}",
+            f"look at what changed with `nanoset diff {dataset.name}`; nothing is to be done if it was meant",
         )
 
 
@@ -279,27 +264,73 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
         report.note_error(error, "warning")
         return
     fresh = check_freshness(report, project, indexed.DATASET, Key(dataset.name), dataset)
-    if not fresh or tokenized.recipe["parents"] != dataset.recipe["parents"]:
-        return
-    for name in ("documents", "sequences", "tokens"):
-        what = f"the dataset has another number of {name} than the shards that it was merged from"
-        report.compare(what, dataset.folder, dataset.facts[name], tokenized.facts[name], AGAIN)
+    if fresh and tokenized.recipe["parents"] == dataset.recipe["parents"]:
+        for name in _DATASET_COUNTS:
+            what = f"the dataset has another number of {name} than the shards that it was merged from"
+            report.compare(what, dataset.folder, dataset.facts[name], tokenized.facts[name], AGAIN)
 
 
 def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
     """Check that documents are as long in the dataset as their shards' tables say."""
-    pointers, tokens = dataset.sequence_pointers, dataset.token_count
     for shard in range(len(lineage.shards)):
         for row, lengths in lineage.table(shard).lengths():
             first = lineage.first_document(shard) + row
-            bounds = dataset.document_indices[first : first + len(lengths) + 1]
-            # [documents + 1]: where each begins in the token array, and the end of the last
-            starts = np.full(len(bounds), tokens, np.int64)
-            inside = bounds < len(dataset)
-            starts[inside] = pointers[bounds[inside]] // dataset.dtype.itemsize
-            found = np.diff(starts)
+            found = np.diff(token_starts(dataset, dataset.document_indices[first : first + len(lengths) + 1]))
             if (wrong := found != lengths).any():
                 at = int(np.argmax(wrong))
                 what = f"document {first + at} has another length than its shard says"
                 report.compare(what, dataset.prefix, int(found[at]), int(lengths[at]), AGAIN)
                 return
+
+
+def _check_round_trip(
+    report: Report, project: Project, lineage: Lineage, dataset: MMapIndexedDataset, *, deep: bool
+) -> None:
+    """Tokenize the source lines of 64 evenly spread documents again, and compare.
+
+    What lies deep in compressed files is left out unless `deep`; so are documents of more than a Mi tokens. A line that
+    gives other tokens is an error, unless its file was changed since: that is a warning, and so is a file that is gone.
+    """
+    options, folder = lineage.dataset.recipe["options"], project.config.corpus_folder(lineage.corpus)
+    file = project.config.tokenizer_file
+    again = retokenizer(file, options)
+    if again is None:
+        what = "the tokenizer is not the one that made the tokens: documents were not compared with their source"
+        report.warn(what, file, None, None, "run `nanoset build`: it tokenizes the corpus anew")
+        return
+    origins = lineage.origins(spread_rows(len(dataset.document_indices) - 1, SAMPLED_DOCUMENTS).tolist())
+    short = [origin for origin in origins if origin.tokens <= _MOST_TOKENS]
+    bounds = dataset.document_indices
+    begins, ends = (token_starts(dataset, bounds[[one.document + at for one in short]]) for at in (0, 1))
+    size = dataset.dtype.itemsize
+    tokens = dataset.tokens_for(begins * size, ends * size)
+    lines = [SourceLine(origin.file, origin.line, origin.byte_offset) for origin in short]
+    texts = read_texts(folder, lines, options["text_key"], most_skipped_bytes=None if deep else _QUICK_SKIPPED_BYTES)
+    compared, inventory = 0, None
+    wrong: dict[Severity, list[tuple[str | None, ...]]] = {"error": [], "warning": []}
+    for origin, text, begin, end in zip(short, texts, begins, ends, strict=True):
+        if isinstance(text, NotReadError):
+            continue
+        compared += 1
+        if isinstance(text, NanosetError):
+            what, found, expected = text.what, text.found or "nothing", None
+        else:
+            there, (made, _) = tokens[begin:end], again.encode(text)
+            if np.array_equal(made, there):
+                continue
+            what, found, expected = "a document's source line gives other tokens", _spelled(there), _spelled(made)
+        inventory = inventory or InspectionContext.of(project).inventory_of(lineage.dataset)
+        state = file_state(inventory, project.outputs.folder, folder, origin.file, max(origin.byte_offset, 0))
+        where = f"{folder}/{origin.file}:{origin.line} (document {origin.document})"
+        found = {"changed": "the file was changed since", "gone": "the file is gone"}.get(state, found)
+        remedy = AGAIN if state == "unchanged" else f"{BUILD}: it reads the files anew"
+        wrong["error" if state == "unchanged" else "warning"].append((what, where, found, expected, remedy))
+    report.figures |= {"documents_sampled": len(origins), "documents_compared": compared}
+    for severity, alike in wrong.items():
+        more = f" ({len(alike):,} of {len(origins):,} sampled documents)" if len(alike) > 1 else ""
+        for one in alike[:1]:
+            report.note(severity, f"{one[0]}{more}", *one[1:])
+
+
+def _spelled(tokens: NDArray[Any]) -> str:
+    return f"{', '.join(map(str, tokens[:8].tolist()))} …: {len(tokens):,} tokens"

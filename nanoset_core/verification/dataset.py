@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from nanoset_core.tokenization.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenization.preprocess import MANIFEST_ENDING
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 from nanoset_core.verification import ranges
-from nanoset_core.verification.ranges import REMEDY, ByteCheck, Expected, TokenCheck, byte_ranges, token_ranges
+from nanoset_core.verification.ranges import AT_ONCE, REMEDY, Expected, TokenCheck, token_ranges
 from nanoset_core.verification.report import Report
-from nanoset_core.verification.tasks import Run, run_here
+from nanoset_core.verification.tasks import Parts, Run, run_here
 
 
 def verify_dataset(
@@ -59,94 +59,56 @@ def verify_dataset(
     with report.catching(REMEDY):
         dataset = MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
     if dataset is None or not _check_index(report, dataset, expected):
-        if deep and pieces and access is not None:
-            report.include(verify_pieces(prefix, pieces, report.output, access, run))
         return report
-    if pieces and (total := sum(piece.size for piece in pieces)) != dataset.bin_bytes:
-        report.error(
-            "the pieces of a file are not all of it",
-            where=bin_path(prefix),
-            found=f"{total:,} bytes",
-            expected=f"{dataset.bin_bytes:,} bytes",
-            remedy=REMEDY,
-        )
+    size, what = sum(piece.size for piece in pieces), "the pieces of a file are not all of it"
+    if pieces and not report.compare(what, bin_path(prefix), size, dataset.bin_bytes, REMEDY):
         pieces = ()
     with report.catching(REMEDY):
-        check = TokenCheck.of(dataset, expected, report.output, deep=deep)
+        check = TokenCheck.of(dataset, expected, deep=deep)
         if deep or dataset.token_count <= ranges.QUICK_TOKENS:
-            report.include(run(check, token_ranges(dataset, pieces if deep else ())))
+            parts = token_ranges(dataset, pieces if deep else ())
+            run(report, Parts(check.look, parts, check.conclude, at_once=AT_ONCE))
         elif len(dataset):
-            report.include(run_here(check, [*ranges.spread_ranges(dataset)]))
-            if report.passed and dataset.is_here:
+            run_here(report, Parts(check.look, [*ranges.spread_ranges(dataset)], check.conclude, at_once=AT_ONCE))
+            if report.passed:
                 check.check_ends(report, dataset)
     return report
 
 
-def verify_pieces(
-    prefix: str | os.PathLike[str], pieces: Sequence[PieceDigest], output: str, access: FileAccess, run: Run
-) -> Report:
-    """Compare a .bin with the digests of what it was joined of, without its index; arguments as above."""
-    report = Report(output)
-    with report.catching(REMEDY):
-        report.include(run(ByteCheck(output, *access.stored_at(bin_path(prefix))), byte_ranges(pieces)))
-    return report
-
-
 def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> bool:
-    """Check the .idx; return whether it tells where the tokens of each sequence lie."""
-    _check_counts(report, dataset, expected)
-    if not _check_pointers(report, dataset):
-        return False
-    if dataset.dtype.kind not in "iu":
-        where = idx_path(dataset.prefix)
-        report.error("the tokens are no integers", where=where, found=dataset.dtype.name, expected="an integer type")
-        return False
-    return True
-
-
-def _check_counts(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> None:
-    lengths, size = dataset.sequence_lengths, dataset.dtype.itemsize
+    """Check the .idx; return whether it says where the integers of each sequence lie."""
+    idx, lengths, dtype = idx_path(dataset.prefix), dataset.sequence_lengths, dataset.dtype
     chunks = (lengths[begin : begin + CHUNK_SEQUENCES] for begin in range(0, len(lengths), CHUNK_SEQUENCES))
     tokens = sum(int(chunk.sum(dtype=np.int64)) for chunk in chunks)
     counts = {"documents": len(dataset.document_indices) - 1, "sequences": len(dataset), "tokens": tokens}
     report.figures.update(counts)
     for name, count in counts.items():
         if (wanted := getattr(expected, name)) is not None:
-            what = f"the .idx has another number of {name} than its manifest"
-            report.compare(what, idx_path(dataset.prefix), count, wanted, REMEDY)
-    if expected.dtype not in (None, dataset.dtype.name):
-        report.error(
-            "the tokens have another type than the tokenizer asks for",
-            where=f"{idx_path(dataset.prefix)}, byte 17",
-            found=dataset.dtype.name,
-            expected=expected.dtype,
-            remedy=REMEDY,
-        )
-    if dataset.bin_bytes != tokens * size:
-        report.error(
-            "the .bin is not as long as its sequences",
-            where=bin_path(dataset.prefix),
-            found=f"{dataset.bin_bytes:,} bytes",
-            expected=f"{tokens * size:,} bytes, for {tokens:,} tokens of {dataset.dtype.name}",
-            remedy=REMEDY,
-        )
+            report.compare(f"the .idx has another number of {name} than its manifest", idx, count, wanted, REMEDY)
+    what = "the tokens have another type than the tokenizer asks for"
+    report.compare(what, f"{idx}, byte 17", dtype.name, expected.dtype or dtype.name, REMEDY)
+    found, wish = f"{dataset.bin_bytes:,} bytes", f"{tokens * dtype.itemsize:,} bytes"
+    report.compare("the .bin is not as long as its sequences", bin_path(dataset.prefix), found, wish, REMEDY)
+    if not _check_pointers(report, dataset):
+        return False
+    is_integer, what = dtype.kind in "iu", "the tokens are no integers"
+    return is_integer or report.compare(what, idx, dtype.name, "an integer type", REMEDY)
 
 
 def _check_pointers(report: Report, dataset: MMapIndexedDataset) -> bool:
     """Check that every sequence begins where the one before it ends."""
     pointers = dataset.sequence_pointers
     for begin, expected in pointer_chunks(dataset.sequence_lengths, dataset.dtype.itemsize):
-        wrong = pointers[begin : begin + len(expected)] != expected
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            report.error(
-                f"sequence {begin + at} does not begin where the one before it ends",
-                where=f"{idx_path(dataset.prefix)}, byte {HEADER.size + 4 * len(pointers) + 8 * (begin + at)}",
-                found=f"byte {int(pointers[begin + at])} of the .bin",
-                expected=f"byte {int(expected[at])}",
-                remedy=REMEDY,
+        wrong = np.flatnonzero(pointers[begin : begin + len(expected)] != expected)
+        if len(wrong):
+            at = begin + int(wrong[0])
+            return report.compare(
+                f"sequence {at} does not begin where the one before it ends",
+                f"{idx_path(dataset.prefix)}, byte {HEADER.size + 4 * len(pointers) + 8 * at}",
+                f"byte {pointers[at]} of the .bin",
+                f"byte {expected[wrong[0]]}",
+                REMEDY,
             )
-            return False
     return True
 
 
@@ -168,23 +130,25 @@ def verify_prefix(
     report, remedy = Report(str(prefix)), "write the pair again"
     noted = read_record(prefix.with_name(prefix.name + MANIFEST_ENDING)) or {}
     noted = noted if noted.get("nanoset") == 1 and "facts" in noted else {}
-    options, facts = noted.get("options", {}), noted.get("facts", {})
-    expected = _expected(options, facts, tokenizer, eod)
-    with report.catching(remedy), _reached(prefix) as (here, access):
-        found = verify_dataset(here, expected=expected, deep=deep, output=report.output, access=access)
-        report.include(found.moved(here, str(prefix)))
+    facts = noted.get("facts", {})
+    expected = _expected(noted.get("options", {}), facts, tokenizer, eod)
+    with report.catching(remedy):
+        if isinstance(prefix, Path):
+            report.include(verify_dataset(prefix, expected=expected, deep=deep))
+        else:
+            with room_beside(prefix) as (here, access):
+                found = verify_dataset(here, expected=expected, deep=deep, output=report.output, access=access)
+            moved = [
+                replace(one, where=one.where and one.where.replace(str(here), str(prefix))) for one in found.findings
+            ]
+            report.include(replace(found, findings=moved))
     for name, fact in noted.get("files", {}).items() if deep else ():
-        path = prefix.with_name(name)
-        if path.is_file() and (digest := _sha256(path)) != fact["sha256"]:
-            report.error(
-                "a file has other bytes than when it was written",
-                where=path,
-                found=f"sha256 {digest}",
-                expected=f"sha256 {fact['sha256']}",
-                remedy=remedy,
-            )
+        path, what = prefix.with_name(name), "a file has other bytes than when it was written"
+        if path.is_file():
+            digest = sha256_file(path) if isinstance(path, Path) else path.store.sha256(path.path)
+            report.compare(what, path, f"sha256 {digest}", f"sha256 {fact['sha256']}", remedy)
     if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
-        report.error("lines are not accounted for", where=f"{prefix}{MANIFEST_ENDING}", remedy=remedy)
+        report.error("lines are not accounted for", f"{prefix}{MANIFEST_ENDING}", None, None, remedy)
     return report
 
 
@@ -199,17 +163,3 @@ def _expected(
         after = (token_id(file, eod, "--eod"),) if eod is not None else after
     counts = {name: facts.get(name) for name in ("documents", "sequences", "tokens")}
     return Expected(max_id, options.get("dtype"), tuple(framing["before"]), after, **counts)
-
-
-@contextmanager
-def _reached(prefix: Location) -> Iterator[tuple[str, FileAccess | None]]:
-    """Yield (prefix on this machine, how its files are reached)."""
-    if isinstance(prefix, Path):
-        yield str(prefix), None
-        return
-    with room_beside(prefix) as (here, access):
-        yield str(here), access
-
-
-def _sha256(path: Location) -> str | None:
-    return sha256_file(path) if isinstance(path, Path) else path.store.sha256(path.path)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nanoset_core.errors import MissingError
-from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.graph import stale_reasons
 from nanoset_core.pipeline.project import Project
@@ -35,39 +35,37 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
 def check_freshness(report: Report, project: Project, stage: Stage, key: Key, manifest: Manifest) -> bool:
     """Warn where an output is stale, in the words of `nanoset status`; return whether it is fresh."""
     if reasons := stale_reasons(project, stage, key):
-        report.warn("this output is stale", where=manifest.folder, found="; ".join(reasons), remedy=BUILD)
+        report.warn("this output is stale", manifest.folder, "; ".join(reasons), None, BUILD)
     return not reasons
 
 
-def check_files(manifest: Manifest, output: str, *, deep: bool, remedy: str) -> Report:
+def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
     """Check every file that a manifest lists: it is there, of the size written, and with `deep` of the sha256 noted.
 
     Of a file that was joined within a store no sha256 is noted: its pieces are compared as its tokens are read.
     """
-    report = Report(output)
     manifest = replace(manifest, stored=manifest.sizes())
-    for name, fact in manifest.files.items():
-        check_file(report, manifest, name, fact.size, fact.sha256 if deep else None, remedy)
-    return report
+    for name in manifest.files:
+        check_file(report, manifest, name, deep)
 
 
-def check_file(report: Report, manifest: Manifest, name: str, size: int, sha256: str | None, remedy: str) -> bool:
+def check_file(report: Report, manifest: Manifest, name: str, deep: bool, remedy: str = BUILD) -> bool:
     """Note what is wrong with one file of an output; return whether nothing is."""
     path, access = manifest.folder / name, manifest.access
     found = access.size(path) if manifest.stored is None else manifest.stored.get(name)
     again = f"delete {manifest.url()}, and {remedy}"
-    return check_written(report, access, path, found, size, sha256, remedy, again)
+    return check_written(report, access, path, found, manifest.files[name], (remedy, again), deep=deep)
 
 
 def check_written(
     report: Report,
     access: FileAccess,
     path: Path,
-    found: int | None,
-    size: int,
-    sha256: str | None,
-    remedy: str,
-    again: str,
+    size: int | None,
+    fact: FileFact,
+    remedies: tuple[str, str],
+    *,
+    deep: bool,
     kind: str = "a file",
 ) -> bool:
     """Note where a file is missing, or not as it was written; return whether nothing is wrong.
@@ -76,31 +74,21 @@ def check_written(
         report: Takes the finding.
         access: How the file is reached.
         path: Of the file.
-        found: Its size in bytes; None where it is missing.
-        size: Bytes written.
-        sha256: Of the bytes written; None where they are not compared.
-        remedy: For a file that is missing or of another size.
-        again: Remedy for one of other bytes, which a build takes for whole.
+        size: Its bytes now; None where it is missing.
+        fact: Of the file as it was written.
+        remedies: For a file that is missing or of another size; for one of other bytes, which a build takes for whole.
+        deep: Compare its sha256, where one is noted.
         kind: What the file is called.
     """
-    if found is None:
-        report.error(f"{kind} is missing", where=access.url(path), expected=f"{size:,} bytes", remedy=remedy)
-    elif found != size:
-        report.error(
-            f"{kind} has another size than when it was written",
-            where=access.url(path),
-            found=f"{found:,} bytes",
-            expected=f"{size:,} bytes",
-            remedy=remedy,
-        )
-    elif sha256 is not None and (digest := access.sha256(path)) != sha256:
-        report.error(
-            f"{kind} has other bytes than when it was written",
-            where=access.url(path),
-            found=f"sha256 {digest}",
-            expected=f"sha256 {sha256}",
-            remedy=again,
-        )
+    where, expected = access.url(path), f"{fact.size:,} bytes"
+    if size is None:
+        report.error(f"{kind} is missing", where, None, expected, remedies[0])
+    elif size != fact.size:
+        what = f"{kind} has another size than when it was written"
+        report.error(what, where, f"{size:,} bytes", expected, remedies[0])
+    elif deep and fact.sha256 is not None:
+        found, what = f"sha256 {access.sha256(path)}", f"{kind} has other bytes than when it was written"
+        return report.compare(what, where, found, f"sha256 {fact.sha256}", remedies[1])
     else:
         return True
     return False

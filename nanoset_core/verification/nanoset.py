@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from itertools import count, zip_longest
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +21,7 @@ from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blen
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SplitName
-from nanoset_core.outputs.current import setting_differences
-from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.pipeline import handoff, mapping
 from nanoset_core.pipeline.planning import cache_folder
 from nanoset_core.pipeline.project import Project
@@ -69,17 +66,25 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
         report.figures["samples"] = manifest.facts["samples"]
         if plan is None:
             return report
-        cache = cache_folder(project, name)
-        sets = {member.sidecar: member_set(member, config, cache) for member in plan.members}
-        whole = _check_cache(report, manifest, sets, deep)
-        for member in plan.members:
-            _check_idx(report, project, name, member)
-        if whole and report.passed:
-            for member in plan.members:
+        members, cache = plan.members, cache_folder(project, name)
+        _check_cache(report, manifest, [member_set(member, config, cache) for member in members], deep)
+        for member in members:
+            path = project.outputs.access.fetch(idx_path(member.prefix))
+            if not path.is_file():
+                report.error("a dataset of the nanoset is missing", path, None, None, BUILD)
+                continue
+            what, digest = (
+                "index files are stale: the dataset is not the one that they were made from",
+                sha256_file(path),
+            )
+            expected, remedy = f"sha256 {member.idx_sha256}", f"{BUILD}; it makes {name} anew"
+            report.compare(what, path, f"sha256 {digest}", expected, remedy)
+        if report.passed:
+            for member in members:
                 _check_member(report, member, config, cache, manifest.access, deep)
-        if whole and report.passed:
+        if report.passed:
             # Without the blend, which may not be there yet.
-            for nanoset in open_members(plan.members, config, cache, manifest.access):
+            for nanoset in open_members(members, config, cache, manifest.access):
                 with report.catching(BUILD):
                     _check_samples(report, project, nanoset)
     return report
@@ -91,20 +96,14 @@ def verify_blend(project: Project, name: str, split: SplitName, deep: bool = Fal
     with report.catching(BUILD):
         manifest = live_manifest(project.outputs, STAGE, f"{name}/{split}/{BLEND}")
         mappings = live_manifest(project.outputs, STAGE, f"{name}/{split}/{MAPPINGS}")
-        if manifest.recipe["parents"][MAPPINGS] != mappings.digest:
-            report.error(
-                "the blend belongs to other index mappings than the live ones",
-                where=manifest.folder,
-                found=manifest.recipe["parents"][MAPPINGS],
-                expected=mappings.digest,
-                remedy=BUILD,
-            )
+        what, parents = "the blend belongs to other index mappings than the live ones", manifest.recipe["parents"]
+        if not report.compare(what, manifest.folder, parents[MAPPINGS], mappings.digest, BUILD):
             return report
         plan, _ = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
         if plan is None or plan.blend is None:
             return report
         cache = cache_folder(project, name)
-        if _check_cache(report, manifest, {plan.blend.sidecar: blend_set(plan, plan.blend, cache)}, deep):
+        if _check_cache(report, manifest, [blend_set(plan, plan.blend, cache)], deep):
             found = open_blend(plan, cache, manifest.access)
             _check_blend(report, plan, plan.blend, found, cache)
             if deep and _may_rebuild(report, plan.blend.size):
@@ -114,74 +113,36 @@ def verify_blend(project: Project, name: str, split: SplitName, deep: bool = Fal
     return report
 
 
-def _check_cache(report: Report, manifest: Manifest, sets: Mapping[str, FileSet], deep: bool) -> bool:
-    """Check that every file that the trainer will look for is there, as it was written; `sets` by their sidecars."""
-    facts: Mapping[str, Any] = manifest.facts["cache_files"]
-    cache = next(iter(sets.values())).folder
-    wanted = [name for files in sets.values() for name in files.files.values()]
-    sizes = manifest.access.sizes(cache, [*wanted, *facts, *sets])
+def _check_cache(report: Report, manifest: Manifest, sets: Sequence[FileSet], deep: bool) -> bool:
+    """Check that every file that the trainer will look for is there, as it was written."""
+    facts, access = manifest.facts["cache_files"], manifest.access
+    wanted = [name for files in sets for name in files.files.values()]
+    sizes = access.sizes(sets[0].folder, [*wanted, *facts, *(files.sidecar for files in sets)])
     whole = True
     for file in dict.fromkeys([*wanted, *facts]):
-        path, fact = cache / file, facts.get(file)
+        path, fact = sets[0].folder / file, facts.get(file)
         if fact is None:
-            what = "the trainer looks for a file that the build does not list"
-            report.error(what, where=path, remedy=AGAIN)
+            report.error("the trainer looks for a file that the build does not list", path, None, None, AGAIN)
+            whole = False
+        else:
+            noted, size = FileFact(fact["bytes"], fact["sha256"]), sizes.get(file)
+            whole &= check_written(report, access, path, size, noted, (BUILD, _DELETE), deep=deep, kind="an index file")
+    for files in sets:
+        if files.sidecar not in sizes:
+            what = "the note of what index files were made from is missing: a changed dataset would not be noticed"
+            report.error(what, files.folder / files.sidecar, None, None, BUILD)
             whole = False
             continue
-        sha256 = fact["sha256"] if deep else None
-        whole &= check_written(
-            report, manifest.access, path, sizes.get(file), fact["bytes"], sha256, BUILD, _DELETE, "an index file"
-        )
-    for sidecar, files in sets.items():
-        if sidecar not in sizes:
-            report.error(
-                "the note of what index files were made from is missing: a changed dataset would not be noticed",
-                where=cache / sidecar,
-                remedy=BUILD,
-            )
-            whole = False
-        elif whole:
-            _check_description(report, manifest.access, files, {name: facts[name] for name in files.files.values()})
+        note = read_regular(access.fetch(files.folder / files.sidecar))
+        if whole and files.notes_in(note) != {name: facts[name] for name in files.files.values()}:
+            what = "the note of what index files were made from does not say what was planned, and what was written"
+            found = files.foreign("index files", note) or "other files than were written"
+            report.error(what, files.folder / files.sidecar, found, None, BUILD)
+        if whole and (name := files.files.get("description")) is not None:
+            what, path = "the description is not the one that the file names were made from", files.folder / name
+            if read_regular(access.fetch(path)) != files.description.encode():
+                report.error(what, path, None, None, _DELETE)
     return whole
-
-
-def _check_description(
-    report: Report, access: FileAccess, files: FileSet, facts: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Check that description and note say what was planned."""
-    if "description" in files.files:
-        path = access.fetch(files.folder / files.files["description"])
-        if read_regular(path) != files.description.encode():
-            report.error("the description is not the one that the file names were made from", where=path, remedy=BUILD)
-    path = access.fetch(files.folder / files.sidecar)
-    try:
-        noted = json.loads(read_regular(path))
-    except (ValueError, RecursionError):
-        noted = None
-    if noted != files.note(facts):
-        made_from = noted.get("made_from") if isinstance(noted, dict) else None
-        changes = setting_differences(made_from if isinstance(made_from, dict) else {}, files.made_from)
-        report.error(
-            "the note of what index files were made from does not say what was planned, and what was written",
-            where=path,
-            found="; ".join(changes) or "other files than were written",
-            remedy=BUILD,
-        )
-
-
-def _check_idx(report: Report, project: Project, name: str, member: MemberPlan) -> None:
-    """Check that the .idx is the one that the index files were made from."""
-    path = project.outputs.access.fetch(idx_path(member.prefix))
-    if not path.is_file():
-        report.error("a dataset of the nanoset is missing", where=path, remedy=BUILD)
-    elif (digest := sha256_file(path)) != member.idx_sha256:
-        report.error(
-            "index files are stale: the dataset is not the one that they were made from",
-            where=path,
-            found=f"sha256 {digest}",
-            expected=f"sha256 {member.idx_sha256}",
-            remedy=f"{BUILD}; it makes {name} anew",
-        )
 
 
 def _check_member(
@@ -193,42 +154,13 @@ def _check_member(
     if deep and _may_rebuild(report, max(len(found.document_index), len(found.shuffle_index))):
         _compare(report, found, build_member_indices(member, config, lengths), files, cache)
         return
-    _check_within(report, cache / files["document_index"], found.document_index, *member.rows)
-    _check_within(report, cache / files["shuffle_index"], found.shuffle_index, 0, member.samples_built)
-    if report.passed:
-        _check_sample_index(report, cache / files["sample_index"], found, lengths)
-
-
-def _may_rebuild(report: Report, entries: int) -> bool:
-    """Return whether index files are built again, in memory; note it where they are too large."""
-    if entries > _MOST_REBUILT:
-        report.figures["entries_not_rebuilt"] = int(report.figures.get("entries_not_rebuilt", 0)) + entries
-        return False
-    return True
-
-
-def _check_within(report: Report, path: Path, array: NDArray[np.integer], begin: int, end: int) -> None:
-    """Note the first entry that is not from `begin` to `end` (excluded)."""
-    for first in range(0, len(array), _CHUNK):
-        part = array[first : first + _CHUNK]
-        if int(part.min()) < begin or int(part.max()) >= end:
-            at = int(np.argmax((part < begin) | (part >= end)))
-            report.error(
-                "an index file has an entry out of range",
-                where=f"{path}, entry {first + at}",
-                found=int(part[at]),
-                expected=f"{begin} to {end - 1}",
-                remedy=_DELETE,
-            )
-            return
-
-
-def _check_sample_index(report: Report, path: Path, found: MemberIndices, lengths: NDArray[np.int32]) -> None:
-    """Note the first sample that begins before the one in front of it, or outside of its document."""
     documents = found.document_index
-    for begin in range(0, len(found.sample_index), _CHUNK):
+    _check_within(report, cache / files["document_index"], documents, lambda _: member.rows[1], member.rows[0])
+    _check_within(report, cache / files["shuffle_index"], found.shuffle_index, lambda _: member.samples_built)
+    rows = found.sample_index
+    for begin in range(0, len(rows) if report.passed else 0, _CHUNK):
         # One row more, so that neighbours across chunks are compared.
-        part = found.sample_index[begin : begin + _CHUNK + 1].astype(np.int64)
+        part = rows[begin : begin + _CHUNK + 1].astype(np.int64)
         places, offsets = part.T
         wrong = (places < 0) | (places >= max(len(documents), 1)) | (offsets < 0)
         if not wrong.any() and len(documents):
@@ -237,14 +169,38 @@ def _check_sample_index(report: Report, path: Path, found: MemberIndices, length
         wrong[1:] |= (steps < 0) | ((steps == 0) & (np.diff(offsets) <= 0))
         if wrong.any():
             at = int(np.argmax(wrong))
+            what = f"row {begin + at} of the sample index is out of order, or outside of the documents"
+            wish = f"after row {begin + at - 1}, a place below {len(documents)}, an offset within its sequence"
+            report.error(what, cache / files["sample_index"], part[at].tolist(), wish, _DELETE)
+            return
+
+
+def _check_within(
+    report: Report,
+    path: Path,
+    array: NDArray[np.integer],
+    ends: Callable[[slice], NDArray[np.int64] | int],
+    first: int = 0,
+) -> None:
+    """Note the first entry that is not from `first` to its end (excluded); `ends` gives those of a chunk of entries."""
+    for begin in range(0, len(array), _CHUNK):
+        chunk = slice(begin, begin + _CHUNK)
+        part, end = array[chunk], ends(chunk)
+        wrong = (part < first) | (part >= end)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            wish = f"{first} to {np.broadcast_to(end, part.shape)[at] - 1}"
             report.error(
-                f"row {begin + at} of the sample index is out of order, or outside of the documents",
-                where=path,
-                found=part[at].tolist(),
-                expected=f"after row {begin + at - 1}, a place below {len(documents)}, an offset within its sequence",
-                remedy=_DELETE,
+                "an index file has an entry out of range", f"{path}, entry {begin + at}", part[at], wish, _DELETE
             )
             return
+
+
+def _may_rebuild(report: Report, entries: int) -> bool:
+    """Return whether index files are built again, in memory; note it where they are too large."""
+    if entries > _MOST_REBUILT:
+        report.count("entries_not_rebuilt", entries)
+    return entries <= _MOST_REBUILT
 
 
 def _compare(
@@ -258,53 +214,33 @@ def _compare(
         there, wanted = getattr(found, part), getattr(expected, part)
         if not np.array_equal(there, wanted):
             at = int(np.argmax((there != wanted).reshape(len(wanted), -1).any(axis=1)))
-            report.error(
-                f"entry {at} of {part} is not what the plan gives",
-                where=cache / files[part],
-                found=there[at].tolist(),
-                expected=wanted[at].tolist(),
-                remedy=_DELETE,
-            )
+            what = f"entry {at} of {part} is not what the plan gives"
+            report.error(what, cache / files[part], there[at].tolist(), wanted[at].tolist(), _DELETE)
 
 
 def _check_blend(report: Report, plan: SplitPlan, blend: BlendPlan, found: BlendIndices, cache: Path) -> None:
     """Check that every entry of a blend names a corpus and a sample that exist."""
     lengths = np.array([member.samples_given for member in plan.members], np.int64)
-    limits = None if get_preset(plan.preset).wraps == "read" else lengths
-    for begin in range(0, blend.size, _CHUNK):
-        members = found.dataset_index[begin : begin + _CHUNK].astype(np.int64)
-        samples = found.dataset_sample_index[begin : begin + _CHUNK]
-        foreign = (members < 0) | (members >= len(lengths))
-        outside = (samples < 0) | (False if limits is None else samples >= limits[np.where(foreign, 0, members)])
-        for part, wrong, values in (("dataset_index", foreign, members), ("dataset_sample_index", outside, samples)):
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                most = len(lengths) - 1 if part == "dataset_index" else int(lengths[members[at]]) - 1
-                report.error(
-                    f"entry {begin + at} of the blend is outside of its datasets",
-                    where=cache / blend.files[part],
-                    found=int(values[at]),
-                    expected=f"0 to {most}",
-                    remedy=_DELETE,
-                )
-                return
+    if get_preset(plan.preset).wraps == "read":
+        lengths[:] = np.iinfo(np.int64).max
+    _check_within(report, cache / blend.files["dataset_index"], found.dataset_index, lambda _: len(lengths))
+    if report.passed:
+        path, members = cache / blend.files["dataset_sample_index"], found.dataset_index
+        _check_within(report, path, found.dataset_sample_index, lambda chunk: lengths[members[chunk]])
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
     """Read spread samples of a corpus: they are whole, and of tokens of the vocabulary."""
     samples = spread_rows(len(nanoset), _SAMPLES_READ)
-    report.figures["samples_read"] = int(report.figures.get("samples_read", 0)) + len(samples)
-    limit = project.tokenizer.max_id
-    tokens = nanoset.batch(samples)
-    wrong = tokens > limit
-    if wrong.any():
-        row, column = (int(axis[0]) for axis in np.nonzero(wrong))
+    report.count("samples_read", len(samples))
+    tokens, limit = nanoset.batch(samples), project.tokenizer.max_id
+    for row, column in np.argwhere(tokens > limit)[:1]:
         report.error(
             "a sample holds a token that is not in the vocabulary",
-            where=f"{nanoset.member.prefix}, {nanoset.member.split} sample {int(samples[row])}, token {column}",
-            found=int(tokens[row, column]),
-            expected=f"at most {limit}",
-            remedy="build again with the tokenizer that made the data",
+            f"{nanoset.member.prefix}, {nanoset.member.split} sample {samples[row]}, token {column}",
+            tokens[row, column],
+            f"at most {limit}",
+            "build again with the tokenizer that made the data",
         )
 
 
@@ -320,11 +256,11 @@ def verify_handoff(project: Project, name: str, deep: bool = False) -> Report:
         fresh = check_freshness(report, project, handoff.TRAINER_FILES, Key(name), manifest)
         wanted = handoff.handoff_texts(project, manifest, name) if fresh else {}
         remedy = f"delete {manifest.url()}, and {BUILD}; settings of your own belong behind the arguments, not in them"
-        for file, fact in manifest.files.items():
+        for file in manifest.files:
             if file not in wanted:
-                check_file(report, manifest, file, fact.size, fact.sha256, remedy)
+                check_file(report, manifest, file, True, remedy)
             elif manifest.access.size(manifest.folder / file) is None:
-                check_file(report, manifest, file, fact.size, None, BUILD)
+                check_file(report, manifest, file, False)
             else:
                 _check_text(report, manifest, file, wanted[file], remedy)
     return report
@@ -332,15 +268,12 @@ def verify_handoff(project: Project, name: str, deep: bool = False) -> Report:
 
 def _check_text(report: Report, manifest: Manifest, file: str, wanted: bytes, remedy: str) -> None:
     """Note the first line of a file that is not as it should be."""
-    found = manifest.path(file).read_bytes()
-    if found == wanted:
-        return
-    pairs = zip_longest(found.splitlines(keepends=True), wanted.splitlines(keepends=True))
-    line, (there, expected) = next((number, pair) for number, pair in zip(count(1), pairs) if pair[0] != pair[1])
-    report.error(
-        "a line of the handoff is not what the index mappings and settings give",
-        where=f"{manifest.url(file)}:{line}",
-        found="the end of the file" if there is None else there.decode(errors="replace").rstrip("\n") or "no line end",
-        expected="the end of the file" if expected is None else expected.decode().rstrip("\n"),
-        remedy=remedy,
-    )
+    texts = (text.splitlines(keepends=True) for text in (manifest.path(file).read_bytes(), wanted))
+    for line, pair in enumerate(zip_longest(*texts), start=1):
+        if pair[0] != pair[1]:
+            found, expected = (
+                "the end of the file" if one is None else one.decode(errors="replace").rstrip("\n") for one in pair
+            )
+            what = "a line of the handoff is not what the index mappings and settings give"
+            report.error(what, f"{manifest.url(file)}:{line}", found or "no line end", expected, remedy)
+            return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from nanoset_core.errors import NanosetError
@@ -31,9 +31,9 @@ class Finding:
     """What to do."""
 
     def __str__(self) -> str:
-        details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}
+        details = {name: getattr(self, name) for name in ("where", "found", "expected", "remedy")}
         lines = [f"{self.severity}: {self.output}: {self.what}"]
-        return "\n  ".join(lines + [f"{key}: {value}" for key, value in details.items() if value is not None])
+        return "\n  ".join(lines + [f"{name}: {value}" for name, value in details.items() if value is not None])
 
 
 @dataclass(slots=True)
@@ -60,29 +60,29 @@ class Report:
         """Whether there is no error."""
         return not self.errors
 
-    def error(self, what: str, **details: object) -> None:
-        """Note an error; details are where, found, expected and remedy."""
-        self._note("error", what, details)
+    def note(self, severity: Severity, what: str, *details: object) -> None:
+        """Note a finding; details are where, found, expected and remedy, in this order, as far as they are known."""
+        texts = [None if detail is None else str(detail) for detail in details]
+        self.findings.append(Finding(severity, self.output, what, *texts))
 
-    def warn(self, what: str, **details: object) -> None:
-        """Note a warning; details as for `error`."""
-        self._note("warning", what, details)
+    def error(self, what: str, *details: object) -> None:
+        """Note an error; arguments as for `note`."""
+        self.note("error", what, *details)
 
-    def _note(self, severity: Severity, what: str, details: dict[str, object]) -> None:
-        texts = {key: None if value is None else str(value) for key, value in details.items()}
-        self.findings.append(Finding(severity, self.output, what, **texts))
+    def warn(self, what: str, *details: object) -> None:
+        """Note a warning; arguments as for `note`."""
+        self.note("warning", what, *details)
 
-    def compare(self, what: str, where: object, found: int, expected: int, remedy: str) -> bool:
-        """Note an error where a count is not the expected one; return whether it is."""
+    def compare(self, what: str, where: object, found: object, expected: object, remedy: str) -> bool:
+        """Note an error where two values differ; return whether they are equal."""
         if found != expected:
-            self.error(what, where=where, found=f"{found:,}", expected=f"{expected:,}", remedy=remedy)
+            values = (f"{value:,}" if isinstance(value, int) else value for value in (found, expected))
+            self.error(what, where, *values, remedy)
         return found == expected
 
     def note_error(self, error: NanosetError, severity: Severity = "error", remedy: str | None = None) -> None:
         """Note a NanosetError; `remedy` is taken where the error has none."""
-        names = ("where", "found", "expected")
-        details = {name: getattr(error, name) for name in names} | {"remedy": error.remedy or remedy}
-        self._note(severity, error.what, details)
+        self.note(severity, error.what, error.where, error.found, error.expected, error.remedy or remedy)
 
     @contextmanager
     def catching(self, remedy: str | None = None) -> Iterator[None]:
@@ -92,21 +92,15 @@ class Report:
         except NanosetError as error:
             self.note_error(error, remedy=remedy)
 
+    def count(self, name: str, number: Figure) -> None:
+        """Add to a figure that is a count."""
+        self.figures[name] = int(self.figures.get(name, 0)) + int(number)
+
     def include(self, other: Report) -> None:
         """Add the findings and figures of a report on a part of this output."""
         self.findings.extend(other.findings)
         self.figures.update(other.figures)
 
-    def moved(self, here: str, there: str) -> Report:
-        """Return the report with paths below `here` given as paths below `there`, of which `here` is a copy."""
-        moved = [replace(found, where=found.where and found.where.replace(here, there)) for found in self.findings]
-        return replace(self, findings=moved)
-
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""
-        return {
-            "output": self.output,
-            "passed": self.passed,
-            "findings": [asdict(finding) for finding in self.findings],
-            "figures": dict(self.figures),
-        }
+        return {"output": self.output, "passed": self.passed, **asdict(self)}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.pipeline.project import Project
@@ -14,60 +13,43 @@ from nanoset_core.verification.report import Report
 
 PART_BYTES = 128 << 20
 """About how much one part reads."""
-Part = TypeVar("Part")
-Outcome = TypeVar("Outcome")
 
 
-class DeepCheck(ABC, Generic[Part, Outcome]):
-    """A check of every part of something large; it pickles, and holds nothing that grows with the parts."""
-
-    at_once: ClassVar[int] = 1
-    """Parts that one process looks at together."""
-
-    @abstractmethod
-    def look(self, part: Part) -> Outcome:
-        """Look at one part, here or on a worker.
-
-        Raises:
-            NanosetError: It cannot be read.
-        """
-
-    @abstractmethod
-    def conclude(self, outcomes: Sequence[Outcome]) -> Report:
-        """Make a report of the outcomes, in the order of their parts."""
+def add_up(report: Report, outcomes: Sequence[Report]) -> None:
+    """Put the findings of reports on parts together, and add up their figures."""
+    for outcome in outcomes:
+        report.findings.extend(outcome.findings)
+        for name, figure in outcome.figures.items():
+            report.count(name, figure)
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectCheck(DeepCheck[Part, Report]):
-    """A check of outputs of a project, of which a worker makes copies of its own; its outcomes are reports."""
+class Parts:
+    """Parts of something large, and what is done with each; it pickles."""
 
-    project: Project
-    output: str
-    """How the report names what is checked."""
+    look: Callable[..., Any]
+    """Looks at one part, here or on a worker: (part) → outcome, or (project, part) where there is a project."""
+    parts: Sequence[Any]
+    conclude: Callable[[Report, list[Any]], None] = add_up
+    """Notes in a report what the outcomes say, which are in the order of their parts."""
+    project: Project | None = None
+    """Of which a worker makes copies of its own."""
+    at_once: int = 1
+    """Parts that one process looks at together."""
 
-    def look(self, part: Part) -> Report:
-        with self.project.in_task() as project:
-            return self.look_within(project, part)
-
-    @abstractmethod
-    def look_within(self, project: Project, part: Part) -> Report:
-        """Look at one part; `project` is as this process has it."""
-
-    def conclude(self, outcomes: Sequence[Report]) -> Report:
-        """Put reports together; figures of parts are added up."""
-        report = Report(self.output)
-        for outcome in outcomes:
-            report.findings.extend(outcome.findings)
-            for name, figure in outcome.figures.items():
-                report.figures[name] = int(report.figures.get(name, 0)) + int(figure)
-        return report
+    def note(self, report: Report, outcomes: Sequence[Any]) -> None:
+        """Note what the outcomes say; of the parts that could not be read, the first is an error."""
+        errors = [outcome for outcome in outcomes if isinstance(outcome, NanosetError)]
+        self.conclude(report, [outcome for outcome in outcomes if not isinstance(outcome, NanosetError)])
+        for error in errors[:1]:
+            report.note_error(error)
 
 
-Run = Callable[[DeepCheck[Any, Any], Sequence[Any]], Report]
-"""Does a check of some parts, or defers it; returns the report as far as it is known."""
+Run = Callable[[Report, Parts], None]
+"""Looks at parts, or puts them off, and notes in a report what is known then."""
 
 
-def run_here(check: DeepCheck[Any, Any], parts: Sequence[Any]) -> Report:
+def run_here(report: Report, parts: Parts) -> None:
     """Look at all parts in this process; a part that cannot be read is an error of the report.
 
     Raises:
@@ -75,43 +57,24 @@ def run_here(check: DeepCheck[Any, Any], parts: Sequence[Any]) -> Report:
     """
 
     def look(part: Any) -> Any:
-        outcome = look_at((check, part))
+        outcome = look_at((parts.look, parts.project, part))
         if isinstance(outcome, StorageError):
             raise outcome
         return outcome
 
-    return concluded(check, in_parallel(look, parts, check.at_once))
+    parts.note(report, in_parallel(look, parts.parts, parts.at_once))
 
 
-@dataclass(slots=True)
-class Deferred:
-    """The checks that a worker leaves to be done in parts; called like `run_here`."""
-
-    project: Project
-    """As the process that hands out the parts has it."""
-    checks: list[tuple[DeepCheck[Any, Any], Sequence[Any]]] = field(default_factory=list)
-
-    def __call__(self, check: DeepCheck[Any, Any], parts: Sequence[Any]) -> Report:
-        own = replace(check, project=self.project) if isinstance(check, ProjectCheck) else check
-        self.checks.append((own, parts))
-        return Report("")
-
-
-def look_at(task: tuple[DeepCheck[Any, Any], Any]) -> Any:
+def look_at(task: tuple[Callable[..., Any], Project | None, Any]) -> Any:
     """Look at one part; return the outcome, or the error where it cannot be read."""
-    check, part = task
+    look, project, part = task
     try:
-        return check.look(part)
+        if project is None:
+            return look(part)
+        with project.in_task() as own:
+            return look(own, part)
     except NanosetError as error:
         return error
-
-
-def concluded(check: DeepCheck[Any, Any], outcomes: Sequence[Any]) -> Report:
-    """Make the report of a check; of the parts that could not be read, the first is an error."""
-    report = check.conclude([outcome for outcome in outcomes if not isinstance(outcome, NanosetError)])
-    if (error := next((outcome for outcome in outcomes if isinstance(outcome, NanosetError)), None)) is not None:
-        report.note_error(error)
-    return report
 
 
 def runs(sizes: Sequence[int], most: int = PART_BYTES) -> Iterator[range]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import Executor
@@ -23,7 +23,7 @@ from nanoset_core.verification.corpus import verify_corpus, verify_indexed, veri
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
 from nanoset_core.verification.report import Report
-from nanoset_core.verification.tasks import DeepCheck, Deferred, Run, concluded, look_at, run_here
+from nanoset_core.verification.tasks import Parts, Run, look_at, run_here
 from nanoset_core.verification.webdataset import verify_webdataset
 
 CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
@@ -54,12 +54,9 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
 """Stages whose faults would spoil what is made of their outputs → the check of one output, and what it looks at.
 
 A check takes the project, the subject of the output, and its part where it has one."""
-_IN_PARTS = (verify_corpus, verify_packed, verify_webdataset)
-"""Checks that also take a Run, for the larger part of deep work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Something that can be verified."""
 
     name: str
@@ -68,17 +65,17 @@ class Target:
     """What it is part of."""
     check: Callable[..., Report]
     """Verifies it; takes the project, the arguments, and whether deeply."""
-    arguments: tuple[str, ...]
+    arguments: tuple[Any, ...]
     """That name it."""
 
     def run(self, deep: bool, run: Run = run_here) -> Report:
-        """Verify it."""
-        more = {"run": run} if self.check in _IN_PARTS else {}
-        return self.check(self.project, *self.arguments, deep, **more)
+        """Verify it; `run` has the larger part of deep work done, where it can be done in parts."""
+        in_parts = self.check in (verify_corpus, verify_packed, verify_webdataset)
+        return self.check(self.project, *self.arguments, deep, *([run] if in_parts else []))
 
     def matches(self, pattern: str) -> bool:
         """Return whether a pattern names it, or what it is a part of: web, pretrain, pretrain/train, pre*."""
-        return fnmatchcase(self.name, pattern) or fnmatchcase(self.name.partition("/")[0], pattern)
+        return any(fnmatchcase(name, pattern) for name in (self.name, self.name.partition("/")[0]))
 
 
 def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
@@ -90,16 +87,13 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     quiet = replace(project, listener=silent)  # targets travel to other machines, which a listener may not
     config = project.config
     found = [Target(corpus, quiet, verify_corpus, (corpus,)) for corpus in raw.corpora(project)]
-    found += [
-        Target(f"{name}/{split}", quiet, verify_nanoset, (name, split)) for name in config.nanosets for split in SPLITS
-    ]
+    splits = ((name, split) for name in config.nanosets for split in SPLITS)
+    found += [Target(f"{name}/{split}", quiet, verify_nanoset, (name, split)) for name, split in splits]
     found += [Target(f"{name}/handoff", quiet, verify_handoff, (name,)) for name in config.nanosets]
     found += [Target(name, quiet, verify_webdataset, (name,)) for name in config.webdatasets]
     found += [Target(f"{corpus}/packed", quiet, verify_packed, (corpus,)) for corpus in config.packed]
-    chosen = set[int]()
     for pattern in select:
-        matching = {number for number, target in enumerate(found) if target.matches(pattern)}
-        if not matching:
+        if not any(target.matches(pattern) for target in found):
             raise ConfigError(
                 "this selects nothing",
                 where="--select",
@@ -107,8 +101,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
                 expected=f"corpora, nanosets or webdatasets: {', '.join(target.name for target in found)}",
                 remedy="name one of these, or a pattern that some of them match, such as pre*",
             )
-        chosen |= matching
-    return [found[number] for number in sorted(chosen)] if select else found
+    return [target for target in found if not select or any(map(target.matches, select))]
 
 
 def verify_project(project: Project, select: Sequence[str] = (), deep: bool = False) -> Iterator[Report]:
@@ -132,38 +125,32 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     First all targets are verified without what can be done in parts, then the parts of all of them.
     """
     # A handoff names files of this machine, and is checked quickly.
-    reports = {number: one.run(True) for number, one in enumerate(chosen) if one.check is verify_handoff}
-    others = [number for number in range(len(chosen)) if number not in reports]
-    left: dict[int, list[tuple[DeepCheck[Any, Any], Sequence[Any]]]] = {}
-    for task, (report, checks) in executor.run(_verify_deferring, [chosen[number] for number in others]):
-        reports[others[task]], left[others[task]] = report, checks
-    deferred = [(number, check, parts) for number in others for check, parts in left[number]]
-    places = [(check, part) for check, (_, _, parts) in enumerate(deferred) for part in range(len(parts))]
-    outcomes: list[dict[int, Any]] = [{} for _ in deferred]
-    done, given = 0, 0
-
-    def complete() -> Iterator[Report]:
-        """Conclude the checks whose parts are all done, in their order; yield the reports that need no other."""
-        nonlocal done, given
-        while done < len(deferred) and len(outcomes[done]) == len(deferred[done][2]):
-            number, check, parts = deferred[done]
-            reports[number].include(concluded(check, [outcomes[done].pop(part) for part in range(len(parts))]))
-            done += 1
-        ready = deferred[done][0] if done < len(deferred) else len(chosen)
-        for number in range(given, ready):
-            yield reports.pop(number)
-        given = ready
-
-    yield from complete()
-    tasks = ((deferred[check][1], deferred[check][2][part]) for check, part in places)
-    for task, outcome in executor.run(look_at, tasks):
-        check, part = places[task]
-        outcomes[check][part] = outcome
-        yield from complete()
+    first: dict[int, tuple[Report, list[tuple[str, Parts]]]] = {
+        number: (one.run(True), []) for number, one in enumerate(chosen) if one.check is verify_handoff
+    }
+    others = [number for number in range(len(chosen)) if number not in first]
+    for task, outcome in executor.run(_verify_without_parts, [chosen[number] for number in others]):
+        first[others[task]] = outcome
+    later = [[(*one, dict[int, Any]()) for one in first[number][1]] for number in range(len(chosen))]
+    places = [
+        (parts, outcomes, part) for one in later for _, parts, outcomes in one for part in range(len(parts.parts))
+    ]
+    results = executor.run(look_at, ((parts.look, parts.project, parts.parts[part]) for parts, _, part in places))
+    for number, one in enumerate(later):
+        report = first.pop(number)[0]
+        for output, parts, outcomes in one:
+            while len(outcomes) < len(parts.parts):
+                task, outcome = next(results)
+                places[task][1][places[task][2]] = outcome
+            found = Report(output)
+            parts.note(found, [outcomes.pop(part) for part in range(len(parts.parts))])
+            report.include(found)
+        yield report
+    next(results, None)  # so that it ends
 
 
-def _verify_deferring(target: Target) -> tuple[Report, list[tuple[DeepCheck[Any, Any], Sequence[Any]]]]:
-    later = Deferred(target.project)
-    with target.project.in_task() as project:
-        report = replace(target, project=project).run(True, later)
-    return report, later.checks
+def _verify_without_parts(target: Target) -> tuple[Report, list[tuple[str, Parts]]]:
+    later: list[tuple[str, Parts]] = []
+    with target.project.in_task() as own:
+        report = target._replace(project=own).run(True, lambda report, parts: later.append((report.output, parts)))
+    return report, [(output, replace(parts, project=parts.project and target.project)) for output, parts in later]

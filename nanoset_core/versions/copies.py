@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import MANIFEST
@@ -15,8 +15,7 @@ from nanoset_core.storage.leases import FOLDER, collecting, leased_names
 from nanoset_core.storage.paths import is_inside
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(NamedTuple):
     """A file that the bucket holds, too."""
 
     path: Path
@@ -24,45 +23,29 @@ class Copy:
     """Bytes."""
 
 
-def find_copies(project: Project) -> list[Copy]:
-    """Return what `remove_copies` would remove.
+def find_copies(project: Project, *, remove: bool = False) -> list[Copy]:
+    """Return copies of what the bucket holds with the same size, except of outputs in work; perhaps remove them.
 
-    Raises:
-        ConfigError: the outputs do not live in a bucket.
-    """
-    return list(_copies(_copied(project), leased_names(FileAccess(project.outputs.folder))))
-
-
-def remove_copies(project: Project) -> list[Copy]:
-    """Remove copies of what the bucket holds with the same size, except of outputs in work; return what is gone.
+    Manifests and pointers stay: they are small, and needed by every command.
 
     Raises:
         ConfigError: the outputs do not live in a bucket.
         StorageError: the bucket cannot be asked.
     """
-    access = _copied(project)
-    with collecting(FileAccess(access.folder)) as busy:
-        found = list(_copies(access, busy))
-        for copy in found:
-            copy.path.unlink(missing_ok=True)
-    return found
-
-
-def _copied(project: Project) -> FileAccess:
     access = project.outputs.access
     if not access.has_copies:
         where, expected = f"{project.config.file}: root", "s3://bucket/prefix, of which this machine keeps copies"
         what, found = "these outputs are no copies", project.config.root
         raise ConfigError(what, where=where, found=found, expected=expected, remedy="leave out --copies")
-    return access
-
-
-def _copies(access: FileAccess, busy: Collection[str]) -> Iterator[Copy]:
-    """Yield the copies, except of manifests and pointers, which are small and needed by every command."""
-    for found in access.store.list() if access.folder.is_dir() else ():
-        top, *rest = found.name.split("/")
-        if not rest or top == FOLDER or rest[0] in busy or rest[-1] in (MANIFEST, CURRENT):
-            continue
-        path = access.folder / found.name
-        if is_inside(found.name) and path.is_file() and path.stat().st_size == found.size:
-            yield Copy(path, found.size)
+    here, copies = FileAccess(access.folder), []
+    with collecting(here) if remove else nullcontext(leased_names(here)) as busy:
+        for stored in access.store.list() if access.folder.is_dir() else ():
+            top, *rest = stored.name.split("/")
+            if not rest or top == FOLDER or rest[0] in busy or rest[-1] in (MANIFEST, CURRENT):
+                continue
+            path = access.folder / stored.name
+            if is_inside(stored.name) and path.is_file() and path.stat().st_size == stored.size:
+                copies.append(Copy(path, stored.size))
+        for copy in copies if remove else ():
+            copy.path.unlink(missing_ok=True)
+    return copies

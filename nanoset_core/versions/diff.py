@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -34,10 +34,6 @@ class Outcome:
     """Of a split: the trainer's index files that the new version asks for; None where that cannot be told."""
     kept_files: int | None = None
     """Those of them that the old version had too (rebuilt), or that are there already (to be rebuilt)."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +70,10 @@ class DatasetDiff:
             "old": _version_json(self.old),
             "new": _version_json(self.new),
             "settings": self.settings,
-            "files": [file.to_json() for file in self.files],
+            "files": [asdict(file) for file in self.files],
             "files_unchanged": self.unchanged,
             "shards_kept": self.shards_kept,
-            "outcomes": [outcome.to_json() for outcome in self.outcomes],
+            "outcomes": [asdict(outcome) for outcome in self.outcomes],
         }
 
 
@@ -110,94 +106,71 @@ def _version_json(version: DatasetVersion) -> dict[str, Any]:
 
 def _outcomes(project: Project, old: DatasetVersion, new: DatasetVersion) -> Iterator[Outcome]:
     """Yield an outcome for each row of outputs that read datasets, as `nanoset status` has them."""
-    graph = Graph(project, {}, [])
-    dataset = Node(DATASET, Key(old.corpus))
+    graph, dataset = Graph(project, {}, [old.corpus]), Node(DATASET, Key(old.corpus))
     hit = set(graph.impact_of(dataset))
     for nodes in graph.rows():
         if any(parent.stage is DATASET for node in nodes for parent in node.inputs(project.config).values()):
-            yield _Row(project, nodes, dataset, old.digest, new.digest).outcome(takes=not hit.isdisjoint(nodes))
+            output = " ".join(filter(None, nodes[0].row))
+            if hit.isdisjoint(nodes):
+                yield Outcome(output, "survives", f"it takes nothing of {old.corpus}")
+            else:
+                yield _outcome(project, nodes, output, dataset, old.digest, new.digest)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """The outputs of one row, such as the index mappings and the blend of one split."""
-
-    project: Project
-    nodes: list[Node]
-    dataset: Node
-    old: str
-    new: str
-
-    def outcome(self, *, takes: bool) -> Outcome:
-        kind, name, part = self.nodes[0].row
-        output, corpus = f"{kind} {name}" + (f" {part}" if part else ""), self.dataset.key.subject
-        if not takes:
-            return Outcome(output, "survives", f"it takes nothing of {corpus}")
-        made = self._made_from()
-        if made is None:
-            return Outcome(output, "not built", "there is no version of it")
-        if self.old == self.new:
-            return Outcome(output, "survives", "both versions are the same")
-        if made == self.new:
-            return self._rebuilt(Outcome(output, "rebuilt", "it is made from the new version"))
-        origin = "the old version" if made == self.old else "another version"
-        return self._waiting(Outcome(output, "to be rebuilt", f"it is made from {origin}"))
-
-    def _made_from(self) -> str | None:
-        """Return the dataset that the current version was made from; "" for an unknown one, None without a version."""
-        last = self.nodes[-1]
-        manifest = last.stage.current(self.project, last.key).manifest
-        return None if manifest is None else self._origin(last, manifest) or ""
-
-    def _origin(self, node: Node, manifest: Manifest) -> str | None:
-        for name, parent in node.inputs(self.project.config).items():
-            digest = manifest.recipe["parents"].get(name)
-            if digest is not None and parent == self.dataset:
-                return str(digest)
-            if digest is not None and parent in self.nodes:
-                version = None
-                with suppress(FormatError):  # `nanoset status` and `gc` tell of it
-                    place = self.project.outputs.folder / parent.stage.folder / parent.stage.name(parent.key)
-                    version = self.project.outputs.manifest_at(place / str(digest))
-                if version is not None and (origin := self._origin(parent, version)) is not None:
-                    return origin
-        return None
-
-    def _rebuilt(self, found: Outcome) -> Outcome:
-        before, after = self._files(self.old), self._files(self.new)
-        return found if before is None or after is None else _with_files(found, after, before)
-
-    def _files(self, dataset: str) -> set[str] | None:
-        """Return the shared files of the latest version that was made from a dataset; None where there are none."""
-        versions = [
-            (node, manifest)
-            for node in self.nodes
-            for manifest in self.project.outputs.versions(node.stage.folder, node.stage.name(node.key))
-            if node.stage.key_of(manifest.name) == node.key
-        ]
-        latest = next((one.digest for _, one in versions if dataset in one.recipe["parents"].values()), None)
-        shared = [
-            node.stage.shared_files(one)
-            for node, one in versions
-            if latest is not None and latest in (one.digest, *one.recipe["parents"].values())
-        ]
-        files = [found for found in shared if found is not None]
-        return set().union(*files) if files else None
-
-    def _waiting(self, found: Outcome) -> Outcome:
-        """Add the files that the rebuild will need, where it will read the new version."""
-        current = DATASET.current(self.project, self.dataset.key).manifest
-        if current is None or current.digest != self.new:
-            return found
-        try:
-            planned = [node.stage.planned_files(self.project, node.key) for node in self.nodes]
-        except NanosetError as error:
-            return replace(found, why=f"{found.why}; it cannot be built: {one_line(error)}")
-        for files in planned:
-            if files is not None:
-                found = _with_files(found, *files)
+def _outcome(project: Project, nodes: list[Node], output: str, dataset: Node, old: str, new: str) -> Outcome:
+    """Return the outcome of one row that reads a dataset, such as the index mappings and the blend of one split."""
+    manifest = nodes[-1].stage.current(project, nodes[-1].key).manifest
+    if manifest is None:
+        return Outcome(output, "not built", "there is no version of it")
+    if old == new:
+        return Outcome(output, "survives", "both versions are the same")
+    made = _origin(project, nodes, nodes[-1], manifest, dataset)
+    if made == new:
+        before, after = (_index_files(project, nodes, digest) for digest in (old, new))
+        counts = (None, None) if before is None or after is None else (len(after), len(after & before))
+        return Outcome(output, "rebuilt", "it is made from the new version", *counts)
+    found = Outcome(output, "to be rebuilt", f"it is made from {'the old' if made == old else 'another'} version")
+    current = DATASET.current(project, dataset.key).manifest
+    if current is None or current.digest != new:
         return found
+    try:
+        planned = [node.stage.planned_files(project, node.key) for node in nodes]
+    except NanosetError as error:
+        return replace(found, why=f"{found.why}; it cannot be built: {one_line(error)}")
+    for files, there in filter(None, planned):
+        found = replace(found, index_files=len(files), kept_files=len(files & there))
+    return found
 
 
-def _with_files(found: Outcome, files: Set[str], there: Set[str]) -> Outcome:
-    return replace(found, index_files=len(files), kept_files=len(files & there))
+def _origin(project: Project, nodes: list[Node], node: Node, manifest: Manifest, dataset: Node) -> str | None:
+    """Return which version of a dataset a manifest's output was made from, perhaps by others of its row."""
+    for name, parent in node.inputs(project.config).items():
+        digest = manifest.recipe["parents"].get(name)
+        if digest is not None and parent == dataset:
+            return str(digest)
+        if digest is not None and parent in nodes:
+            version = None
+            with suppress(FormatError):  # `nanoset status` and `gc` tell of it
+                place = project.outputs.folder / parent.stage.folder / parent.stage.name(parent.key)
+                version = project.outputs.manifest_at(place / digest)
+            if version is not None and (origin := _origin(project, nodes, parent, version, dataset)) is not None:
+                return origin
+    return None
+
+
+def _index_files(project: Project, nodes: list[Node], dataset: str) -> set[str] | None:
+    """Return the shared files of the latest version that was made from a dataset; None where there are none."""
+    versions = [
+        (node, manifest)
+        for node in nodes
+        for manifest in project.outputs.versions(node.stage.folder, node.stage.name(node.key))
+        if node.stage.key_of(manifest.name) == node.key
+    ]
+    latest = next((one.digest for _, one in versions if dataset in one.recipe["parents"].values()), None)
+    shared = [
+        files
+        for node, one in versions
+        if latest in (one.digest, *one.recipe["parents"].values())
+        and (files := node.stage.shared_files(one)) is not None
+    ]
+    return set().union(*shared) if shared else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.outputs.manifest import Manifest
@@ -18,6 +18,7 @@ from nanoset_core.tokenization.document_table import FileCounts, counts_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS
 from nanoset_core.versions.file_changes import read_inventory
 
+Change = Literal["added", "removed", "changed", "other settings"]
 _PREFIX = re.compile(r"[0-9a-f]{4,20}")
 
 
@@ -63,13 +64,12 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Dat
 def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, Manifest]:
     current, folder = outputs.current_version(indexed.STAGE, corpus), outputs.folder / indexed.STAGE / corpus
     if current.manifest is None:
-        names = ", ".join(sorted(outputs.access.names(folder.parent)))
         raise ConfigError(
             "no such corpus, or it has no dataset yet",
             where=folder,
             found=current.problem if current.exists else repr(corpus),
-            expected=f"one of {names}; or two digests" if names else "a corpus that was built",
-            remedy="name one of these corpora" if names else "run `nanoset build` first",
+            expected=f"one of {', '.join(sorted(outputs.access.names(folder.parent))) or 'none'}; or two digests",
+            remedy="name one of these corpora, or run `nanoset build` first",
         )
     for version in outputs.versions(indexed.STAGE, corpus, strict=True):
         if version.digest != current.manifest.digest:
@@ -81,22 +81,22 @@ def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, M
 
 def _named(outputs: OutputRoot, digest: str) -> Manifest:
     place = outputs.folder / indexed.STAGE
-    corpora = sorted(outputs.access.names(place))
-    known = [(corpus, version) for corpus in corpora for version in sorted(outputs.digests_in(place / corpus))]
-    found = [one for one in known if _PREFIX.fullmatch(digest) and one[1].startswith(digest)]
+    known = [
+        place / corpus / one for corpus in outputs.access.names(place) for one in outputs.digests_in(place / corpus)
+    ]
+    found = [one for one in known if _PREFIX.fullmatch(digest) and one.name.startswith(digest)]
     if len(found) != 1:
-        rows = [" ".join(one) for one in found or known]
+        rows = sorted(f"{one.parent.name} {one.name}" for one in found or known)
         raise ConfigError(
             "several datasets have digests that begin so" if found else "no such version of a dataset",
             where=place,
             found=repr(digest),
-            expected=f"at least four digits of one of {', '.join(rows[:10])}" if rows else "a dataset that was built",
+            expected=f"at least four digits of one of {', '.join(rows[:10]) or 'none: nothing was built'}",
             remedy="name one of these, or a corpus alone" if rows else "run `nanoset build` first",
         )
-    folder = place.joinpath(*found[0])
-    manifest = outputs.manifest_at(folder)
+    manifest = outputs.manifest_at(found[0])
     if manifest is None:
-        raise MissingError("this version of a dataset has no manifest", where=folder, remedy="run `nanoset build`")
+        raise MissingError("this version of a dataset has no manifest", where=found[0], remedy="run `nanoset build`")
     return manifest
 
 
@@ -125,14 +125,10 @@ class FileDiff:
 
     path: str
     """Relative to the corpus's folder."""
-    change: Literal["added", "removed", "changed", "other settings"]
+    change: Change
     """other settings: the same bytes gave other counts."""
     before: FileCounts
     after: FileCounts
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
 
 
 def compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
@@ -151,14 +147,11 @@ def compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
     found = []
     for path in (path for path in paths if path in differ):
         was, now = before.get(path, FileCounts()), after.get(path, FileCounts())
-        if path not in old.files:
-            found.append(FileDiff(path, "added", was, now))
-        elif path not in new.files:
-            found.append(FileDiff(path, "removed", was, now))
-        elif old.files[path] != new.files[path]:
-            found.append(FileDiff(path, "changed", was, now))
-        elif was != now:
-            found.append(FileDiff(path, "other settings", was, now))
+        there, here = old.files.get(path), new.files.get(path)
+        if there == here and was == now:
+            continue
+        change: Change = "added" if there is None else "removed" if here is None else "changed"
+        found.append(FileDiff(path, "other settings" if there == here else change, was, now))
     return found
 
 

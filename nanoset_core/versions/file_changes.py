@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import raw
@@ -11,7 +11,6 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Budget
 from nanoset_core.raw.contents import Contents, contents_of
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, is_cut_unread
-from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.survey import no_text
 from nanoset_core.serialization.text import format_count
@@ -20,39 +19,13 @@ READ_BYTES = 8 << 20
 """Files whose digests are not known are read up to this many bytes in all, such as files written lately."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileChanges:
-    """How a corpus's files differ from those of its inventory."""
-
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    touched: tuple[str, ...] = ()
-    """Of the same size, but copied or written since: only reading them would tell whether the content differs."""
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.changed or self.touched)
-
-    def __str__(self) -> str:
-        named = {"added": self.added, "removed": self.removed, "changed": self.changed}
-        found = [(what, paths) for what, paths in named.items() if paths]
-        found += (
-            [("copied or written again, which the next build reads to compare", self.touched)] if self.touched else []
-        )
-        return "; ".join(
-            f"{format_count(len(paths), 'file')} {what} ({', '.join(paths[:2])}{', …' * (len(paths) > 2)})"
-            for what, paths in found
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class StatSurvey:
+class StatSurvey(NamedTuple):
     """A corpus's files as they are now."""
 
     recipe: Recipe | None
     """Of the inventory that would be taken now; None where that needs reading files."""
-    changes: FileChanges
-    """Against the current inventory; without one, all files are added."""
+    changes: str
+    """How they differ from the current inventory, without which all are added; empty where they do not."""
     contents: Contents
     """What lies in its folder."""
 
@@ -73,11 +46,12 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
     noted = read_inventory(live) if live is not None else {}
     texts = contents.ordered
     found = {stat.path: memory.recall(stat) for stat in texts}
-    unknown = [stat for stat in texts if found[stat.path] is None and _may_be_same(stat, noted)]
+    ends = {path: pieces[-1].end for path, pieces in noted.items()}
+    unknown = [stat for stat in texts if found[stat.path] is None and ends.get(stat.path) == stat.size]
     if (size := sum(stat.size for stat in unknown)) <= budget.left:  # all or none: some would look as if they differed
         budget.left -= size
         found |= {stat.path: fingerprint(folder, stat) for stat in unknown}
-    changes = _changes(texts, found, noted)
+    changes = _changes(found, noted, {stat.path for stat in unknown})
     if live is not None and not changes and live.recipe["version"] == raw.VERSION:
         return StatSurvey(Recipe(**live.recipe), changes, contents)
     if any(pieces is None for pieces in found.values()):
@@ -88,26 +62,25 @@ def survey_stats(project: Project, corpus: str, live: Manifest | None, budget: B
 
 def read_inventory(manifest: Manifest) -> dict[str, list[Piece]]:
     """Return path → pieces of an inventory; FormatError where its file cannot be read."""
-    inventory = manifest.load(raw.FILE, Inventory.from_json)
     files: dict[str, list[Piece]] = {}
-    for piece in inventory.pieces:
+    for piece in manifest.load(raw.FILE, Inventory.from_json).pieces:
         files.setdefault(piece.path, []).append(piece)
     return files
 
 
-def _may_be_same(stat: FileStat, noted: dict[str, list[Piece]]) -> bool:
-    return stat.path in noted and noted[stat.path][-1].end == stat.size
-
-
-def _changes(
-    texts: Sequence[FileStat], found: dict[str, list[Piece] | None], noted: dict[str, list[Piece]]
-) -> FileChanges:
-    changed: list[str] = []
-    touched: list[str] = []
-    for stat in texts:
-        if stat.path in noted and found[stat.path] != noted[stat.path]:
-            unknown = found[stat.path] is None and _may_be_same(stat, noted)
-            (touched if unknown else changed).append(stat.path)
-    added = tuple(path for path in found if path not in noted)
-    removed = tuple(path for path in noted if path not in found)
-    return FileChanges(added, removed, tuple(changed), tuple(touched))
+def _changes(found: Mapping[str, list[Piece] | None], noted: Mapping[str, list[Piece]], unknown: set[str]) -> str:
+    """Describe how files differ from those that are noted; unknown: those that may be the same."""
+    other = [path for path in found if path in noted and found[path] != noted[path]]
+    named = {
+        "added": [path for path in found if path not in noted],
+        "removed": [path for path in noted if path not in found],
+        "changed": [path for path in other if found[path] is not None or path not in unknown],
+        "copied or written again, which the next build reads to compare": [
+            path for path in other if found[path] is None and path in unknown
+        ],
+    }
+    return "; ".join(
+        f"{format_count(len(paths), 'file')} {what} ({', '.join(paths[:2])}{', …' * (len(paths) > 2)})"
+        for what, paths in named.items()
+        if paths
+    )

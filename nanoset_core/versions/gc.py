@@ -7,27 +7,30 @@ there. Builds are seen by their leases, from any machine.
 
 from __future__ import annotations
 
-import contextlib
+import json
 import shutil
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nanoset_core.errors import FormatError, StorageError
+from nanoset_core.errors import FormatError, NanosetError, StorageError
 from nanoset_core.loading import opening
 from nanoset_core.outputs.manifest import MANIFEST, read_manifest
-from nanoset_core.outputs.root import OutputRoot, read_current
+from nanoset_core.outputs.root import CURRENT, OutputRoot, read_current
 from nanoset_core.pipeline.graph import asked_nodes
+from nanoset_core.pipeline.mapping import index_files
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stage_of, stages, sweep
+from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import LEASE_SECONDS, collecting, leased_names
 from nanoset_core.storage.listing import Entry
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import in_parallel
-from nanoset_core.versions.outputs import Needed, Output, Policy, Version, find_needed, find_outputs, stage_folders
+from nanoset_core.versions.outputs import Needed, Output, Policy, find_needed, find_outputs, stage_folders
 
 UNSEEN = (
     "not seen are builds by versions of nanoset that know no leases, and machines that were cut off from the bucket "
@@ -35,6 +38,8 @@ UNSEEN = (
 )
 Kind = Literal["version", "unfinished", "cache file"]
 """A version's folder, one whose build never ended, or one of the trainers' index files."""
+_SIDECAR = "nanoset.json"
+"""Ending of the notes beside index files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def plan_gc(
         StorageError: a folder of outputs, or a version that has to stay, cannot be read.
     """
     policy = Policy.of(keep, older_than_days, unfinished=unfinished, now_ns=time.time_ns())
-    return _plan(project, policy, _busy(leased_names(project.outputs.access)))
+    return _plan(project, policy, leased_names(project.outputs.access))
 
 
 def collect(
@@ -123,8 +128,7 @@ def collect(
         return Collection((), (), ())
     retracted: list[tuple[Garbage, tuple[Path, ...]]] = []
     with collecting(outputs.access) as leases:
-        busy = _busy(leases)
-        planned = _plan(project, policy, busy)
+        planned = _plan(project, policy, leases)
         left = list(planned.left)
         for item in planned.garbage:
             try:
@@ -136,22 +140,17 @@ def collect(
                 continue
             if rest is not None:
                 retracted.append((item, rest))
-        swept, untold = _sweep_store(outputs, planned, busy)
+        swept = _sweep_store(outputs, planned, leases, left)
     gone: list[Garbage] = []
     for item, rest in retracted:
         for folder in rest:
             shutil.rmtree(folder, ignore_errors=True)
-        stuck = [folder for folder in rest if folder.exists()]
-        left += [LeftAlone(folder, "it could not be removed", refused=True) for folder in stuck]
+        stuck = [LeftAlone(folder, "it could not be removed", refused=True) for folder in rest if folder.exists()]
+        left += stuck
         gone += [] if stuck else [item]
     sweep(outputs)
     removed = dict.fromkeys([*(path for path in planned.unfinished if not path.exists()), *swept])
-    return Collection(tuple(gone), (*left, *untold), tuple(removed), planned.unseen)
-
-
-def _busy(leases: Mapping[str, str]) -> Mapping[str, str]:
-    """Return for each name that is worked on the reason to leave it."""
-    return {name: f"a build on {host} works on it" for name, host in leases.items()}
+    return Collection(tuple(gone), tuple(left), tuple(removed), planned.unseen)
 
 
 def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
@@ -162,25 +161,21 @@ def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
     if item.kind != "cache file":
         return access.withdraw(item.path, MANIFEST, lambda: read_current(item.path.parent, access)[0] == item.path.name)
     access.remove(item.path)
-    with contextlib.suppress(OSError):  # others are still in it, or other folders
-        if item.path.parent.name != opening.CACHE:
-            item.path.parent.rmdir()
     return ()
 
 
-def _sweep_store(outputs: OutputRoot, planned: Collection, busy: Container[str]) -> tuple[list[Path], list[LeftAlone]]:
-    """Remove from a bucket what killed builds left unfinished; return it, and why uploads cannot be looked for."""
+def _sweep_store(outputs: OutputRoot, planned: Collection, busy: Container[str], left: list[LeftAlone]) -> list[Path]:
+    """Remove from a bucket what killed builds left unfinished; return it."""
     access = outputs.access
     if not access.has_copies:
-        return [], []
+        return []
     names = [access.name(path) for path in planned.unfinished if not path.exists()]
     in_parallel(access.store.delete, names)
-    left = []
     try:
         names += access.store.abort_uploads(lambda name: _is_idle(name, busy))
     except StorageError as error:
         left.append(LeftAlone(outputs.folder, f"uploads that were cut short cannot be looked for: {error.found}"))
-    return [outputs.folder / name for name in names], left
+    return [outputs.folder / name for name in names]
 
 
 def _is_idle(name: str, busy: Container[str]) -> bool:
@@ -189,57 +184,100 @@ def _is_idle(name: str, busy: Container[str]) -> bool:
     return stage in stage_folders() and len(rest) > 1 and rest[0] not in busy
 
 
-def _plan(project: Project, policy: Policy, busy: Mapping[str, str]) -> Collection:
-    from nanoset_core.versions.index_files import judge_index_files
-
+def _plan(project: Project, policy: Policy, leases: Mapping[str, str]) -> Collection:
+    """Judge all that is there; leases: name that is worked on → the machine that does."""
     listing = project.outputs.access.listing()
     outputs = find_outputs(listing)
     needed = find_needed(listing, outputs, policy)
-    judged = [_judge(listing, version, needed) for output in outputs for version in output.versions]
-    found = [item for item in [*judged, *judge_index_files(listing, outputs, needed, policy)] if item is not None]
-    garbage = [item for item in found if isinstance(item, Garbage)]
-    left = [item for item in found if isinstance(item, LeftAlone)]
-    left += [LeftAlone(item.path, busy[item.subject]) for item in garbage if item.subject in busy]
-    left += _unasked(project, outputs)
-    idle = tuple(item for item in garbage if item.subject not in busy)
-    gone = {item.path for item in idle}
-    unfinished = [
-        *(folder / name for folder, names in project.outputs.unfinished() for name in names),
-        *(path for path in listing.unfinished() if path.parent not in gone and _is_idle(listing.name(path), busy)),
+    found = [
+        _judge(listing, output, digest)
+        for output in outputs
+        for digest in output.versions
+        if digest not in needed.digests
     ]
+    nanosets: dict[str, list[Output]] = {}
+    for output in outputs:
+        if output.stage == opening.STAGE:
+            nanosets.setdefault(output.subject, []).append(output)
+    found += [one for name, own in nanosets.items() for one in _judge_index_files(listing, name, own, needed, policy)]
+    garbage = [item for item in found if isinstance(item, Garbage)]
+    idle = tuple(item for item in garbage if item.subject not in leases)
+    left = [item for item in found if isinstance(item, LeftAlone)]
+    busy = [item for item in garbage if item.subject in leases]
+    left += [LeftAlone(item.path, f"a build on {leases[item.subject]} works on it") for item in busy]
+    left += _unasked(project, outputs)
+    gone = {item.path for item in idle}
+    unfinished = [folder / name for folder, names in project.outputs.unfinished() for name in names]
+    stored = (path for path in listing.unfinished() if path.parent not in gone)
+    unfinished += [path for path in stored if _is_idle(listing.name(path), leases)]
     return Collection(idle, tuple(left), tuple(unfinished), UNSEEN if listing.has_copies else None)
 
 
-def _judge(listing: FileAccess, version: Version, needed: Needed) -> Garbage | LeftAlone | None:
-    """Return Garbage where nothing needs a version and all in it is ours, LeftAlone where that cannot be told."""
-    if version.digest in needed.digests:
-        return None
-    if version.linked:
-        return LeftAlone(version.folder, "a symbolic link leads to it")
+def _judge(listing: FileAccess, output: Output, digest: str) -> Garbage | LeftAlone:
+    """Return Garbage where all in a version that nothing needs is ours, LeftAlone where that cannot be told."""
+    folder, name = output.folder / digest, f"{output.stage}/{output.name}"
+    if output.versions[digest]:
+        return LeftAlone(folder, "a symbolic link leads to it")
     try:
-        manifest = read_manifest(version.folder, listing)
+        manifest = read_manifest(folder, listing)
     except (FormatError, OSError) as error:
         what = error.what if isinstance(error, FormatError) else str(error)
-        return LeftAlone(version.folder, f"its manifest cannot be read: {what}")
-    kind: Kind = "version"
+        return LeftAlone(folder, f"its manifest cannot be read: {what}")
     if manifest is None:
-        stage = stage_of(version.stage, version.name)
-        ours = None if stage is None else stage.unfinished_files(listing, version.folder)
+        stage = stage_of(output.stage, output.name)
+        ours = None if stage is None else stage.unfinished_files(listing, folder)
         if ours is None:
-            return LeftAlone(version.folder, "it has no manifest, and no markers of nanoset")
-        kind = "unfinished"
-    elif (manifest.stage, manifest.name, manifest.digest) != (version.stage, version.name, version.digest):
-        return LeftAlone(version.folder, f"its manifest is that of {manifest.stage}/{manifest.name}/{manifest.digest}")
+            return LeftAlone(folder, "it has no manifest, and no markers of nanoset")
     else:
-        ours = {*manifest.files, MANIFEST}
+        ours, made = {*manifest.files, MANIFEST}, f"{manifest.stage}/{manifest.name}/{manifest.digest}"
+        if made != f"{name}/{digest}":
+            return LeftAlone(folder, f"its manifest is that of {made}")
     size = 0
-    for name, entry in files_below(listing, version.folder):
+    for file, entry in files_below(listing, folder):
         if entry.is_link:
-            return LeftAlone(version.folder, f"it holds a symbolic link: {name}")
-        if name not in ours and not name.rpartition("/")[2].startswith(UNFINISHED):
-            return LeftAlone(version.folder, f"it holds a file that is not of nanoset: {name}")
+            return LeftAlone(folder, f"it holds a symbolic link: {file}")
+        if file not in ours and not file.rpartition("/")[2].startswith(UNFINISHED):
+            return LeftAlone(folder, f"it holds a file that is not of nanoset: {file}")
         size += entry.size
-    return Garbage(version.folder, f"{version.stage}/{version.name}", version.subject, kind, size)
+    return Garbage(folder, name, output.subject, "unfinished" if manifest is None else "version", size)
+
+
+def _judge_index_files(
+    listing: FileAccess, nanoset: str, outputs: Sequence[Output], needed: Needed, policy: Policy
+) -> Iterator[Garbage | LeftAlone]:
+    """Yield every index file of a nanoset that no split lists that stays; what is not ours is left alone."""
+    place = f"{opening.STAGE}/{nanoset}/{opening.CACHE}"
+    folder, kept = listing.folder / place, needed.index_files.get(nanoset, set())
+    since = max(listing.written_ns(output.folder / CURRENT) for output in outputs)
+    files = {name: entry for name, entry in files_below(listing, folder) if not name.startswith(UNFINISHED)}
+    others = {name for name, entry in files.items() if name not in kept and not policy.keeps(entry.written_ns, since)}
+    if others and any(map(listing.is_link, (folder, *folder.parents[:2]))):
+        yield LeftAlone(folder, f"{_counted(files, others)} of no split that stays: a symbolic link leads to them")
+        return
+    ours = {name for note in files if note.endswith(_SIDECAR) for name in _listed(listing, folder, note)}
+    for version in (output.folder / digest for output in outputs for digest in output.versions):
+        with suppress(NanosetError, OSError, KeyError, TypeError):
+            manifest = read_manifest(version, listing)
+            ours |= set() if manifest is None else index_files(manifest)
+    if foreign := {name for name in others if name not in ours or files[name].is_link}:
+        why = f"{_counted(files, foreign)} that no note of ours lists, such as {min(foreign)}"
+        yield LeftAlone(folder, why)
+    # The notes go last: a collection that is cut short finds the rest by them.
+    for name in sorted(others - foreign, key=lambda name: (name.endswith(_SIDECAR), "description" not in name, name)):
+        yield Garbage(folder / name, place, nanoset, "cache file", files[name].size)
+
+
+def _listed(listing: FileAccess, folder: Path, note: str) -> set[str]:
+    """Return the files that a note of ours lists, itself among them; none of another's."""
+    try:
+        value = json.loads(listing.read_current(folder / note))
+        return {note, *value["files"]} if isinstance(value["made_from"], dict) else set()
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return set()
+
+
+def _counted(files: Mapping[str, Entry], names: set[str]) -> str:
+    return f"{format_count(len(names), 'file')} ({sum(files[name].size for name in names):,} bytes)"
 
 
 def files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:

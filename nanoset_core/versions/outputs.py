@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.loading import opening
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, is_digest
+from nanoset_core.outputs.manifest import MANIFEST, is_digest
 from nanoset_core.outputs.root import CURRENT, OutputRoot, read_current
 from nanoset_core.pipeline.mapping import index_files
-from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.stages import stage_of, stages
 from nanoset_core.storage.access import FileAccess
 
 _DEEPEST = 4
 _DAY_NS = 24 * 3600 * 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """The folder of one version."""
-
-    stage: str
-    name: str
-    digest: str
-    """Name of the folder: of the recipe, when it is what it should be."""
-    folder: Path
-    linked: bool
-    """Whether a symbolic link leads to it."""
-
-    @property
-    def subject(self) -> str:
-        """The corpus, nanoset or webdataset that it belongs to."""
-        return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +25,8 @@ class Output:
     stage: str
     name: str
     folder: Path
-    versions: tuple[Version, ...]
+    versions: dict[str, bool]
+    """Digest → whether a symbolic link leads to its folder."""
     current: str | None
     """Digest of the current version; None where there is none."""
     problem: str | None
@@ -72,17 +54,14 @@ def _outputs(listing: FileAccess, folder: Path, stage: str, name: str, linked: b
     entries = [entry for entry in listing.entries(folder) if entry.name[0] != "."]
     folders = [entry for entry in entries if entry.name != "current" and entry.is_folder]
     # A corpus may have a name that looks like a digest, but stands where no version can.
-    found = [entry for entry in folders if name and is_digest(entry.name)]
+    versions = {entry.name: linked or entry.is_link for entry in folders if name and is_digest(entry.name)}
     pointed = any(entry.name == CURRENT for entry in entries)
-    if found or pointed:
-        versions = tuple(
-            Version(stage, name, entry.name, folder / entry.name, linked or entry.is_link) for entry in found
-        )
+    if versions or pointed:
         current, problem, _ = read_current(folder, listing) if pointed else (None, None, None)
         yield Output(stage, name, folder, versions, current, problem)
     for entry in folders:
         is_cache = stage == opening.STAGE and entry.name == opening.CACHE and "/" not in name and name != ""
-        if entry not in found and not is_cache and name.count("/") < _DEEPEST:
+        if entry.name not in versions and not is_cache and name.count("/") < _DEEPEST:
             inner = f"{name}/{entry.name}" if name else entry.name
             yield from _outputs(listing, folder / entry.name, stage, inner, linked or entry.is_link)
 
@@ -131,65 +110,57 @@ def find_needed(listing: FileAccess, outputs: list[Output], policy: Policy) -> N
     Raises:
         StorageError: one of these cannot be read, so that it cannot be told what it needs.
     """
-    places = {version.digest: version for output in outputs for version in output.versions}
+    places = {digest: output for output in outputs for digest in output.versions}
+    named_by = {stage.folder: stage.named_by.folder for stage in stages() if stage.named_by is not None}
     folders = {(output.stage, output.name): output.folder for output in outputs}
-    namers = {stage.folder: stage.named_by for stage in stages() if stage.named_by is not None}
     needed, followed, root = Needed(), set[str](), OutputRoot(listing)
     for output in outputs:
         if output.problem is not None:
             raise _unreadable(output, output.folder, output.problem)
         if output.current is not None and output.current not in places:
             raise _unreadable(output, output.folder / output.current, "this is the current version, but it is gone")
-        for kept in [*filter(None, [output.current]), *_kept(listing, output, policy, namers, folders)]:
-            waiting = [kept]
-            while waiting:
-                digest = waiting.pop()
-                version = places.get(digest)
-                if version is None or digest in followed:
-                    continue
-                try:
-                    waiting += () if version.stage in namers else _needs(root, version, needed)
-                except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
-                    if digest == kept and digest != output.current:
-                        break  # nothing needs it, and what cannot be read is left alone
-                    what = f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
-                    raise _unreadable(output, version.folder, what) from error
-                followed.add(digest)
+        namer = named_by.get(output.stage)
+        pointer = folders.get((namer or output.stage, output.name), output.folder) / CURRENT
+        keep = policy.keep if namer is None else 0
+        kept = set(_kept(listing, output, policy, keep, listing.written_ns(pointer)))
+        waiting = [*filter(None, [output.current]), *kept]
+        while waiting:
+            digest = waiting.pop()
+            if digest in followed or digest not in places:
+                continue
+            folder = places[digest].folder / digest
+            try:
+                waiting += () if places[digest].stage in named_by else _needs(root, places[digest], folder, needed)
+            except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
+                if digest in kept:
+                    continue  # nothing is known to need it, and what cannot be read is left alone
+                what = f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
+                raise _unreadable(output, folder, what) from error
+            followed.add(digest)
     needed.digests |= followed
     return needed
 
 
-def _kept(
-    listing: FileAccess,
-    output: Output,
-    policy: Policy,
-    namers: dict[str, Stage],
-    folders: dict[tuple[str, str], Path],
-) -> Iterator[str]:
-    """Yield digests of the complete versions besides the current one that the policy keeps."""
-    namer = namers.get(output.stage)
-    place = output.folder if namer is None else folders.get((namer.folder, output.name), output.folder)
-    since = listing.written_ns(place / CURRENT) or None
-    others = (version for version in output.versions if version.digest != output.current)
-    dated = {version.digest: listing.written_ns(version.folder / MANIFEST) for version in others}
-    made = {digest: made_ns for digest, made_ns in dated.items() if made_ns}
-    yield from (digest for digest, made_ns in made.items() if policy.keeps(made_ns, since))
-    if namer is None:
-        yield from sorted(made, key=lambda digest: (-made[digest], digest))[: policy.keep]
+def _kept(listing: FileAccess, output: Output, policy: Policy, keep: int, since_ns: int) -> Iterator[str]:
+    """Yield digests of the complete versions besides the current one that stay by their age or number."""
+    dated = {digest: listing.written_ns(output.folder / digest / MANIFEST) for digest in output.versions}
+    made = {digest: made_ns for digest, made_ns in dated.items() if made_ns and digest != output.current}
+    yield from (digest for digest, made_ns in made.items() if policy.keeps(made_ns, since_ns or None))
+    yield from sorted(made, key=lambda digest: (-made[digest], digest))[:keep]
 
 
-def _needs(root: OutputRoot, version: Version, needed: Needed) -> list[str]:
+def _needs(root: OutputRoot, output: Output, folder: Path, needed: Needed) -> list[str]:
     """Return the digests that a version needs at first hand, and note what it will become and which files it lists."""
-    manifest = root.manifest_at(version.folder)
+    manifest = root.manifest_at(folder)
     if manifest is None:
-        raise MissingError("it has no manifest", where=version.folder)
+        raise MissingError("it has no manifest", where=folder)
     found = [str(digest) for digest in manifest.recipe["parents"].values()]
     stage = stage_of(manifest.stage, manifest.name)
     if stage is not None:
         found += stage.references(root, manifest)
         needed.digests.update(stage.future_outputs(manifest))
     if manifest.stage == opening.STAGE:
-        needed.index_files.setdefault(version.subject, set()).update(index_files(manifest))
+        needed.index_files.setdefault(output.subject, set()).update(index_files(manifest))
     return found
 
 
@@ -197,14 +168,3 @@ def _unreadable(output: Output, place: Path, why: str) -> StorageError:
     what = "a version that is current, or that another one needs, cannot be read, so nothing is removed"
     remedy = f"run `nanoset build`, which makes it again, or delete {output.folder} if you do not need it"
     return StorageError(what, where=place, found=why, remedy=remedy)
-
-
-def readable_manifests(listing: FileAccess, versions: Iterable[Version]) -> Iterator[Manifest]:
-    """Yield the manifests of those versions that can be read."""
-    for version in versions:
-        try:
-            manifest = OutputRoot(listing).manifest_at(version.folder)
-        except (NanosetError, OSError):
-            continue
-        if manifest is not None:
-            yield manifest

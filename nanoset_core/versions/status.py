@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.current import Reason
-from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Graph, inventory_node, named_corpora
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Budget, Node
+from nanoset_core.pipeline.stage import Budget, Node, Stage
 from nanoset_core.pipeline.tokenization import check_tokenizer
 from nanoset_core.raw.contents import Notice
 from nanoset_core.storage.leases import leased_names
@@ -128,71 +128,64 @@ def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget
     if survey.recipe is not None:
         known[root] = survey.recipe
     if survey.recipe is None or whole is None or survey.recipe.digest != whole.digest:
-        graph.reasons[root] = [Reason(current.problem or str(survey.changes) or "the inventory's format changed")]
+        graph.reasons[root] = [Reason(current.problem or survey.changes or "the inventory's format changed")]
     return None, raw.notices(graph.project, root.key.subject, survey.contents)
 
 
 def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None, *, busy: bool) -> Row:
-    kind, name, part = nodes[0].row
     last = graph.current(nodes[-1])
-    why = [failure] if failure is not None else _reasons(graph, nodes)
+    why = _reasons(graph, nodes) if failure is None else [failure]
     state: State = "up to date" if not why else "stale" if last.exists else "missing"
     if failure is None and why:
-        failure = next(_refusals(graph, nodes, planning), None)
+        wanted = ((node, graph.recipe(node)) for node in nodes)
+        refusals = (one.stage.refusal(graph.project, one.key, recipe, planning) for one, recipe in wanted if recipe)
+        failure = next(filter(None, refusals), None)
     if failure is not None:
         state, why = "failing", [failure]
-    figures: dict[str, int] = {}
-    rejects: list[str] = []
-    warnings: list[str] = []
-    details: dict[str, str] = {}
-    sizes: list[int] = []
-    for node in nodes:
-        if (manifest := graph.current(node).manifest) is not None:
-            found = dict(node.stage.figures(manifest))
-            sizes += [found.pop("bytes")] if "bytes" in found else []
-            figures |= found
-            details |= node.stage.details(manifest)
-            rejects.extend(node.stage.rejects(graph.project, manifest))
-            if failure is None:
-                try:
-                    warnings.extend(node.stage.warnings(graph.project, manifest))
-                except NanosetError as error:
-                    warnings.append(one_line(error))
-    if sizes:
-        figures["bytes"] = sum(sizes)
+    made = [(node.stage, manifest) for node in nodes if (manifest := graph.current(node).manifest) is not None]
+    figures, sizes = dict[str, int](), []
+    for stage, manifest in made:
+        figures |= stage.figures(manifest)
+        sizes += [figures.pop("bytes")] if "bytes" in figures else []
     return Row(
-        kind, name, part, state, tuple(why), figures, last.made_at, busy, tuple(rejects), tuple(warnings), details
+        *nodes[0].row,
+        state,
+        tuple(why),
+        figures | ({"bytes": sum(sizes)} if sizes else {}),
+        last.made_at,
+        busy,
+        tuple(file for stage, manifest in made for file in stage.rejects(graph.project, manifest)),
+        tuple(_warnings(graph.project, made)) if failure is None else (),
+        {column: text for stage, manifest in made for column, text in stage.details(manifest).items()},
     )
 
 
-def _refusals(graph: Graph, nodes: Sequence[Node], planning: Budget) -> Iterator[str]:
-    for node in nodes:
-        wanted = graph.recipe(node)
-        if wanted is not None and (refusal := node.stage.refusal(graph.project, node.key, wanted, planning)):
-            yield refusal
+def _warnings(project: Project, made: Sequence[tuple[Stage, Manifest]]) -> Iterator[str]:
+    for stage, manifest in made:
+        try:
+            yield from stage.warnings(project, manifest)
+        except NanosetError as error:
+            yield one_line(error)
 
 
 def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
-    """Return why a row's outputs are not up to date, without reasons that follow from an earlier one of them."""
+    """Return why a row's outputs are not up to date, without reasons that follow from an earlier one of them.
+
+    Where only parts of the last output are left to be made, how many are is the reason.
+    """
     complete = not graph.stale_reasons(nodes[-1])  # so are its parts then, and need not be looked at
-    asked = [node for node in nodes if node.stage.counted_as is None or not complete]
-    told = {node for node in asked if graph.stale_reasons(node)}
+    reasons = {node: graph.stale_reasons(node) for node in nodes if node.stage.counted_as is None or not complete}
+    stale = {node for node, found in reasons.items() if found}
     why: list[str] = []
-    for node in nodes:
-        if node.stage.counted_as is not None:
-            continue
-        inputs = node.inputs(graph.project.config)
-        for reason in graph.stale_reasons(node):
-            if reason.input is None or inputs.get(reason.input) not in told:
-                why.append(reason.text)
-    return list(dict.fromkeys([*why, *_counts(graph, nodes, told)]))
-
-
-def _counts(graph: Graph, nodes: list[Node], told: set[Node]) -> Iterator[str]:
-    """Yield how many parts are made, where a row has parts and their inputs are there; or why that cannot be told."""
     parts = [node for node in nodes if node.stage.counted_as is not None]
-    inputs = {parent for node in parts for parent in node.inputs(graph.project.config).values()}
-    if parts and told and told.isdisjoint(inputs):
-        texts = (reason.text for node in parts for reason in graph.stale_reasons(node))
-        yield from (text for text in texts if text != parts[0].stage.to_be_made)
-        yield f"{len(parts) - len(told.intersection(parts)):,} of {len(parts):,} {parts[0].stage.counted_as} written"
+    for node in nodes:
+        if node.stage.counted_as is None:
+            inputs = node.inputs(graph.project.config)
+            why += [one.text for one in reasons[node] if one.input is None or inputs.get(one.input) not in stale]
+    if stale and parts:
+        stage, needs = parts[0].stage, {one for node in parts for one in node.inputs(graph.project.config).values()}
+        if stale.isdisjoint(needs):
+            texts = (reason.text for node in parts for reason in reasons.get(node, ()))
+            why += [text for text in texts if text != stage.to_be_made]
+            why.append(f"{len(parts) - len(stale.intersection(parts)):,} of {len(parts):,} {stage.counted_as} written")
+    return list(dict.fromkeys(why))

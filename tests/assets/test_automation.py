@@ -151,7 +151,8 @@ def test_what_dagster_has_no_record_of_is_recorded(built, tmp_path):
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as other:
         platform = Platform(built.config_file, other)
         platform.look()
-        platform.tick()
+        assert platform.tick() == ["books", "code", "web"]
+        assert "nothing has changed" in platform.look().skip_message
         platform.follow()
         assert other.get_materialized_partitions(dg.AssetKey(["shuffled", "tars"])) == {"0", "1", "2"}
         assert other.get_materialized_partitions(dg.AssetKey("packed_dataset")) == {"code"}
@@ -285,12 +286,6 @@ def test_an_output_whose_check_was_cut_off_is_verified_before_it_is_used(built):
     assert built.automation() == {"indexed_dataset": {"web"}}
     built.carry_out({"indexed_dataset": {"web"}})
     assert built.automation() == DOWNSTREAM_OF_WEB[0]
-
-
-def test_it_is_a_plain_sensor_beside_which_a_host_may_have_one_of_conditions(built):
-    sensors = {found.name: found for found in built.definitions.get_repository_def().sensor_defs}
-    assert sorted(sensors) == [SENSOR, "raw_text"]
-    assert sensors[SENSOR].sensor_type.value == "STANDARD"
 
 
 def test_the_assets_of_a_partition_share_a_run(built):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from sample_project import FEWER
 
 from nanoset_assets import instance_state
 from nanoset_assets.build import build
-from nanoset_assets.checks import VerificationError
+from nanoset_assets.checks import LOSSES, VerificationError
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance_state import CHECK
 from nanoset_assets.names import Names
@@ -31,8 +31,10 @@ def evaluations(instance):
     for run in sorted(instance.get_run_records(), key=lambda record: record.storage_id):
         for entry in instance.all_logs(run.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
             evaluation = entry.dagster_event.event_specific_data
-            assert evaluation.check_name == CHECK
-            found[evaluation.asset_key.to_user_string(), evaluation.partition] = evaluation
+            if evaluation.check_name == CHECK:
+                found[evaluation.asset_key.to_user_string(), evaluation.partition] = evaluation
+            else:
+                assert (evaluation.check_name, evaluation.passed) == (LOSSES, True)
     return found
 
 
@@ -50,17 +52,17 @@ def spoil(monkeypatch):
     monkeypatch.setattr(verifying, "verify_dataset", spoiled)
 
 
-def test_what_lies_among_the_files_is_a_warning_that_blocks_nothing(make_project, instance):
+def test_what_lies_among_the_files_is_described_and_blocks_nothing(make_project, instance):
     config = make_project()
     (config.parent / "raw/web/notes.txt").touch()
     (config.parent / "raw/web/empty.jsonl").touch()
     report = build(Project.open(config), instance, corpora=["web"])
     assert not report.failed
     found = evaluations(instance)
-    assert {key for key, evaluation in found.items() if not evaluation.passed} == {("raw_jsonl", "web")}
-    warning = found["raw_jsonl", "web"]
-    assert warning.severity == dg.AssetCheckSeverity.WARN
-    assert warning.description == "1 file is not read: 1 .txt (notes.txt); 1 file is empty: empty.jsonl"
+    assert all(evaluation.passed for evaluation in found.values()), "to conditions a failed check is an error"
+    assert (
+        found["raw_jsonl", "web"].description == "1 file is not read: 1 .txt (notes.txt); 1 file is empty: empty.jsonl"
+    )
     event = instance.fetch_materializations(
         dg.AssetRecordsFilter(dg.AssetKey("raw_jsonl"), asset_partitions=["web"]), limit=1
     ).records[0]
@@ -77,7 +79,7 @@ def test_every_blocking_asset_is_checked_in_a_build(make_project, instance):
     found = evaluations(instance)
     assert all(evaluation.passed and evaluation.blocking for evaluation in found.values())
     checked = {"raw_jsonl", "tokenized_shards", "indexed_dataset", "index_mappings", "blend", "manifest"}
-    expected = {("/".join(s.asset), s.partition) for s in report.steps if s.asset[-1] in checked}
+    expected = {("/".join(s.node.asset), s.node.partition) for s in report.steps if s.node.asset[-1] in checked}
     assert set(found) == expected
     dataset = found["indexed_dataset", "web"]
     assert dataset.metadata["documents"].value == 240
@@ -113,40 +115,31 @@ def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(make_pro
     assert build(Project.open(config), instance).made == {}
 
 
-def unverified(instance, definitions):
-    return instance_state.unverified(instance, definitions.resolve_asset_graph().asset_check_keys, Names())
+def unverified(platform):
+    keys = platform.definitions.resolve_asset_graph().asset_check_keys
+    return instance_state.unverified(platform.instance, keys, Names())
 
 
-def test_a_warning_shows_and_does_not_block(make_project, instance):
-    config = make_project()
-    build(Project.open(config), instance, corpora=["web"])
-    project = Project.open(config)
-    raw = project.config.raw_folder / "web/part-0/web-0.jsonl"
+def test_a_warning_is_described_and_does_not_block(built_platform):
+    raw = built_platform.raw / "web/part-0/web-0.jsonl"
     raw.write_bytes(raw.read_bytes().replace(b"model", b"modem"))
-    outcome = (
-        build_definitions(project.config)
-        .resolve_job_def("corpus")
-        .execute_in_process(instance=instance, partition_key="web", asset_selection=[dg.AssetKey("indexed_dataset")])
+    outcome = built_platform.definitions.resolve_job_def("corpus").execute_in_process(
+        instance=built_platform.instance, partition_key="web", asset_selection=[dg.AssetKey("indexed_dataset")]
     )
     assert outcome.success
     (evaluation,) = outcome.get_asset_check_evaluations()
-    assert not evaluation.passed
-    assert evaluation.severity == dg.AssetCheckSeverity.WARN
+    assert evaluation.passed
     assert "source line" in evaluation.description
     (row,) = evaluation.metadata["findings"].records
     assert row.data["remedy"].startswith("run `nanoset build`")
-    assert unverified(instance, build_definitions(project.config)) == set()
+    assert unverified(built_platform) == set()
 
 
-def test_a_check_can_be_run_alone_as_from_the_ui(make_project, instance):
-    config = make_project()
-    build(Project.open(config), instance, select='key:"indexed_dataset" or key:"tokenized_shards" or key:"raw_jsonl"')
-    definitions = build_definitions(Project.open(config).config)
-    instance.add_dynamic_partitions(Names().corpora_name, ["web"])
+def test_a_check_can_be_run_alone_as_from_the_ui(built_platform):
     key = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
-    job = definitions.resolve_job_def("corpus")
+    job = built_platform.definitions.resolve_job_def("corpus")
     outcome = job.get_subset(asset_check_selection={key}, asset_selection=set()).execute_in_process(
-        instance=instance, partition_key="web"
+        instance=built_platform.instance, partition_key="web"
     )
     (evaluation,) = outcome.get_asset_check_evaluations()
     assert evaluation.passed
@@ -155,31 +148,26 @@ def test_a_check_can_be_run_alone_as_from_the_ui(make_project, instance):
 
 def test_what_was_never_checked_is_not_due(make_project, instance, monkeypatch):
     """A project that was built before there were checks is not built again for them."""
-    config = make_project()
+    config = make_project(replacements=FEWER)
     with monkeypatch.context() as patch:
         patch.setattr("nanoset_assets.definitions.checks_for", lambda config: [])
         build(Project.open(config), instance)
     assert build(Project.open(config), instance).made == {}
 
 
-def test_a_run_that_ended_before_its_check_is_due(make_project, instance):
-    config = make_project()
-    definitions = build_definitions(Project.open(config).config)
-    build(Project.open(config), instance, corpora=["web"])
-    job = definitions.resolve_job_def("corpus")
-    run = instance.create_run_for_job(
+def test_a_run_that_ended_before_its_check_is_due(built_platform):
+    job = built_platform.definitions.resolve_job_def("corpus")
+    run = built_platform.instance.create_run_for_job(
         job_def=job.get_subset(asset_selection={dg.AssetKey("indexed_dataset")}), tags={"dagster/partition": "web"}
     )
-    assert unverified(instance, definitions) == {(("indexed_dataset",), "web")}
-    instance.delete_run(run.run_id)
+    assert unverified(built_platform) == {(("indexed_dataset",), "web")}
+    built_platform.instance.delete_run(run.run_id)
 
 
 def test_checks_say_what_they_check(make_project):
-    config = Project.open(make_project()).config
-    graph = build_definitions(config).resolve_asset_graph()
+    graph = build_definitions(Project.open(make_project()).config).resolve_asset_graph()
     for key in graph.asset_check_keys:
         spec = graph.get_check_spec(key)
         assert spec.description
-        assert spec.blocking
+        assert spec.blocking == (key.name == CHECK)
         assert spec.partitions_def == graph.get(key.asset_key).partitions_def
-    assert json.dumps(sorted(key.asset_key.to_user_string() for key in graph.asset_check_keys))

@@ -61,13 +61,16 @@ def keys(definitions: dg.Definitions) -> set[str]:
 
 
 def test_two_projects_are_two_files(sandbox, make_project):
-    add(sandbox, "one", {"config": str(make_project("one")), "key_prefix": "one"})
-    add(sandbox, "two", {"project": inline(make_project("two")), "key_prefix": ["team", "two"], "group_prefix": "t_"})
+    landed = {"corpora": {"web": {"deps": ["crm"]}}}
+    two = {"key_prefix": ["team", "two"], "group_prefix": "t_"}
+    add(sandbox, "one", {"config": str(make_project("one")), "key_prefix": "one"} | landed)
+    add(sandbox, "two", {"project": inline(make_project("two"))} | two | landed)
     with sandbox.build_all_defs() as definitions:
         dg.Definitions.validate_loadable(definitions)
         assert {"one/raw_jsonl", "one/pretrain/blend", "team/two/raw_jsonl"} <= keys(definitions)
         graph = definitions.resolve_asset_graph()
         assert graph.get(dg.AssetKey(["team", "two", "pretrain", "blend"])).group_name == "t_pretrain"
+        assert graph.get(dg.AssetKey("crm")).is_external, "the same asset may land the text of both"
 
 
 def test_paths_start_in_the_folder_of_the_file(sandbox, make_project):
@@ -149,49 +152,50 @@ def number_of(file: Path, begin: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if line.strip().startswith(begin))
 
 
-@pytest.mark.parametrize(
-    ("change", "line", "text"),
-    [
-        ({"rawx": "raw"}, "rawx: raw", "this key is not known"),
-        ({"packed": ["web", "web"]}, "packed:", "packed: a corpus is named twice"),
-        ({"tokenization": {"workers": "two"}}, "  workers: two", "workers"),
-        ({"nanosets": {"pretrain": {"blend": {"web": 0.0}, "sequence_length": 8}}}, "blend:", "blend"),
-    ],
-)
-def test_an_error_points_to_its_line(sandbox, make_project, change, line, text):
-    file = add(sandbox, "one", {"project": inline(make_project()) | change})
-    message = failure(sandbox)
-    assert f"defs.yaml:{number_of(file, line.strip())}" in message, message
-    assert text in message
+ONE = "a component has one project"
+WRONG = {
+    "an unknown key": ({"project": {"rawx": "raw"}}, "rawx: raw", "this key is not known"),
+    "a corpus twice": ({"project": {"packed": ["web", "web"]}}, "packed:", "packed: a corpus is named twice"),
+    "another type": ({"project": {"tokenization": {"workers": "two"}}}, "workers: two", "workers"),
+    "no weight": ({"project": {"nanosets": {"a": {"blend": {"web": 0.0}, "sequence_length": 8}}}}, "blend:", "blend"),
+    "no project": ({"key_prefix": "llm"}, "attributes:", ONE),
+    "two projects": ({"config": "nanoset.yaml", "project": {}}, "project:", ONE),
+    "a file that is not there": ({"key_prefix": "a", "config": "nowhere.yaml"}, "config", "no such configuration"),
+    "no automation": ({"project": {}, "automation": "eager"}, "automation", "one of own, host, none"),
+    "no name": ({"project": {}, "key_prefix": ["a b"]}, "key_prefix", "is no valid part of a key prefix"),
+}
 
 
-@pytest.mark.parametrize("attributes", [{}, {"config": "nanoset.yaml", "project": {"raw": "raw"}}])
-def test_a_component_has_one_project(attributes, tmp_path):
-    with pytest.raises(ConfigError, match="a component has one project"):
-        NanosetComponent(**attributes).hosted(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "line"),
-    [({"key_prefix": "llm"}, "attributes:"), ({"config": "nanoset.yaml", "project": {"raw": "raw"}}, "project:")],
-)
-def test_what_is_not_one_project_points_to_its_line(sandbox, attributes, line):
+@pytest.mark.parametrize("wrong", WRONG)
+def test_an_error_points_to_its_line(sandbox, make_project, wrong):
+    attributes, line, text = WRONG[wrong]
+    if "project" in attributes:
+        attributes = attributes | {"project": inline(make_project()) | attributes["project"]}
     file = add(sandbox, "one", attributes)
     message = failure(sandbox)
     assert f"defs.yaml:{number_of(file, line)}" in message, message
-    assert "a component has one project" in message
+    assert text in message
+    if text == ONE:
+        with pytest.raises(ConfigError, match=ONE):
+            NanosetComponent(**attributes).hosted(file.parent)
 
 
-def test_a_path_that_leads_nowhere_points_to_its_line(sandbox):
-    file = add(sandbox, "one", {"key_prefix": "llm", "config": "nowhere.yaml"})
-    message = failure(sandbox)
-    assert f"defs.yaml:{number_of(file, 'config')}" in message, message
-    assert "no such configuration" in message
+def test_two_projects_share_the_limit_of_a_pool(sandbox, make_project):
+    config = str(make_project())
+    add(sandbox, "one", {"config": config, "key_prefix": "one", "pool": "machines"})
+    add(sandbox, "two", {"config": config, "key_prefix": "two", "pool": "machines"})
+    add(sandbox, "three", {"config": config, "key_prefix": "three"})
+    with sandbox.build_all_defs() as definitions:
+        graph = definitions.resolve_asset_graph()
+        pools = {name: graph.get(dg.AssetKey([name, "tokenized_shards"])).pools for name in ("one", "two", "three")}
+    assert pools == {"one": {"machines"}, "two": {"machines"}, "three": {"three/workers"}}
 
 
 def test_the_scaffold_loads_and_so_does_a_second_one(sandbox):
     for name in ("llm", "code"):
         sandbox.scaffold_component(NanosetComponent, defs_path=name)
+    written = yaml.safe_load((sandbox.defs_folder_path / "llm" / "defs.yaml").read_text())
+    assert written["attributes"] == {"config": "{{ context.project_root }}/llm/nanoset.yaml"}
     config = load_config(sandbox.project_root / "llm" / "nanoset.yaml")
     assert config.raw_folder == sandbox.project_root.resolve() / "llm" / "raw"
     with sandbox.build_all_defs() as definitions:
@@ -223,25 +227,6 @@ def test_the_scaffold_and_the_command_agree_on_the_prefix(sandbox):
     assert load_config(sandbox.project_root / "llm" / "nanoset.yaml").dagster.key_prefix == ("llm",)
     with pytest.raises(ConfigError, match="is no valid part of a key prefix"):
         sandbox.scaffold_component(NanosetComponent, defs_path="my.llm")
-
-
-def test_two_projects_may_be_landed_by_the_same_asset_of_nobody(sandbox, make_project):
-    for name in ("one", "two"):
-        add(
-            sandbox,
-            name,
-            {"config": str(make_project(name)), "key_prefix": name, "corpora": {"web": {"deps": ["crm"]}}},
-        )
-    with sandbox.build_all_defs() as definitions:
-        dg.Definitions.validate_loadable(definitions)
-        assert definitions.resolve_asset_graph().get(dg.AssetKey("crm")).is_external
-
-
-def test_an_error_in_a_name_points_to_its_line(sandbox, make_project):
-    file = add(sandbox, "one", {"config": str(make_project()), "key_prefix": ["a b"]})
-    message = failure(sandbox)
-    assert f"defs.yaml:{number_of(file, 'key_prefix')}" in message
-    assert "is no valid part of a key prefix" in message
 
 
 def test_dagster_finds_the_component():

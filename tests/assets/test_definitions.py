@@ -10,7 +10,6 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.running import describe
 from nanoset_core.config.project import load_config
-from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import Progress
 
 
@@ -23,15 +22,6 @@ def config(make_project):
 def instance(tmp_path):
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
         yield opened
-
-
-def test_every_asset_says_what_it_is(config):
-    graph = build_definitions(config).resolve_asset_graph()
-    for asset in graph.get_all_asset_keys():
-        node = graph.get(asset)
-        assert node.description
-        assert node.code_version
-        assert node.group_name in {"corpora", "pretrain", "plain", "shuffled"}
 
 
 def test_a_corpus_is_materialised_through_its_job_as_from_the_ui(config, instance):
@@ -47,10 +37,28 @@ def test_a_corpus_is_materialised_through_its_job_as_from_the_ui(config, instanc
 def test_an_asset_without_its_input_says_which_to_materialise_first(config, instance):
     instance.add_dynamic_partitions(Names().corpora_name, ["web"])
     job = build_definitions(config).resolve_job_def("corpus")
-    with pytest.raises(FileNotFoundError, match="materialise raw_jsonl for the corpus 'web' first"):
+    with pytest.raises(dg.Failure, match="materialise raw_jsonl for the corpus 'web' first") as caught:
         job.execute_in_process(
             instance=instance, partition_key="web", asset_selection=[dg.AssetKey("tokenized_shards")]
         )
+    assert caught.value.metadata["remedy"].value.startswith("run `nanoset build`")
+
+
+def test_an_asset_is_made_again_where_the_launchpad_says_so(config, instance):
+    instance.add_dynamic_partitions(Names().corpora_name, ["web"])
+    job = build_definitions(config).resolve_job_def("corpus")
+    shards = dg.AssetKey("tokenized_shards")
+
+    def made(**settings):
+        done = job.execute_in_process(
+            instance=instance,
+            partition_key="web",
+            asset_selection=[dg.AssetKey("raw_jsonl"), shards],
+            run_config={"ops": {"tokenized_shards": {"config": settings}}},
+        )
+        return done.asset_materializations_for_node("tokenized_shards")[0].metadata["shards_made"].value
+
+    assert [made() > 0, made(), made(rebuild=True) > 0] == [True, 0, True]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,7 @@ def test_what_the_configuration_no_longer_names_is_refused(config, instance, job
     assert old in text
     config.file.write_text(text.replace(old, new))
     parts = {"partition_key": "train"} if job == "plain" else {}
-    with pytest.raises(ConfigError, match="other"):
+    with pytest.raises(dg.Failure, match="other"):
         jobs.resolve_job_def(job).execute_in_process(
             instance=instance, asset_selection=[dg.AssetKey([job, asset])], **parts
         )

@@ -282,6 +282,8 @@ def test_every_asset_has_its_kinds_and_tags(make_project):
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
         assert node.kinds, key
+        assert node.code_version, key
+        assert node.group_name in {"corpora", "pretrain", "plain", "shuffled"}, key
         assert node.description.endswith("."), key
         stages.setdefault(node.tags["nanoset/stage"], set()).add(key.path[-1])
     assert stages == {

@@ -70,7 +70,7 @@ def test_a_build_packs_the_corpora_that_are_listed_and_no_other(project, instanc
         assert file.parent == (root / "packed" / corpus / "current").resolve()
     (event,) = instance.fetch_materializations(dg.AssetRecordsFilter(ASSET, asset_partitions=["web"]), limit=10).records
     metadata = event.asset_materialization.metadata
-    assert (metadata["documents"].value, metadata["dagster/row_count"].value) == (240, 240)
+    assert (metadata["documents"].value, metadata["dagster/partition_row_count"].value) == (240, 240)
     assert metadata["file"].value.endswith("web.pbin")
     assert re.search(r"│ web +│ up to date +│ +240 │", shown(opened, report, capsys))
     again = build(opened, instance)

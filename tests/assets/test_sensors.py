@@ -222,20 +222,13 @@ def test_a_corpus_that_is_gone_is_retired_after_two_looks_and_may_come_back(buil
     built.look()
     assert "extra" in built.corpora
     assert built.tick() == [], "its outputs are still there"
-
-
-def test_a_corpus_that_was_built_here_and_never_seen_is_retired(built):
-    write(built, "extra", count=10)
-    built.look()
-    assert built.tick() == ["extra"]
     shutil.rmtree(built.raw / "extra")
     built.instance.add_dynamic_partitions(built.names.corpora_name, ["../x", "a/b", "somebody_elses"])
-    before = built.corpora
-    built.cursor = None
+    before, built.cursor = built.corpora, None
     built.look()
     assert built.corpora == before
     built.look()
-    assert built.corpora == before - {"extra"}
+    assert built.corpora == before - {"extra"}, "it was built here, though this cursor never saw it"
 
 
 def test_a_corpus_that_something_needs_is_never_retired_and_the_tick_fails(built):
@@ -281,10 +274,7 @@ def test_one_unreadable_corpus_fails_the_tick_and_the_others_go_on(built):
 
 def test_a_corpus_whose_run_has_not_ended_is_not_asked_for(platform):
     platform.look()
-    request = next(r for r in platform.look().run_requests if r.partition_key == "web")
-    run = platform.instance.create_run_for_job(
-        job_def=platform.definitions.resolve_job_def("corpus"), tags=request.tags, status=dg.DagsterRunStatus.STARTED
-    )
+    run = start(platform, only(platform, "web"))
     assert sorted(platform.asked()) == ["books", "code"]
     write(platform, "web")
     platform.look()
@@ -293,23 +283,12 @@ def test_a_corpus_whose_run_has_not_ended_is_not_asked_for(platform):
     assert sorted(platform.asked()) == ["books", "code", "web"]
 
 
-def fail(platform, request, *, killed):
-    """A run as a killed process, or a failed step, leaves it."""
-    if not killed:
-        (platform.raw / request.partition_key / "broken.jsonl").write_text("this is no JSON\n" * 1000)
-        age(platform.raw / request.partition_key)
-        platform.look()
-        request = next(r for r in platform.look().run_requests if r.partition_key == request.partition_key)
-        inventory = platform.config.root_folder / "inventory" / request.partition_key
-        shutil.rmtree(inventory)
-        inventory.write_text("in the way")
-        assert not platform.run(request, raises=False).success
-        inventory.unlink()
-        return
-    run = platform.instance.create_run_for_job(
-        job_def=platform.definitions.resolve_job_def("corpus"), tags=request.tags, status=dg.DagsterRunStatus.STARTED
+def start(platform, request, **tags):
+    """A run that has begun."""
+    job = platform.definitions.resolve_job_def("corpus")
+    return platform.instance.create_run_for_job(
+        job_def=job, tags={**request.tags, **tags}, status=dg.DagsterRunStatus.STARTED
     )
-    platform.instance.report_run_failed(run, "killed")
 
 
 def only(platform, corpus):
@@ -322,28 +301,24 @@ def test_a_killed_run_is_asked_for_again_under_another_key(platform):
     for _ in range(requests.MOST_ATTEMPTS):
         request = only(platform, "web")
         keys.append(request.run_key)
-        fail(platform, request, killed=True)
+        platform.instance.report_run_failed(start(platform, request), "killed")
     assert len(set(keys)) == requests.MOST_ATTEMPTS
     assert "web" not in platform.asked(), "but not for ever"
-
-
-def test_a_run_that_dagster_will_start_again_is_left_to_it(platform):
-    platform.look()
-    request = only(platform, "web")
-    run = platform.instance.create_run_for_job(
-        job_def=platform.definitions.resolve_job_def("corpus"),
-        tags={**request.tags, "dagster/will_retry": "true"},
-        status=dg.DagsterRunStatus.STARTED,
-    )
-    platform.instance.report_run_failed(run, "killed")
-    assert "web" not in platform.asked()
+    request = only(platform, "code")
+    platform.instance.report_run_failed(start(platform, request, **{"dagster/will_retry": "true"}), "killed")
+    assert "code" not in platform.asked(), "Dagster will start it again"
 
 
 def test_a_run_that_failed_is_not_asked_for_until_its_files_change_or_the_process_restarts(built, monkeypatch):
-    write(built, "web")
+    (built.raw / "web/broken.jsonl").write_text("this is no JSON\n" * 1000)
+    age(built.raw / "web")
     built.look()
     request = only(built, "web")
-    fail(built, request, killed=False)
+    inventory = built.config.root_folder / "inventory/web"
+    shutil.rmtree(inventory)
+    inventory.write_text("in the way")
+    assert not built.run(request, raises=False).success
+    inventory.unlink()
     said = built.look().skip_message
     assert "web: its run" in said
     assert "failed; it is built when what it is made from changes" in said
@@ -354,14 +329,6 @@ def test_a_run_that_failed_is_not_asked_for_until_its_files_change_or_the_proces
     age(built.raw / "web", 500)
     built.look()
     assert "web" in built.tick()
-
-
-def test_what_dagster_has_no_record_of_is_built_though_it_is_there(built, tmp_path):
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as other:
-        platform = Platform(built.config.file, other)
-        platform.look()
-        assert platform.tick() == ["books", "code", "web"]
-        assert "nothing has changed" in platform.look().skip_message
 
 
 def test_a_tick_asks_for_a_bounded_number_of_runs(platform, monkeypatch):

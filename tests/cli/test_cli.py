@@ -55,31 +55,28 @@ def test_init_again_where_nothing_was_edited(tmp_path):
     assert "there is a configuration already" in str(CliRunner().invoke(nanoset, ["init", str(tmp_path)]).exception)
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def started(folder, *words, **streams):
+    """Run a command in a process of its own."""
+    command = [sys.executable, "-m", "nanoset_core.cli", *map(str, words)]
+    return subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": ROOT}, **streams)
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_closed_streams_are_no_outputs(tmp_path, closed):
     """Without a stdout, the first file that is opened would be it."""
     (tmp_path / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
-    command = f"{sys.executable} -m nanoset_core.cli pack raw-index a.jsonl"
-    done = subprocess.run(["sh", "-c", f"{command} {closed}"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": ROOT})
-    assert done.returncode == 0
-    pickled = (tmp_path / "a.idx").read_bytes()
+    words = ("pack", "raw-index", "a.jsonl")
+    assert started(tmp_path, *words, preexec_fn=lambda: [os.close(number) for number in closed]).returncode == 0
     run("pack", "raw-index", tmp_path / "a.jsonl", "--output", tmp_path / "b.idx")
-    assert pickled == (tmp_path / "b.idx").read_bytes()
+    assert (tmp_path / "a.idx").read_bytes() == (tmp_path / "b.idx").read_bytes()
 
 
 def test_words_that_cannot_be_written_to_standard_error_are_lost_and_no_work(tmp_path, tokenizer_file):
     """As when the disk of a log is full."""
     (tmp_path / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
-    words = ["tokenize", "--input", "a.jsonl", "--tokenizer", tokenizer_file, "--eod", EOD, "--output-prefix", "x"]
+    words = ("tokenize", "--input", "a.jsonl", "--tokenizer", tokenizer_file, "--eod", EOD, "--output-prefix", "x")
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "nanoset_core.cli", *words],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": ROOT},
-            stdout=subprocess.DEVNULL,
-            stderr=full,
-        )
-    assert done.returncode == 0
+        assert started(tmp_path, *words, stdout=subprocess.DEVNULL, stderr=full).returncode == 0
     assert (tmp_path / "x_text_document.idx").exists()
 
 

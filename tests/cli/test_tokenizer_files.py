@@ -33,12 +33,14 @@ def run(*arguments):
     return CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
 
 
+def tokenize(texts, *arguments):
+    return run("tokenize", "--input", texts, "--output-prefix", texts.parent / "out", *arguments)
+
+
 def tokenized(texts, *arguments):
-    prefix = texts.parent / "out"
-    engine = ("--engine", "tokenizers", "--workers", 1)
-    result = run("tokenize", "--input", texts, "--output-prefix", prefix, "--append-eod", *engine, *arguments)
+    result = tokenize(texts, "--append-eod", "--engine", "tokenizers", "--workers", 1, *arguments)
     assert result.exit_code == 0, result.output
-    dataset = MMapIndexedDataset(f"{prefix}_text_document")
+    dataset = MMapIndexedDataset(texts.parent / "out_text_document")
     return [dataset.get(number).tolist() for number in range(len(dataset))]
 
 
@@ -79,14 +81,14 @@ def test_megatrons_flags(texts, name, end, arguments):
     ],
 )  # fmt: skip
 def test_what_does_not_fit_together(texts, arguments, what):
-    result = run("tokenize", "--input", texts, "--output-prefix", texts.parent / "out", *arguments)
+    result = tokenize(texts, *arguments)
     assert isinstance(result.exception, ConfigError)
     assert what in str(result.exception)
     assert result.exception.remedy
 
 
 def test_no_tokenizer_is_a_wrong_use_as_before(texts):
-    result = run("tokenize", "--input", texts, "--output-prefix", texts.parent / "out")
+    result = tokenize(texts)
     assert (result.exit_code, "--tokenizer" in result.output) == (2, True)
 
 
@@ -161,7 +163,7 @@ def _contexts(tars):
 
 def test_a_tokenizer_json_is_no_vocab_file(texts):
     file = FILES.parent / "tokenizer.json"
-    result = run("tokenize", "--input", texts, "--output-prefix", texts.parent / "out", "--vocab-file", file)
+    result = tokenize(texts, "--vocab-file", file)
     assert isinstance(result.exception, ConfigError)
     assert result.exception.found == f"{file}: tokenizer.json"
     assert "--tokenizer" in result.exception.remedy
@@ -199,11 +201,11 @@ def test_special_tokens_are_added_by_either_flag_as_encode_adds_them(texts, temp
 
 
 def test_the_command_tells_what_trainers_add_until_somebody_chooses(texts, template):
-    arguments = ("tokenize", "--input", texts, "--output-prefix", texts.parent / "out", "--engine", "tokenizers",
-                 "--workers", 1, "--tokenizer", texts.parent / "tokenizer.json")  # fmt: skip
-    assert "megatron-core up to 0.14 and from 0.17" in run(*arguments).output
-    assert "megatron-core" not in run(*arguments, "--special-tokens", "none").output
-    assert "megatron-core" not in run(*arguments[:-1], FILES / "tekken.json", "--overwrite").output
+    arguments = (texts, "--engine", "tokenizers", "--workers", 1, "--tokenizer")
+    own = texts.parent / "tokenizer.json"
+    assert "megatron-core up to 0.14 and from 0.17" in tokenize(*arguments, own).output
+    assert "megatron-core" not in tokenize(*arguments, own, "--special-tokens", "none").output
+    assert "megatron-core" not in tokenize(*arguments, FILES / "tekken.json", "--overwrite").output
 
 
 def test_init_writes_the_choice_and_status_asks_for_it(tmp_path, template):

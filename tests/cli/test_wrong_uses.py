@@ -93,6 +93,15 @@ CASES = [
     ("import-parquet hollow --output o/a.jsonl", ["hollow", ".parquet", "remedy"]),
     ("inspect nope", ["nope.idx", "a prefix, without .bin or .idx"]),
     (f"inspect {PAIR}.bin", [f"{PAIR}.bin.idx", "without .bin or .idx"]),
+    # scratch folders that cannot be made; for outputs see tests/faults/commands.py
+    *(
+        (f"{line} --scratch /proc/none", ["/proc/none", "the folder cannot be made", "name a place"])
+        for line in (
+            "tokenize --input raw/web --output-prefix o/z --tokenizer tokenizer.json",
+            f"shuffle --input {PAIR} --output tars --seqlen 9 --workers 1",
+        )
+    ),
+    ("demo /proc/none/x --megabytes 0.01", ["/proc/none", "the folder cannot be made", "name a place"]),
     # nanoset map without a project
     (f"map --data-path {PAIR}", ["--seq-length", "give the run's"]),
     (f"map --data-path {PAIR} --seq-length 0", [USAGE, "--seq-length", "1<=x"]),

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from nanoset_core.cli import nanoset
 from nanoset_core.config import template
 from nanoset_core.config.project import load_config
-from nanoset_core.config.template import Suggested, config_text, write_config
+from nanoset_core.config.template import Noted, config_text, write_config
 from nanoset_core.errors import ConfigError
 
 
@@ -122,7 +122,7 @@ def test_sections_within_sections(tmp_path):
         {
             "raw": "raw",
             "root": "data",
-            "tokenizer": {"path": "t.json", "eod": "x: y", "pad": Suggested("p")},
+            "tokenizer": {"path": "t.json", "eod": "x: y", "pad": Noted("p")},
             "nanosets": {"one": {"sequence_length": 8, "blend": "2024", "schedule": schedule}},
         }
     )

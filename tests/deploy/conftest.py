@@ -5,22 +5,15 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live.processes import running, until
+from daemons import free_ports, running, until
 
 PASSWORD = "a password with 'quotes' and @:/%"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def programs() -> Path | None:
@@ -62,7 +55,7 @@ def postgres() -> Iterator[dict[str, str]]:
 
 
 def _serve(folder: Path, prefix: list[str], base: Path) -> Iterator[dict[str, str]]:
-    secret, data, log, port = base / "password", base / "data", base / "log", free_port()
+    secret, data, log, port = base / "password", base / "data", base / "log", *free_ports(1)
     secret.write_text(PASSWORD + "\n")
     initdb = [str(folder / "initdb"), "--pgdata", str(data), "--username", "nanoset", "--encoding", "UTF8", "--no-sync"]
     initdb += ["--auth", "scram-sha-256", "--pwfile", str(secret)]

@@ -18,8 +18,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from child_processes import start_forked
+from daemons import free_ports, running, until
 from live.dagster_dev import query
-from live.processes import running, until
 from sample_project import jsonl, sentences
 
 from nanoset_assets.definitions import build_definitions
@@ -80,12 +80,6 @@ def home(tmp_path: Path, postgres_environment: dict[str, str], monkeypatch: pyte
     return folder
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def code_server(port: int) -> list[str]:
     """The command of the image, on another port."""
     command = json.loads(re.findall(r"^CMD (\[.*\])$", (DEPLOY / "Dockerfile").read_text(), re.M)[-1])
@@ -96,7 +90,7 @@ def code_server(port: int) -> list[str]:
 @pytest.fixture
 def platform(home: Path, project: Path, tmp_path: Path) -> Iterator[str]:
     """The code location, the webserver and the daemon, as the image runs them; → the webserver's address."""
-    port, web = free_port(), free_port()
+    port, web = free_ports(2)
     text = (DEPLOY / "machine" / "workspace.yaml").read_text()
     assert "host: code, port: 4000" in text
     workspace = home / "workspace.yaml"

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_project import EOD, build_all, jsonl, sentences, tree
+from sample_project import EOD, build_all, jsonl, make_corpora, sentences, tree, write_project
 
 from nanoset_core import MMapIndexedDataset, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline import indexed, mapping, planning, raw, tokenization
+from nanoset_core.pipeline import mapping, planning
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification.verify import verify_nanoset
 
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, tokenizer_file):
+    """A built project, not to be written to."""
+    folder = tmp_path_factory.mktemp("whole") / "project"
+    return build_all(write_project(folder, tokenizer_file, {"    trainer_path: /lustre/data\n": ""}))
+
+
 @pytest.fixture
-def built(make_project):
-    return build_all(make_project(replacements={"    trainer_path: /lustre/data\n": ""}))
+def built(whole, tmp_path):
+    """A copy to change."""
+    shutil.copytree(whole.config.file.parent, tmp_path / "built", symlinks=True)
+    return Project.open(tmp_path / "built" / "nanoset.yaml")
 
 
 def text_of(tokenizer_file, tokens):
@@ -32,25 +42,25 @@ def text_of(tokenizer_file, tokens):
     return Tokenizer.from_file(str(tokenizer_file)).decode(list(tokens), skip_special_tokens=False)
 
 
-def test_the_dataset_is_what_a_loop_over_the_lines_would_write(built, tokenizer_file, tmp_path):
+def test_the_dataset_is_what_a_loop_over_the_lines_would_write(whole, tokenizer_file, tmp_path):
     from tokenizers import Tokenizer
 
     from nanoset_core import MMapIndexedDatasetBuilder
 
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     builder = MMapIndexedDatasetBuilder(tmp_path / "loop", np.uint16)
-    for file in sorted((built.config.raw_folder / "web").rglob("*.jsonl")):
+    for file in sorted((whole.config.raw_folder / "web").rglob("*.jsonl")):
         for line in file.read_bytes().splitlines():
             ids = tokenizer.encode(json.loads(line)["text"], add_special_tokens=False).ids
             builder.add_document([*ids, tokenizer.token_to_id(EOD)])
     builder.finalize()
-    dataset = built.outputs.current("datasets", "web")
+    dataset = whole.outputs.current("datasets", "web")
     for ending in (".bin", ".idx"):
         assert (tmp_path / f"loop{ending}").read_bytes() == dataset.path(f"web_text_document{ending}").read_bytes()
 
 
-def test_samples_decode_to_the_text(built, tokenizer_file):
-    train = load_nanoset(built.config.root_folder, "pretrain", "train")
+def test_samples_decode_to_the_text(whole, tokenizer_file):
+    train = load_nanoset(whole.config.root_folder, "pretrain", "train")
     assert len(train) >= 400
     sample = train[0]
     assert sample["tokens"].shape == sample["labels"].shape == (32,)
@@ -62,9 +72,9 @@ def test_samples_decode_to_the_text(built, tokenizer_file):
     assert np.array_equal(again.tokens(5), train.tokens(5))
 
 
-def test_a_plain_nanoset_sees_every_token_of_its_split_once(built):
-    train = load_nanoset(built.config.root_folder, "plain", "train")
-    dataset = built.outputs.current("datasets", "books")
+def test_a_plain_nanoset_sees_every_token_of_its_split_once(whole):
+    train = load_nanoset(whole.config.root_folder, "plain", "train")
+    dataset = whole.outputs.current("datasets", "books")
     reader = MMapIndexedDataset(dataset.path("books_text_document"))
     rows = round(0.9 * len(reader))
     expected = np.bincount(np.concatenate(reader[0:rows]), minlength=400)
@@ -80,8 +90,8 @@ def test_a_moved_root_still_opens(built, tmp_path):
     assert np.array_equal(load_nanoset(moved, "pretrain", "valid").tokens(0), before)
 
 
-def test_what_is_not_there_is_named(built):
-    root = built.config.root_folder
+def test_what_is_not_there_is_named(whole):
+    root = whole.config.root_folder
     with pytest.raises(MissingError, match="pretrain/train"):
         load_nanoset(root, "pretrian", "train")
     with pytest.raises(MissingError, match="no share"):
@@ -91,17 +101,15 @@ def test_what_is_not_there_is_named(built):
 def test_new_text_without_a_new_blend_is_refused(built):
     changed = built.config.raw_folder / "web/part-0/web-0.jsonl"
     changed.write_bytes(changed.read_bytes() + jsonl(sentences("late", 2)))
-    raw.make_inventory(built, "web")
-    tokenization.tokenize(built, "web")
-    indexed.index(built, "web")
+    make_corpora(built, "web")
     mapping.write_mappings(built, "pretrain", "train")
     with pytest.raises(StaleError, match="nanoset build"):
         load_nanoset(built.config.root_folder, "pretrain", "train")
 
 
-def test_webdataset_reads_the_tars(built):
+def test_webdataset_reads_the_tars(whole):
     wds = pytest.importorskip("webdataset", reason="webdataset is not installed")
-    done = built.outputs.current("webdatasets", "shuffled")
+    done = whole.outputs.current("webdatasets", "shuffled")
     rows = [json.loads(line) for line in done.path("manifest.jsonl").read_text().split("\n")[:-1]]
     assert [row["shard"] for row in rows] == [f"shard-{number:08d}" for number in range(done.facts["shards"])]
     urls = [str(done.folder / f"{row['shard']}.tar") for row in rows]
@@ -113,7 +121,7 @@ def test_webdataset_reads_the_tars(built):
     contexts = {
         tuple(context)
         for corpus in ("web", "code", "books")
-        for context in _contexts(built.outputs.current("datasets", corpus), corpus)
+        for context in _contexts(whole.outputs.current("datasets", corpus), corpus)
     }
     assert {tuple(sample) for sample in samples} == contexts
 
@@ -124,9 +132,9 @@ def _contexts(dataset, corpus):
     return tokens[: count * 33].reshape(count, 33).tolist()
 
 
-def test_torch_loads_batches_in_worker_processes(built):
+def test_torch_loads_batches_in_worker_processes(whole):
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    train = load_nanoset(built.config.root_folder, "pretrain", "train")
+    train = load_nanoset(whole.config.root_folder, "pretrain", "train")
     loader = torch.utils.data.DataLoader(train, batch_size=8, num_workers=2)
     first = next(iter(loader))
     assert np.array_equal(first["tokens"].numpy(), np.stack([train[k]["tokens"] for k in range(8)]))

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from child_processes import start_nanoset
-from dask_cluster import running, wait_until, within
-from sample_project import build_all, tree
+from child_processes import start_nanoset, wait_until
+from dask_cluster import running, within
+from sample_project import build_all, make_corpora, tree
 
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError
 from nanoset_core.execution import dask_connection
@@ -23,7 +23,7 @@ from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler, connections_kept
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback, silent
-from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
+from nanoset_core.pipeline import raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.pipeline.tokenization import TOKENIZED
@@ -180,10 +180,7 @@ def test_a_worker_killed_amid_a_tar(make_project, on, cluster):
 
 def build_until_tars(config: Path) -> Path:
     project = Project.open(config)
-    for corpus in raw.corpora(project):
-        raw.make_inventory(project, corpus)
-        tokenization.tokenize(project, corpus)
-        indexed.index(project, corpus)
+    make_corpora(project)
     shuffling.make_plan(project, "shuffled")
     return config
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +113,20 @@ def test_a_signal_within_a_callback_is_not_lost(number: signal.Signals, capfd: p
         for one, handler in kept.items():
             signal.signal(one, handler)
     assert "ignored" not in capfd.readouterr().err
+
+
+def test_ctrl_c_ends_a_build_over_slurm_as_any_other(tmp_path: Path) -> None:
+    """Importing `dask_jobqueue` sets a handler that ends the process with 0."""
+    program = """
+import signal, sys
+from pathlib import Path
+from nanoset_core.execution.slurm import SlurmJobs
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+jobs = SlurmJobs(1, 1, "1GB", 3600, Path(sys.argv[1]))
+jobs._cluster().close()
+assert "dask_jobqueue" in sys.modules
+signal.raise_signal(signal.SIGINT)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGINT, done.stderr

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from faults.runner import Limits, in_fork
+from faults.runner import give, in_fork
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
@@ -30,10 +30,10 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed import PackedDataset
+from nanoset_core.raw.contents import list_files
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.importing import import_parquet
-from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.survey import take_inventory
 from nanoset_core.shuffling.reader import iterate_shard, iterate_shards
@@ -41,7 +41,7 @@ from nanoset_core.shuffling.tar_input import _contexts, survey_tars
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
-LIMITS = Limits(extra_bytes=400 << 20, seconds=60, still_seconds=600)
+LIMITS = {"extra_bytes": 400 << 20, "seconds": 60, "still_seconds": 600}
 MOST_LINE_BYTES = 16 << 20
 ENOUGH = 100_000
 """documents and rejects after which a case counts as read without harm"""
@@ -116,42 +116,27 @@ def _frame(byte: bytes, blocks: int, window_log: int = 20) -> bytes:
     return b"\x28\xb5\x2f\xfd\0" + bytes([(window_log - 10) << 3]) + block * (blocks - 1) + last
 
 
-_LINE = [0, 1, "line_too_long"]
+def _lines(name: str, ending: str, make: Callable[[], bytes], **expected: Any) -> None:
+    add(name, lambda folder: read(write(folder, f"x.jsonl{ending}", make()).parent), **expected)
+
+
+_LINE, _BEGIN = [0, 1, "line_too_long"], b'{"text": "'
 _DEEP = b"[" * 200_000 + b"]" * 200_000
-for _name, _ending, _make, _expected in (
-    (
-        "gzip that unpacks to one line",
-        ".gz",
-        lambda: gzip.compress(b'{"text": "') + gzip.compress(bytes(16 * MIB), 6) * 64,
-        {"reads": _LINE},
-    ),
-    ("zstd that unpacks to one line", ".zst", lambda: _frame(b"a", 8 * 1024), {"reads": _LINE}),
-    ("gzip that unpacks to lines", ".gz", lambda: gzip.compress(b'{"text": "a"}\n' * MIB) * 64, {"reads": "enough"}),
-    ("zstd that unpacks to blank lines", ".zst", lambda: _frame(b"\n", 1 << 20), {"reads": "enough"}),
-    (
-        "zstd with a window of 2 GiB",
-        ".zst",
-        lambda: _frame(b"\n", 20_000, window_log=31),
-        {"refused": "needs more memory than there is"},
-    ),
-    (
-        "json in many brackets",
-        "",
-        lambda: b'{"text": "a", "x": ' + _DEEP + b'}\n{"text": ' + _DEEP + b"}\n",
-        {"reads": [0, 2, "invalid_json"]},
-    ),
-    (
-        "json with a number of a million digits",
-        "",
-        lambda: b'{"text": "a", "id": ' + b"9" * 1_000_000 + b"}\n",
-        {"reads": [0, 1, "invalid_json"]},
-    ),
-):
-    add(
-        _name,
-        lambda folder, ending=_ending, make=_make: read(write(folder, f"x.jsonl{ending}", make()).parent),
-        **_expected,
-    )
+_BRACKETS = b'{"text": "a", "x": ' + _DEEP + b'}\n{"text": ' + _DEEP + b"}\n"
+_DIGITS = b'{"text": "a", "id": ' + b"9" * 1_000_000 + b"}\n"
+_TOO_LARGE = "needs more memory than there is"
+_lines(
+    "gzip that unpacks to one line",
+    ".gz",
+    lambda: gzip.compress(b'{"text": "') + gzip.compress(bytes(16 * MIB)) * 64,
+    reads=_LINE,
+)
+_lines("zstd that unpacks to one line", ".zst", lambda: _frame(b"a", 8 * 1024), reads=_LINE)
+_lines("gzip that unpacks to lines", ".gz", lambda: gzip.compress(b'{"text": "a"}\n' * MIB) * 64, reads="enough")
+_lines("zstd that unpacks to blank lines", ".zst", lambda: _frame(b"\n", 1 << 20), reads="enough")
+_lines("zstd with a window of 2 GiB", ".zst", lambda: _frame(b"\n", 20_000, window_log=31), refused=_TOO_LARGE)
+_lines("json in many brackets", "", lambda: _BRACKETS, reads=[0, 2, "invalid_json"])
+_lines("json with a number of a million digits", "", lambda: _DIGITS, reads=[0, 1, "invalid_json"])
 
 
 @case(reads=[600, True])
@@ -207,69 +192,76 @@ def parquet_with_a_deep_schema(folder: Path) -> Any:
     return read(folder)
 
 
-@case(reads=[0, 1, "corrupt_arrow"])
-def arrow_of_nulls(folder: Path) -> Any:
+def arrow(**expected: Any) -> Callable[[Callable[[], dict[str, Any]]], None]:
+    """Register a case by a function that gives the columns of an Arrow file."""
+
+    def register(columns: Callable[[], dict[str, Any]]) -> None:
+        name = columns.__name__.replace("_", " ")
+        add(name, lambda folder: read(table(folder, columns()).parent), **expected)
+        COLUMNS[name] = columns
+
+    return register
+
+
+COLUMNS: dict[str, Callable[[], dict[str, Any]]] = {}
+
+
+@arrow(reads=[0, 1, "corrupt_arrow"])
+def arrow_of_nulls() -> dict[str, Any]:
     import pyarrow as pa
 
-    table(folder, {"other": pa.Array.from_buffers(pa.null(), (1 << 31) - 1, [None])})
-    return read(folder)
+    return {"other": pa.Array.from_buffers(pa.null(), (1 << 31) - 1, [None])}
 
 
-@case(reads=[0, 1, "corrupt_arrow"])
-def arrow_of_one_run(folder: Path) -> Any:
+@arrow(reads=[0, 1, "corrupt_arrow"])
+def arrow_of_one_run() -> dict[str, Any]:
     import pyarrow as pa
 
-    runs = pa.RunEndEncodedArray.from_arrays(pa.array([(1 << 31) - 1], pa.int32()), pa.array(["x" * 1000]))
-    table(folder, {"text": runs})
-    return read(folder)
+    return {"text": pa.RunEndEncodedArray.from_arrays(pa.array([(1 << 31) - 1], pa.int32()), pa.array(["x" * 1000]))}
 
 
-@case(reads=[2000, 0, None])
-def arrow_views_of_one_text(folder: Path) -> Any:
+@arrow(reads=[2000, 0, None])
+def arrow_views_of_one_text() -> dict[str, Any]:
     import pyarrow as pa
 
     text, rows = b"y" * 256 * 1024, 2000
     views = np.zeros((rows, 4), "<i4")
     views[:, 0], views[:, 1] = len(text), int.from_bytes(text[:4], "little")
-    column = pa.Array.from_buffers(pa.string_view(), rows, [None, pa.py_buffer(views.tobytes()), pa.py_buffer(text)])
-    table(folder, {"text": column})
-    return read(folder)
+    buffers = [None, pa.py_buffer(views.tobytes()), pa.py_buffer(text)]
+    return {"text": pa.Array.from_buffers(pa.string_view(), rows, buffers)}
 
 
-@case(reads=[1, 0, None])
-def arrow_list_of_nulls_as_id(folder: Path) -> Any:
+@arrow(reads=[1, 0, None])
+def arrow_list_of_nulls_as_id() -> dict[str, Any]:
     import pyarrow as pa
 
     count = (1 << 31) - 1
     nulls = pa.Array.from_buffers(pa.null(), count, [None])
-    table(folder, {"text": pa.array(["a"]), "id": pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), nulls)})
-    return read(folder)
+    return {"text": pa.array(["a"]), "id": pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), nulls)}
 
 
-@case(reads=[20000, 0, None])
-def arrow_overlapping_lists_as_id(folder: Path) -> Any:
+@arrow(reads=[20000, 0, None])
+def arrow_overlapping_lists_as_id() -> dict[str, Any]:
     import pyarrow as pa
 
     rows = 20_000
     begins, sizes = (pa.array(np.full(rows, value, np.int32)) for value in (0, rows))
     lists = pa.ListViewArray.from_arrays(begins, sizes, pa.array(np.zeros(rows, np.int8)))
-    table(folder, {"text": pa.array(["a"] * rows), "id": lists})
-    return read(folder)
+    return {"text": pa.array(["a"] * rows), "id": lists}
 
 
-@case(reads=[200, 0, None])
-def arrow_dictionary_of_a_long_id(folder: Path) -> Any:
+@arrow(reads=[200, 0, None])
+def arrow_dictionary_of_a_long_id() -> dict[str, Any]:
     import pyarrow as pa
 
-    rows = 200
-    ids = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["i" * 4 * MIB] + ["j"] * 9000))
-    table(folder, {"text": pa.array(["a"] * rows), "id": ids})
-    return read(folder)
+    words = pa.array(["i" * 4 * MIB] + ["j"] * 9000)
+    ids = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), words)
+    return {"text": pa.array(["a"] * 200), "id": ids}
 
 
 @case(refused="2,147,483,647 values in lists")
 def arrow_list_of_nulls_imported(folder: Path) -> Any:
-    arrow_list_of_nulls_as_id(folder)
+    table(folder, COLUMNS["arrow list of nulls as id"]())
     return import_parquet(folder / "x.arrow", folder / "x.jsonl").rows
 
 
@@ -285,16 +277,12 @@ def _inflated(folder: Path, name: str, *, as_dictionary: bool = False) -> Any:
     return read(folder)
 
 
-for _name, _file, _as_dictionary in (
-    ("", "x.arrow", False),
-    (" stream", "x.stream.arrow", False),
-    (" dictionary", "x.arrow", True),
+for _kind, _make in (
+    ("", lambda folder: _inflated(folder, "x.arrow")),
+    (" stream", lambda folder: _inflated(folder, "x.stream.arrow")),
+    (" dictionary", lambda folder: _inflated(folder, "x.arrow", as_dictionary=True)),
 ):
-    add(
-        f"arrow{_name} that says it unpacks to 8 GiB",
-        lambda folder, file=_file, as_dictionary=_as_dictionary: _inflated(folder, file, as_dictionary=as_dictionary),
-        refused="needs more memory than there is",
-    )
+    add(f"arrow{_kind} that says it unpacks to 8 GiB", _make, refused=_TOO_LARGE)
 
 
 # Tars
@@ -492,29 +480,25 @@ def links_in_the_output_root(folder: Path) -> Any:
     return [victim.read_text(), (place / "current.json").is_symlink(), outputs.current("datasets", "web") is not None]
 
 
-def run(name: str) -> tuple[str, Any, int]:
-    """(outcome, value or text of the error, MiB) of a case in a fork."""
+def run(name: str) -> tuple[str, int]:
+    """Read a case in a fork; → "as expected", or what came of it, and MiB."""
     with tempfile.TemporaryDirectory() as folder:
-        said, ending = in_fork(lambda say: say(_try(CASES[name].make, Path(folder))), LIMITS)
-    return tuple(said[0]) if said else (ending, "", 0)
+        given, ending = in_fork(lambda: give(_try(CASES[name], Path(folder))), **LIMITS)
+    return tuple(given[0]) if given else (f"{ending.end}: {ending.said}", 0)
 
 
-def _try(make: Make, folder: Path) -> tuple[str, Any, int]:
+def _try(case: Case, folder: Path) -> tuple[str, int]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    wanted, text = case.expected
     try:
-        outcome, value = "read", make(folder)
+        value = json.loads(json.dumps(case.make(folder)))
+        told = "as expected" if (wanted, text) == ("read", value) else f"read: {value}"
     except NanosetError as error:
         named = str(folder) in str(error) and len(str(error)) < 20_000
-        outcome, value = ("refused" if named else "names no file"), str(error)
+        told = "as expected" if wanted == "refused" and text in str(error) and named else f"refused: {error}"
     except BaseException as error:  # noqa: BLE001 - whatever else it is, that is the finding
-        outcome, value = "foreign", f"{type(error).__name__}: {error}"
-    return outcome, value, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-
-
-def is_expected(name: str, outcome: str, value: Any) -> bool:
-    """Whether what came of a case is what has to."""
-    wanted, text = CASES[name].expected
-    return outcome == wanted and (text in value if wanted == "refused" else value == text)
+        told = f"{type(error).__name__}: {error}"
+    return told, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
 
 
 def main() -> None:
@@ -523,9 +507,7 @@ def main() -> None:
     importlib.import_module("pyarrow").set_cpu_count(1)
     for name in CASES:
         begun = time.monotonic()
-        outcome, value, mib = run(name)
-        told = "as expected" if is_expected(name, outcome, value) else f"{outcome}: {value}"
-        print(json.dumps([name, told, mib, round(time.monotonic() - begun, 2)]), flush=True)
+        print(json.dumps([name, *run(name), round(time.monotonic() - begun, 2)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from faults.trial import Format
+from faults.formats import Format
 from sample_project import CONFIG, build_all, write_raw
 
 from nanoset_core.errors import FormatError

@@ -1,21 +1,15 @@
-"""What engines are held to: each kind of file's own library, and digests of its tokens, made once and kept."""
+"""What engines are held to: each kind of file's own library."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe import Engine
 from nanoset_core.tokenization.bpe.reference import Encoded, ReferenceEngine
 from nanoset_core.tokenization.files import TokenizerFile, define
 from nanoset_core.tokenization.files.split_patterns import PATTERNS
@@ -86,49 +80,3 @@ _LIBRARIES = {
     "SentencePiece": _sentencepiece,
 }
 """Of the other kinds it is the reference engine's."""
-
-
-def batches(texts: Iterator[str]) -> Iterator[list[str]]:
-    """Texts in lists of BATCH."""
-    while batch := list(islice(texts, BATCH)):
-        yield batch
-
-
-def digests(encoded: Encoded) -> NDArray[np.uint64]:
-    """uint64, shape (documents,): a digest of each document's tokens."""
-    data, ends = encoded.ids.tobytes(), (4 * np.cumsum(encoded.lengths)).tolist()
-    parts = (data[begin:end] for begin, end in zip([0, *ends], ends, strict=False))
-    joined = b"".join(hashlib.blake2b(part, digest_size=8).digest() for part in parts)
-    return np.frombuffer(joined, np.uint64)
-
-
-def expected_digests(
-    source: TokenizerFile, what: str, texts: Callable[[], Iterator[str]], folder: Path
-) -> tuple[NDArray[np.uint64], float]:
-    """Digests of what the own library gives for texts, from the folder where they are there, and the CPU seconds."""
-    key = hashlib.sha256(f"{define(source).fingerprint} {what}".encode()).hexdigest()[:24]
-    path = folder / f"{key}.npy"
-    if path.is_file():
-        return np.load(path), 0.0
-    begun, library = time.process_time(), OwnLibrary(source)
-    found = [digests(library.encode(batch)) for batch in batches(texts())]
-    made = np.concatenate([np.empty(0, np.uint64), *found])
-    folder.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".part").open("wb") as file:
-        np.save(file, made)
-    path.with_suffix(".part").rename(path)
-    return made, time.process_time() - begun
-
-
-def compare(engine: Engine, texts: Iterator[str], expected: NDArray[np.uint64]) -> list[str]:
-    """Texts of which the tokens differ."""
-    count = 0
-    wrong: list[str] = []
-    for batch in batches(texts):
-        theirs = expected[count : count + len(batch)]
-        ours = digests(engine.encode(batch))
-        wrong += [batch[number] for number in np.flatnonzero(ours != theirs)]
-        count += len(batch)
-    if count != len(expected):
-        raise ValueError(f"{count:,} texts, of which {len(expected):,} have expected tokens")
-    return wrong

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from faults.trial import Format
+from faults.formats import Format
 from sample_project import CONFIG, EOD, sentences
 
 from nanoset_core.config.project import load_config

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 import time
+from collections import Counter
 
 import pytest
 from faults.mutations import mutate, mutate_json
-from faults.runner import Limits, in_fork, run_campaign
+from faults.runner import Trial, each, give, in_fork, run_campaign, run_kinds, seeded
 
 
 def test_every_format_withstands_damage(tmp_path):
-    total = run_campaign("campaign", tmp_path, "--trials", "25")[-1]
-    assert total[0] == "all"
-    assert int(total[1].replace(",", "")) > 1000
+    total = run_campaign(tmp_path, "formats", "--trials", "25")
+    assert total["trials"] > 1000
+    assert total["bad"] == 0
+
+
+def test_no_damage_is_silent(tmp_path):
+    total = run_campaign(tmp_path, "damage", "--trials", "9")
+    assert total["refused"] + total["warned"] > 15
+    assert total["bad"] == 0
+
+
+def test_trials_are_seeded_counted_and_repeated(capsys):
+    assert seeded("kind", 1).random() == seeded("kind", 1).random() != seeded("kind", 2).random()
+    ended = [Trial(Counter(refused=1)), Trial(wrong=["lost"])]
+    options = argparse.Namespace(select=["a fault*"], first=0, only=None)
+    bad = run_kinds(
+        "damage",
+        [each(("a fault", "a build"), 2, lambda _rng, number: ended[number])],
+        ("fault", "build"),
+        ("refused",),
+        options,
+    )
+    shown = capsys.readouterr()
+    assert bad == 1
+    assert shown.out.splitlines()[-1] == "| all |  | 2 | 1 | 1 |"
+    assert "python -m faults damage --select 'a fault, a build' --first 1 --only 1" in shown.err
 
 
 def test_mutations_are_seeded_and_do_something():
@@ -29,12 +54,15 @@ def test_mutations_are_seeded_and_do_something():
 
 @pytest.mark.parametrize(("seconds", "still_seconds"), [(600, 0.1), (0.05, 600)], ids=["still", "busy"])
 def test_a_trial_that_does_not_end_is_ended(seconds, still_seconds):
-    def work(say):
-        say("begun")
+    def work():
+        give("begun")
         time.sleep(600) if still_seconds < 1 else [0 for _ in iter(int, 1)]
 
-    assert in_fork(work, Limits(1 << 30, seconds, still_seconds)) == (["begun"], "hung")
+    given, ending = in_fork(work, extra_bytes=1 << 30, seconds=seconds, still_seconds=still_seconds)
+    assert (given, ending.end) == (["begun"], "hung")
 
 
 def test_a_crash_is_told():
-    assert in_fork(lambda say: [say(1), 1 / 0], Limits(1 << 30, 60)) == ([1], "crashed: status 256")
+    given, ending = in_fork(lambda: [give(1), 1 / 0], extra_bytes=1 << 30, seconds=60)
+    assert (given, ending.end) == ([1], "crashed")
+    assert "ZeroDivisionError" in ending.said

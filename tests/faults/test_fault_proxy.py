@@ -4,60 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
 import subprocess
 import sys
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import ClassVar
 
 import pytest
+from chosen_server import CREDENTIALS
 from faults.interruptions.proxy import FAULTS, FaultProxy, Plan
-from faults.interruptions.servers import Store
+from faults.interruptions.servers import running_store
+from storage.answering import answering
 
 BODY = bytes(range(256)) * 64
 
 
-class _Store(BaseHTTPRequestHandler):
-    """Gives BODY, and keeps the last body that it was given."""
+kept: Counter[bytes] = Counter()
+"""Bodies that the server was given."""
 
-    protocol_version = "HTTP/1.1"
-    kept: ClassVar[Counter[bytes]] = Counter()
 
-    def log_message(self, format, *arguments):
-        pass
-
-    def _answer(self, body):
-        self.send_response(200, "OK")
-        self.send_header("Content-Length", str(len(BODY if self.command == "HEAD" else body)))
-        self.send_header("ETag", '"mark"')
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        self._answer(BODY)
-
-    def do_HEAD(self):
-        self._answer(b"")
-
-    def do_PUT(self):
-        self.kept[self.rfile.read(int(self.headers["Content-Length"]))] += 1
-        self._answer(b"")
+def _answer(to):
+    kept[to.rfile.read(int(to.headers.get("Content-Length", 0)))] += to.command == "PUT"
+    body = BODY if to.command in ("GET", "HEAD") else b""
+    to.protocol_version = "HTTP/1.1"
+    to.send_response(200, "OK")
+    to.send_header("Content-Length", str(len(body)))
+    to.send_header("ETag", '"mark"')
+    to.end_headers()
+    to.wfile.write(b"" if to.command == "HEAD" else body)
 
 
 @pytest.fixture
 def proxy():
-    _Store.kept = Counter()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Store)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    with FaultProxy("127.0.0.1", server.server_address[1], seed=5) as running:
+    kept.clear()
+    with answering(_answer) as address, FaultProxy("127.0.0.1", int(address.rpartition(":")[2]), seed=5) as running:
         yield running
-    server.shutdown()
-    server.server_close()
 
 
 def ask(proxy, method="GET", body=None):
@@ -77,7 +56,7 @@ def test_without_a_plan_everything_passes_unchanged(proxy):
     status, headers, body = ask(proxy, "HEAD")
     assert (status, headers["Content-Length"], body) == (200, str(len(BODY)), b"")
     assert ask(proxy, "PUT", BODY)[0] == 200
-    assert _Store.kept == {BODY: 1}
+    assert kept[BODY] == 1
     assert proxy.follow(Plan()).requests == 3
 
 
@@ -89,7 +68,7 @@ def test_errors_are_answered_before_or_after_the_request_is_done(proxy, fault, s
     found, _, body = ask(proxy, "PUT", BODY)
     assert found == status
     assert b"<Code>" in body
-    assert _Store.kept[BODY] == (fault == "500 after it was done")
+    assert kept[BODY] == (fault == "500 after it was done")
     assert ask(proxy, "HEAD")[2] == b""
 
 
@@ -98,7 +77,7 @@ def test_connections_are_reset_before_or_after_the_request_is_done(proxy, fault)
     proxy.follow(Plan(rate=1.0, faults=(fault,)))
     with pytest.raises(ConnectionError):
         ask(proxy, "PUT", BODY)
-    assert _Store.kept[BODY] == (fault == "reset after it was done")
+    assert kept[BODY] == (fault == "reset after it was done")
     with pytest.raises(ConnectionError):
         ask(proxy)
 
@@ -115,7 +94,7 @@ def test_truncated_answers_are_shorter_than_announced(proxy):
         except (http.client.HTTPException, ConnectionError):
             continue
         assert headers.get("Content-Length") != "0"
-    assert _Store.kept[BODY] == 10, "the requests were done, only their answers were lost"
+    assert kept[BODY] == 10, "the requests were done, only their answers were lost"
 
 
 def test_slow_answers_are_whole(proxy):
@@ -139,41 +118,28 @@ def test_the_share_of_spoiled_requests_is_as_planned_and_counted(proxy):
     assert 50 < sum(counts.spoiled.values()) < 110
 
 
+@pytest.mark.parametrize("fault", [None, "503", "reset", "reset in mid-upload", "reset after it was done"])
 @pytest.mark.parametrize("after", [False, True])
-def test_a_process_group_is_killed_by_the_request_of_a_number(proxy, after):
+def test_a_process_group_is_killed_by_the_request_of_a_number(proxy, fault, after):
     victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
     try:
-        proxy.follow(Plan(kill=victim.pid, kill_at=2, kill_after=after))
-        ask(proxy, "PUT", BODY)
-        assert victim.poll() is None
-        ask(proxy, "PUT", BODY)
+        faults = {} if fault is None else {"rate": 1.0, "faults": (fault,)}
+        proxy.follow(Plan(**faults, kill=victim.pid, kill_at=2, kill_after=after))
+        for _ in range(2):
+            assert victim.poll() is None
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                ask(proxy, "PUT", BODY)
         assert victim.wait(10) == -9
     finally:
         victim.kill()
         victim.wait()
 
 
-@pytest.mark.parametrize("fault", ["503", "reset", "reset in mid-upload", "reset after it was done"])
-@pytest.mark.parametrize("after", [False, True])
-def test_also_by_a_request_that_fails(proxy, fault, after):
-    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
-    try:
-        proxy.follow(Plan(rate=1.0, faults=(fault,), kill=victim.pid, kill_at=1, kill_after=after))
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            ask(proxy, "PUT", BODY)
-        assert victim.wait(10) == -9
-    finally:
-        victim.kill()
-        victim.wait()
-
-
-def test_it_runs_as_a_process_of_its_own(proxy):
-    command = [sys.executable, "-m", "faults.interruptions.proxy", *map(str, (*proxy.upstream, 3))]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        store = Store("", f"http://127.0.0.1:{process.stdout.readline().strip()}", process)
+def test_it_runs_before_a_server_in_a_process_of_its_own(monkeypatch):
+    pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    for name in CREDENTIALS:
+        monkeypatch.setenv(name, "")  # so that they are as before afterwards
+    with running_store(3) as store:
         assert store.follow(Plan(rate=1.0, faults=("503",))).requests == 0
         connection = http.client.HTTPConnection("127.0.0.1", int(store.spoiled.rpartition(":")[2]), timeout=10)
         connection.request("GET", "/")

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from faults.hostile import CASES
-from faults.runner import TESTS
+from faults.runner import run_module
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
-    command = [sys.executable, "-m", "faults.hostile"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return {name: told for name, told, *_ in map(json.loads, done.stdout.splitlines())}
+def outcomes(tmp_path_factory) -> dict[str, str]:
+    lines = run_module("faults.hostile", tmp_path_factory.mktemp("hostile"))[0].splitlines()
+    return {name: told for name, told, *_ in map(json.loads, lines)}
 
 
 @pytest.mark.parametrize("name", CASES)

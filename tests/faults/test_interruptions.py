@@ -7,62 +7,31 @@ import shutil
 
 import pytest
 from faults.interruptions.subject import differences, outputs, partial, write_subject
-from faults.interruptions.trials import Kind, Tally, Trial, table
-from faults.runner import run_campaign, seeded
+from faults.runner import run_campaign
 from sample_project import build_all
 
 
-def run(tmp_path, *arguments):
-    return run_campaign("interruptions", tmp_path, "--no-command", *arguments)
+def run(folder, *words):
+    return run_campaign(folder, "interruptions", "--no-command", *words)
 
 
 def test_local_builds_withstand_faults_of_some_kinds(tmp_path):
-    rows = run_campaign(
-        "interruptions",
-        tmp_path,
-        "--no-command",
-        "--storage",
-        "local",
-        "--kills",
-        "2",
-        "--others",
-        "1",
-        "--select",
-        "[kds]*",
-    )
-    total = rows[-1]
-    assert total[0] == "all"
-    assert int(total[3]) >= 6
-    assert int(total[4]) >= 4, "faults struck"
-    assert total[-1] == "0"
+    total = run(tmp_path, "--storage", "local", "--trials", "2", "--others", "1", "--select", "[kds]*")
+    assert total["trials"] >= 6
+    assert total["faults"] >= 4
+    assert total["bad"] == 0
 
 
-def test_builds_into_buckets_withstand_failing_requests(tmp_path):
+@pytest.mark.parametrize(
+    ("words", "column", "least"),
+    [("10%* --others 1", "faults", 20), ("*joined* --others 8 --first 5 --only 1", "killed", 1)],
+    ids=["failing requests", "killed while shards are joined"],
+)
+def test_builds_into_buckets_withstand(tmp_path, words, column, least):
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
-    rows = run_campaign(
-        "interruptions",
-        tmp_path,
-        "--no-command",
-        "--storage",
-        "s3",
-        "--select",
-        "10%*",
-        "--others",
-        "1",
-        "--no-patience",
-    )
-    assert int(rows[-1][4]) > 20, "requests failed"
-    assert rows[-1][-1] == "0"
-
-
-def test_nothing_is_left_of_builds_killed_while_a_bucket_joins_shards(tmp_path):
-    pytest.importorskip("moto.server", reason="moto[server] is not installed")
-    once = ["--others", "8", "--first", "5", "--only", "1"]
-    rows = run_campaign(
-        "interruptions", tmp_path, "--no-command", "--storage", "s3", "--select", "*joined*", "--no-patience", *once
-    )
-    assert rows[-1][5] == "1", "killed"
-    assert rows[-1][-1] == "0"
+    total = run(tmp_path, "--storage", "s3", "--no-patience", "--select", *words.split())
+    assert total[column] >= least
+    assert total["bad"] == 0
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +73,3 @@ def test_hidden_files_are_no_outputs_for_readers_but_leftovers_at_the_end(built)
     spoiled = spoil(built.root, "datasets/web", lambda path: (path / ".tmp-left").write_bytes(b"half"))
     assert partial(spoiled, expected) == []
     assert differences(outputs(spoiled), expected) == ["datasets/web/.tmp-left is left over"]
-
-
-def test_trials_are_seeded_and_bad_ones_are_counted():
-    kind = Kind("a fault", "local", "a build", 2, lambda _rng, _number: "")
-    assert seeded("kind", 1).random() == seeded("kind", 1).random() != seeded("kind", 2).random()
-    tally = Tally(kind)
-    tally.add(0, Trial(ends=["killed"]))
-    tally.add(1, Trial(faults=0, ends=["done"], wrong=["lost"]))
-    assert table([tally]).splitlines()[-1] == "| all |  |  | 2 | 1 | 1 | 0 | 1 | 1 | 1 |"

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import gzip
-import io
+import hashlib
 import json
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from faults.trial import Format
+from faults.formats import Format
+from sample_project import encoded
 
 from nanoset_core.errors import SourceChangedError
+from nanoset_core.raw.contents import list_files
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.fingerprints import fingerprint
-from nanoset_core.raw.listing import list_files
-from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.pieces import Piece, SourceRange
 
 ROWS = [{"id": f"d-{n}", "text": f"Document {n}: é漢 " + "word " * (n * 7 % 23), "n": n} for n in range(30)]
-LINES = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in ROWS)
 
 
 def formats() -> list[Format]:
     """All of them."""
-    stored = {
-        "x.jsonl": LINES,
-        "x.jsonl.gz": gzip.compress(LINES[:1500], mtime=0) + gzip.compress(LINES[1500:], mtime=0),
-        "x.jsonl.zst": _zstd(LINES, checksum=True),
-        "x.parquet": _parquet(checksum=True),
-        "x.arrow": _arrow(),
-    }
     judges: dict[str, Callable[[Path, Any], bool]] = {
         "x.jsonl": _is_lines,
         "x.jsonl.gz": _is_prefix_of(_gunzip),
@@ -38,59 +30,17 @@ def formats() -> list[Format]:
         "x.parquet": _is_table,
         "x.arrow": _is_table,
     }
-    found = [
-        Format(name.removeprefix("x"), {name: data}, name, _read, judges[name], _has_fault)
-        for name, data in stored.items()
-    ]
-    found += [
-        Format(f"{name.removeprefix('x')} after its inventory", {name: data}, name, _Inventoried(name, data))
-        for name, data in stored.items()
-    ]
-    unchecked = {"x.jsonl.zst": _zstd(LINES, checksum=False), "x.parquet": _parquet(checksum=False)}
-    found += [
-        Format(f"{name.removeprefix('x')} without checksums", {name: data}, name, _read, judges[name], _has_fault)
-        for name, data in unchecked.items()
-    ]
-    return [*found, Format(".arrow stream", {"x.arrow": _arrow_stream()}, "x.arrow", _read, _is_table, _has_fault)]
+    stored = {name: encoded(name, ROWS, 12, checked=True) for name in judges}
 
+    def kind(name: str, what: str, data: bytes) -> Format:
+        return Format(f"{name.removeprefix('x')}{what}", {name: data}, name, _read, judges[name], _has_fault)
 
-def _zstd(data: bytes, *, checksum: bool) -> bytes:
-    import zstandard
-
-    compressor = zstandard.ZstdCompressor(write_checksum=checksum)
-    return compressor.compress(data[:1500]) + compressor.compress(data[1500:])
-
-
-def _table() -> Any:
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(ROWS)
-
-
-def _parquet(*, checksum: bool) -> bytes:
-    import pyarrow.parquet as pq
-
-    file = io.BytesIO()
-    pq.write_table(_table(), file, row_group_size=12, write_page_checksum=checksum, compression="zstd")
-    return file.getvalue()
-
-
-def _arrow() -> bytes:
-    import pyarrow as pa
-
-    file = io.BytesIO()
-    with pa.ipc.new_file(file, _table().schema) as writer:
-        writer.write_table(_table(), max_chunksize=12)
-    return file.getvalue()
-
-
-def _arrow_stream() -> bytes:
-    import pyarrow as pa
-
-    file = io.BytesIO()
-    with pa.ipc.new_stream(file, _table().schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(_table(), max_chunksize=12)
-    return file.getvalue()
+    found = [kind(name, "", data) for name, data in stored.items()]
+    for name, data in stored.items():
+        after = f"{name.removeprefix('x')} after its inventory"
+        found.append(Format(after, {name: data}, name, _Inventoried(name, data)))
+    unchecked = [kind(name, " without checksums", encoded(name, ROWS, 12)) for name in ("x.jsonl.zst", "x.parquet")]
+    return [*found, *unchecked, kind("x.arrow", " stream", encoded("x.stream.arrow", ROWS, 12))]
 
 
 def _documents(folder: Path, source: SourceRange, *, verify: bool) -> Any:
@@ -118,21 +68,13 @@ class _Inventoried:
         self._name, self._data = name, data
 
     def __call__(self, folder: Path) -> Any:
-        source = self._source(folder)
+        piece = Piece(self._name, 0, len(self._data), 1, hashlib.sha256(self._data).hexdigest())
         try:
-            return _documents(folder, source, verify=True)
+            return _documents(folder, SourceRange((piece,)), verify=True)
         except SourceChangedError:
             if (folder / self._name).read_bytes() == self._data:
                 raise AssertionError("a sound file was refused") from None
             raise
-
-    def _source(self, folder: Path) -> SourceRange:
-        import hashlib
-
-        from nanoset_core.raw.pieces import Piece
-
-        digest = hashlib.sha256(self._data).hexdigest()
-        return SourceRange((Piece(self._name, 0, len(self._data), 1, digest),))
 
 
 def _has_fault(value: Any) -> bool:
@@ -182,36 +124,32 @@ def _is_prefix_of(decode: Callable[[Path], tuple[bytes, bool]]) -> Callable[[Pat
 
 
 def _gunzip(folder: Path) -> tuple[bytes, bool]:
-    data, text = (folder / "x.jsonl.gz").read_bytes(), b""
-    begun = False
-    try:
-        while data:
-            if begun and not (data := data.lstrip(b"\0")):
-                break
-            decoder, begun = zlib.decompressobj(wbits=31), True
-            while data and not decoder.eof:  # bit by bit, since what comes before an error counts
-                text += decoder.decompress(data[:1])
-                data = data[1:]
-            if not decoder.eof:
-                return text, False
-    except zlib.error:
-        return text, False
-    return text, True
+    return _decoded((folder / "x.jsonl.gz").read_bytes(), lambda: zlib.decompressobj(wbits=31), padding=b"\0")
 
 
 def _unzstd(folder: Path) -> tuple[bytes, bool]:
     import zstandard
 
-    data, text = (folder / "x.jsonl.zst").read_bytes(), b""
+    make = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj
+    return _decoded((folder / "x.jsonl.zst").read_bytes(), make)
+
+
+def _decoded(data: bytes, make: Callable[[], Any], padding: bytes = b"") -> tuple[bytes, bool]:
+    """(text, whether that is all), byte by byte, since what comes before an error counts."""
+    import zstandard
+
+    text, decoder = b"", None
     try:
         while data:
-            decoder = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            if decoder is not None and padding and not (data := data.lstrip(padding)):
+                break
+            decoder = make()
             while data and not decoder.eof:
                 text += decoder.decompress(data[:1])
                 data = data[1:]
             if not decoder.eof:
                 return text, False
-    except zstandard.ZstdError:
+    except (zlib.error, zstandard.ZstdError):
         return text, False
     return text, True
 
@@ -221,15 +159,12 @@ def _is_table(folder: Path, value: Any) -> bool:
     documents, rejects, faults = value
     if faults:
         return documents == sorted(documents, key=lambda row: row[1])
-    rows = _whole_table(folder)
-    found = []
-    for number, row in enumerate(rows, 1):
-        if row.get("text") is not None:
-            found.append((row["text"], number))
-    return [(text, row) for text, row, _ in documents] == found and len(found) + len(rejects) == len(rows)
+    texts = _whole_table(folder)
+    found = [(text, number) for number, text in enumerate(texts, 1) if text is not None]
+    return [(text, row) for text, row, _ in documents] == found and len(found) + len(rejects) == len(texts)
 
 
-def _whole_table(folder: Path) -> list[dict[str, Any]]:
+def _whole_table(folder: Path) -> list[str | None]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -239,16 +174,13 @@ def _whole_table(folder: Path) -> list[dict[str, Any]]:
         table = file.read(columns=_wanted(file.schema_arrow.names))
     else:
         data = pa.py_buffer(path.read_bytes())
-        is_file = path.read_bytes()[:6] == b"ARROW1"
-        schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(data).schema
-        fields = [number for number, name in enumerate(schema.names) if name in _wanted(schema.names)]
-        options = pa.ipc.IpcReadOptions(included_fields=fields)
-        opener = pa.ipc.open_file if is_file else pa.ipc.open_stream
-        table = opener(data, options=options).read_all()
-    texts = [None] * table.num_rows
-    if "text" in table.column_names:
-        texts = [_text(value) for value in table.column("text").cast(pa.binary()).to_pylist()]
-    return [{"text": text} for text in texts]
+        opener = pa.ipc.open_file if path.read_bytes()[:6] == b"ARROW1" else pa.ipc.open_stream
+        names = opener(data).schema.names
+        fields = [number for number, name in enumerate(names) if name in _wanted(names)]
+        table = opener(data, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_all()
+    if "text" not in table.column_names:
+        return [None] * table.num_rows
+    return [_text(value) for value in table.column("text").cast(pa.binary()).to_pylist()]
 
 
 def _wanted(names: list[str]) -> list[str]:

@@ -1,11 +1,7 @@
-"""Tokens of every engine against the reference's: on text, on made-up strings, and for files changed in one setting.
-
-    PYTHONPATH=tests python -m faults.tokenizers [--tokenizers FILE[=PATTERN] ...] [--engine numpy gigatoken]
-        [--select PATTERN] [--texts FILE ... --megabytes 200] [--strings 20000] [--mutations 300] [--expected FOLDER]
+"""Tokens of every engine against each kind's own library: on text, made-up strings, and files changed in one setting.
 
 Without `--tokenizers` it takes small ones of every kind that the numpy engine knows. FILE is of any kind, PATTERN that
-of tiktoken's ranks. Mutations are of a tokenizer.json below a megabyte. Digests of what each kind's own library gives
-are kept in FOLDER for all engines and later calls. Exits with 1 where any token differs.
+of tiktoken's ranks. Trials are mutations of a tokenizer.json below a megabyte; the first of them makes the strings.
 """
 
 from __future__ import annotations
@@ -13,30 +9,28 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import random
 import sys
 import tempfile
-import time
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from faults.references import BATCH, compare, expected_digests
-from faults.tokenizer_mutations import mutated, mutations
+from faults.references import BATCH, OwnLibrary
+from faults.runner import Kind, Trial, give, in_fork
+from faults.tokenizer_mutations import Mutation, mutated, mutations
 from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.tokenization.bpe import Engine, compiled, make_engine
+from nanoset_core.tokenization.bpe import Engine, make_engine, rules
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.reference import NotRecognisedError, ReferenceEngine
 from nanoset_core.tokenization.files import TokenizerFile, define
 
-_OUTCOMES = ("refused", "tokenizers", "numpy", "gigatoken", "caught", "wrong")
+HEAD, COLUMNS, TRIALS = ("tokenizer", "engine"), ("refused", "tokenizers", "numpy", "gigatoken", "caught"), 300
 _MUTABLE_BYTES = 1 << 20
 _PLANES = [(0x01, 0x80), (0x80, 0x800), (0x800, 0xD800), (0xE000, 0x10000), (0x10000, 0x20000), (0x20000, 0x40000)]
 _PLANES += [(0xE0000, 0xE0200), (0xF0000, 0x110000)]
@@ -130,42 +124,6 @@ def added_tokens(content: bytes) -> list[str]:
     return [token["content"] for token in tokens if isinstance(token.get("content"), str) and token["content"]]
 
 
-def try_mutations(content: bytes, engine: str, most: int, seed: int = 0) -> tuple[Counter[str], list[str]]:
-    """({outcome: mutations}, which went wrong or were caught) for a share of all mutations."""
-    parsed = json.loads(content)
-    every = mutations(parsed)
-    chosen = random.Random(seed).sample(every, min(most, len(every)))
-    counts, notes = Counter[str](), []
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tokenizer.json"
-        path.write_bytes(content)
-        try_mutation(path, engine, [])  # so that children know what is asked of the library once
-        for mutation in chosen:
-            changed = mutated(parsed, mutation)
-            if changed is None:
-                continue
-            path.write_bytes(changed)
-            outcome = _in_child(path, engine, added_tokens(changed))
-            counts[outcome] += 1
-            if outcome in ("wrong", "failed", "caught"):
-                notes.append(f"{outcome}: {mutation[0]}")
-    return counts, notes
-
-
-def _in_child(path: Path, engine: str, added: Sequence[str]) -> str:
-    """What `try_mutation` says, or "crashed": the library ends the process over some files."""
-    child = os.fork()
-    if child == 0:
-        code = len(_OUTCOMES)
-        try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what the library says of its panics
-            code = _OUTCOMES.index(try_mutation(path, engine, added))
-        finally:
-            os._exit(code)
-    status = os.waitpid(child, 0)[1]
-    return "crashed" if os.WIFSIGNALED(status) else [*_OUTCOMES, "failed"][os.WEXITSTATUS(status)]
-
-
 def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
     """The engine that was used, "refused", "caught" (by the checks at the start alone), or "wrong"."""
     texts = [*_BASE_TEXTS, *islice(strings(len(added), added), 40)]
@@ -174,7 +132,7 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
     try:
         reference = ReferenceEngine(path)
         if name == "numpy":  # first without those checks, which take a second
-            known = compiled.compile_tokenizer(path, reference)
+            known = rules.compile_tokenizer(json.loads(define(path).json()), reference)
             if not differences(NumpyEngine(known, reference), reference, iter(texts))[1]:
                 return name
         with tempfile.TemporaryDirectory() as cache:
@@ -190,97 +148,85 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
 
 def remember_probes() -> None:
     """Ask the library about its classes of characters once, and not for every file."""
-    compiled.probe_classes = functools.cache(compiled.probe_classes)
+    rules.probe_classes = functools.cache(rules.probe_classes)
 
 
-def small_tokenizers(folder: Path, select: str) -> list[Path]:
-    """Of every kind whose name is selected, trained on the spot."""
+def small_tokenizers(folder: Path) -> list[Path]:
+    """Of every kind, trained on the spot."""
     from tokenization.bpe.conftest import CHARACTER_KINDS, KINDS
 
-    paths = []
-    for kind, make in {**KINDS, **CHARACTER_KINDS}.items():
-        if fnmatchcase(kind, select):
-            paths.append(folder / f"{kind}.json")
-            make().save(str(paths[-1]))
-    return paths
+    made = {folder / f"{kind}.json": make for kind, make in {**KINDS, **CHARACTER_KINDS}.items()}
+    for path, make in made.items():
+        make().save(str(path))
+    return list(made)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="faults.tokenizers", description=__doc__.splitlines()[0])
-    parser.add_argument("--tokenizers", nargs="+", help="files, with =PATTERN for tiktoken's ranks")
-    parser.add_argument("--engine", nargs="+", default=["numpy"], help="engines to compare with the reference")
-    parser.add_argument("--select", default="*", help="files, such as 'llama*'")
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tokenizers", nargs="+", metavar="FILE", help="with =PATTERN for tiktoken's ranks")
+    parser.add_argument("--engine", nargs="+", default=["numpy"], help="engines to compare with the library")
     parser.add_argument("--texts", type=Path, nargs="*", default=[], help="JSON lines with a text each")
     parser.add_argument("--megabytes", type=float, default=200, help="of these texts")
     parser.add_argument("--strings", type=int, default=20_000, help="made-up strings")
-    parser.add_argument("--mutations", type=int, default=300, help="of each small tokenizer")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--expected", type=Path, help="where digests of the expected tokens are kept")
-    options = parser.parse_args()
-    bad = 0
+
+
+def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
+    """A kind for each tokenizer and engine."""
     remember_probes()
-    with tempfile.TemporaryDirectory() as folder:
-        small = () if options.tokenizers else small_tokenizers(Path(folder), options.select)
-        for source in map(_source, options.tokenizers or map(str, small)):
-            if fnmatchcase(_name(source), options.select):
-                bad += _try_file(source, options, Path(folder))
-    return int(bad > 0)
+    given = options.tokenizers or map(str, small_tokenizers(folder))
+    for path, _, pattern in (text.partition("=") for text in given):
+        source = TokenizerFile(Path(path), pattern=pattern or None)
+        name = source.path.stem if source.path.stem != "tokenizer" else source.path.parent.name
+        for engine in options.engine:
+            run = functools.partial(_trials, source, engine, folder, options)
+            yield Kind((name, engine), options.trials + 1, run)
 
 
-def _source(given: str) -> TokenizerFile:
-    path, _, pattern = given.partition("=")
-    return TokenizerFile(Path(path), pattern=pattern or None)
-
-
-def _name(source: TokenizerFile) -> str:
-    return source.path.stem if source.path.stem != "tokenizer" else source.path.parent.name
-
-
-def _try_file(source: TokenizerFile, options: argparse.Namespace, folder: Path) -> int:
-    """Print what came of one tokenizer; → how much was wrong."""
+def _trials(
+    source: TokenizerFile, engine: str, folder: Path, options: argparse.Namespace, numbers: range
+) -> Iterator[Trial]:
+    """The texts and strings as trial 0; then mutations, in an order that depends on the file alone."""
     definition = define(source)
     content = definition.json()
-    added = added_tokens(content)
-    corpus = [f"{path.absolute()} {path.stat().st_size}" for path in options.texts]
-    made = [_made(source, kind, folder / "cache" / _name(source)) for kind in options.engine]
-    engines = [engine for engine in made if engine is not None]
-    bad = len(made) - len(engines) + sum(engine.name not in options.engine for engine in engines)
-    for what, key, texts in (
-        ("documents", f"{corpus} {options.megabytes}", lambda: documents(options.texts, options.megabytes)),
-        ("strings", f"{options.seed} {options.strings}", lambda: islice(strings(options.seed, added), options.strings)),
-    ):
-        expected, seconds = expected_digests(source, f"{what} {key}", texts, options.expected or folder)
-        name = f"{_name(source)}: {len(expected):,} {what}"
-        print(f"{name} by {definition.kind}'s own library, {seconds:.0f} s", flush=True)
-        for engine in engines:
-            begun = time.process_time()
-            wrong = compare(engine, texts(), expected)
-            print(f"{name}, {len(wrong)} wrong, {engine.name}, {time.process_time() - begun:.0f} s", flush=True)
-            for text in wrong[:3]:
-                print(f"  {text[:300]!r}", flush=True)
-            bad += len(wrong)
-    if options.mutations and definition.content is None and len(content) < _MUTABLE_BYTES:
-        begun = time.process_time()
-        counts, notes = try_mutations(content, options.engine[0], options.mutations, options.seed)
-        bad += counts["wrong"] + counts["failed"]
-        told = f"{_name(source)}: {counts.total():,} mutations, {dict(counts)}"
-        print(f"{told}, {time.process_time() - begun:.0f} s", flush=True)
-        for note in sorted(notes)[::-1][:20]:
-            print(f"  {note}", flush=True)
-    return bad
+    is_mutable = definition.content is None and len(content) < _MUTABLE_BYTES
+    every = mutations(json.loads(content)) if is_mutable else []
+    random.Random(0).shuffle(every)
+    for number in numbers:
+        if number == 0:
+            yield _compare(source, engine, folder / "engines", options, added_tokens(content))
+        elif number <= len(every):
+            yield _mutate(content, every[number - 1], engine, folder)
+        else:
+            yield Trial()
 
 
-def _made(source: TokenizerFile, kind: str, cache: Path) -> Engine | None:
-    """An engine that learns all anew; None where it is not taken, which is printed."""
-    begun = time.process_time()
+def _compare(source: TokenizerFile, kind: str, cache: Path, options: argparse.Namespace, added: Sequence[str]) -> Trial:
+    """All texts and strings, by an engine that learns all anew."""
     try:
-        engine = make_engine(source, kind, cache=cache)
+        engine = make_engine(source, kind, cache=cache / f"{source.path.stem} {kind}")
     except NanosetError as error:
-        print(f"{_name(source)}, {kind}: refused: {error.found}", flush=True)
-        return None
-    print(f"{_name(source)}, {engine.name}: made, {time.process_time() - begun:.0f} s", flush=True)
-    return engine
+        return Trial(wrong=[f"refused: {error.found}"])
+    trial = Trial(wrong=[] if engine.name == kind else [f"the engine is {engine.name}: {engine.reason}"])
+    library = OwnLibrary(source)
+    for what, texts in (
+        ("documents", documents(options.texts, options.megabytes)),
+        ("strings", islice(strings(0, added), options.strings)),
+    ):
+        trial.counts[what], wrong = differences(engine, library, texts)
+        trial.wrong += [repr(text[:300]) for text in wrong]
+    return trial
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _mutate(content: bytes, mutation: Mutation, engine: str, folder: Path) -> Trial:
+    """A file with one change: in a fork, since the library ends the process over some."""
+    changed = mutated(json.loads(content), mutation)
+    if changed is None:
+        return Trial()
+    path = folder / "mutated" / "tokenizer.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(changed)
+    added = added_tokens(changed)
+    given, ending = in_fork(lambda: give(try_mutation(path, engine, added)), extra_bytes=1 << 40, seconds=120)
+    outcome = given[0] if given else ending.end
+    if outcome == "wrong" or (outcome == "crashed" and ending.code > 0):
+        return Trial(wrong=[f"{outcome}: {mutation[0]}: {ending.said[-400:]}"])
+    return Trial(Counter([outcome] + [f"caught: {mutation[0]}"] * (outcome == "caught")))

@@ -101,7 +101,8 @@ def test_a_copy_that_is_refused_half_way_goes_on_another_way(tmp_path, monkeypat
     monkeypatch.setattr(os, "copy_file_range", some)
     with open(tmp_path / "target", "w+b") as target:
         target.write(b"before")
-        append_file(source, target, 10240)
+        with source.open("rb") as file:
+            append_file(file, target, 10240)
         assert target.tell() == 10246
         target.write(b"after")
     assert (tmp_path / "target").read_bytes() == b"before" + source.read_bytes() + b"after"
@@ -114,14 +115,19 @@ def test_other_copy_errors_are_raised(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "disk full")
 
     monkeypatch.setattr(os, "copy_file_range", full)
-    with open(tmp_path / "target", "w+b") as target, pytest.raises(OSError, match="disk full"):
-        append_file(tmp_path / "source", target, 3)
+    with (
+        open(tmp_path / "target", "w+b") as target,
+        open(tmp_path / "source", "rb") as source,
+        pytest.raises(OSError, match="full"),
+    ):
+        append_file(source, target, 3)
 
 
 def test_a_source_that_shrinks_is_an_error(tmp_path):
     (tmp_path / "source").write_bytes(b"abc")
-    with open(tmp_path / "target", "w+b") as target, pytest.raises(SourceChangedError, match="byte 3"):
-        append_file(tmp_path / "source", target, 5)
+    target, source = (tmp_path / "target").open("w+b"), (tmp_path / "source").open("rb")
+    with target, source, pytest.raises(SourceChangedError, match="byte 3"):
+        append_file(source, target, 5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -185,26 +191,18 @@ def test_tokens_that_do_not_fit(tmp_path, tokens, dtype, found):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("tokens", [[[1, 2]], [0.5], ["a"]])
-def test_tokens_that_are_not_a_flat_array(tmp_path, tokens):
-    with (
-        pytest.raises(ConfigError, match="flat array"),
-        MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder,
-    ):
-        builder.add_document(tokens)
+@pytest.mark.parametrize(
+    ("call", "arguments", "message"),
+    [
+        *(("add_document", (tokens,), "flat array") for tokens in ([[1, 2]], [0.5], ["a"])),
+        *(("add_document", ([1, 2], lengths), "lengths") for lengths in ([1], [1, 2], [-1, 3], [[2]])),
+        *(("add_documents", ([1, 2], [1, 1], counts), "add up") for counts in ([1], [3], [-1, 3])),
+    ],
+)
+def test_what_does_not_fit(tmp_path, call, arguments, message):
+    with pytest.raises(ConfigError, match=message), MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder:
+        getattr(builder, call)(*arguments)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("lengths", [[1], [1, 2], [-1, 3], [[2]]])
-def test_lengths_that_do_not_fit(tmp_path, lengths):
-    with pytest.raises(ConfigError, match="lengths"), MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder:
-        builder.add_document([1, 2], lengths)
-
-
-@pytest.mark.parametrize("counts", [[1], [3], [-1, 3]])
-def test_documents_that_do_not_fit(tmp_path, counts):
-    with pytest.raises(ConfigError, match="add up"), MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder:
-        builder.add_documents([1, 2], [1, 1], counts)
 
 
 def test_sequences_without_a_document(tmp_path):

@@ -57,16 +57,16 @@ def test_get_takes_parts(small):
     assert dataset.get(-4, length=2).tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("index", [4, -5, 2**40])
-def test_sequences_outside(small, index):
-    with pytest.raises(SampleIndexError, match="0 to 3"):
-        MMapIndexedDataset(small)[index]
-
-
-@pytest.mark.parametrize(("offset", "length"), [(4, None), (-1, None), (0, 4), (2, 2), (0, -1)])
-def test_tokens_outside(small, offset, length):
-    with pytest.raises(SampleIndexError, match="within its 3 tokens"):
-        MMapIndexedDataset(small).get(0, offset, length)
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        *(((index,), "0 to 3") for index in (4, -5, 2**40)),
+        *(((0, *part), "within its 3 tokens") for part in ((4, None), (-1, None), (0, 4), (2, 2), (0, -1))),
+    ],
+)
+def test_sequences_and_tokens_outside(small, place, message):
+    with pytest.raises(SampleIndexError, match=message):
+        MMapIndexedDataset(small).get(*place)
 
 
 def test_token_file_shorter_than_the_index(small):

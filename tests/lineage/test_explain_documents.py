@@ -169,7 +169,7 @@ def test_documents_that_are_not_there(project):
         find_document(project, "pretrain", "train", number=10**9)
     with pytest.raises(MissingError, match="not in this nanoset"):
         find_document(project, "pretrain", "train", number=0, corpus="books")
-    for wrong in ({}, {"identity": "a", "number": 1}, {"file": "a"}, {"line": 3}):
+    for wrong in ({}, {"identity": "a", "number": 1}, {"file": "a", "line": 1, "number": 1}, {"line": 3}):
         with pytest.raises(ConfigError, match="one of three ways"):
             find_document(project, "pretrain", "train", **wrong)
 

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
+from sample_project import make_corpora
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.webdataset import Tars, explain_context, find_in_tars, find_place_in_tars
-from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
+from nanoset_core.lineage.find import find_document
+from nanoset_core.lineage.webdataset import Tars, explain_context
+from nanoset_core.pipeline import indexed, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling.members import decode_member
 from nanoset_core.shuffling.tar import iterate_members, map_archive
@@ -46,10 +48,7 @@ def tars(built, tmp_path_factory):
     }
     (folder / "nanoset.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     project = Project.open(folder / "nanoset.yaml")
-    for corpus in raw.corpora(project):
-        raw.make_inventory(project, corpus)
-        tokenization.tokenize(project, corpus)
-        indexed.index(project, corpus)
+    make_corpora(project)
     for name in FORMS:
         shuffling.make_plan(project, name)
         shuffling.write_group(project, name, 0)
@@ -108,7 +107,7 @@ def test_every_sample_holds_the_tokens_of_the_documents_that_are_named(tars, nam
     assert bool(partly) == (FORMS[name].get("tail") == "pad")
     for (corpus, document), tokens in documents.items():
         if corpus in FORMS[name]["corpora"]:
-            (back,) = find_in_tars(tars.outputs.folder, name, number=document, corpus=corpus)
+            (back,) = find_document(tars.outputs.folder, name, number=document, corpus=corpus)
             assert [(a.sample, a.sample_tokens, a.document_tokens) for a in back.appearances] == sorted(
                 places[corpus, document]
             )
@@ -164,27 +163,27 @@ def test_contexts_that_equal_tars_leave_out_are_no_samples(tars):
         place.reason
         for corpus, number in documents_of(tars)
         if corpus != "books"
-        for place in find_in_tars(tars.outputs.folder, "even", number=number, corpus=corpus)
+        for place in find_document(tars.outputs.folder, "even", number=number, corpus=corpus)
     }
     assert any("left out so that all tars are equal" in (reason or "") for reason in reasons)
 
 
 def test_why_a_document_is_in_no_tar(tars):
-    assert "no tokens" in find_in_tars(tars, "dropped", identity="empty")[0].reason
-    last = find_in_tars(tars, "dropped", identity="code-119")[0]
+    assert "no tokens" in find_document(tars, "dropped", identity="empty")[0].reason
+    last = find_document(tars, "dropped", identity="code-119")[0]
     assert "a tail that does not fill a context" in last.reason
-    reasons = {find_in_tars(tars, "repeated", number=number, corpus="web")[0].reason for number in range(60)}
+    reasons = {find_document(tars, "repeated", number=number, corpus="web")[0].reason for number in range(60)}
     assert any("not all contexts of this corpus are taken" in (reason or "") for reason in reasons)
 
 
 def test_a_document_by_its_place(tars):
-    (place,) = find_place_in_tars(tars, "repeated", "code/code.jsonl.gz:17")
-    assert place == find_in_tars(tars, "repeated", identity="code-16")[0]
+    (place,) = find_document(tars, "repeated", file="code/code.jsonl.gz:17")
+    assert place == find_document(tars, "repeated", identity="code-16")[0]
     assert len(place.appearances) >= 2
     with pytest.raises(MissingError, match=r"rejected \(invalid_json"):
-        find_place_in_tars(tars, "repeated", "web/part-0/web-0.jsonl:64")
+        find_document(tars, "repeated", file="web/part-0/web-0.jsonl:64")
     with pytest.raises(MissingError, match="not in this nanoset or webdataset"):
-        find_in_tars(tars, "padded", number=0, corpus="web")
+        find_document(tars, "padded", number=0, corpus="web")
 
 
 def test_the_plan_is_enough(copy):
@@ -200,9 +199,7 @@ def test_tars_of_an_older_build_are_explained_by_what_they_were_made_from(copy):
     before = explain_context(project.outputs.folder, "shuffled", 5)
     with (project.config.raw_folder / "web/part-0/web-0.jsonl").open("ab") as file:
         file.write(b'{"id": "more", "text": "one more document"}\n' * 40)
-    raw.make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
-    indexed.index(project, "web")
+    make_corpora(project, "web")
     shuffling.make_plan(project, "shuffled")
     assert explain_context(project.outputs.folder, "shuffled", 5) == before
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from live.processes import running, until
+from daemons import free_ports, running, until
 
 REPOSITORY = Path(__file__).parents[2]
 _LOCATIONS = """{ workspaceOrError { ... on Workspace { locationEntries {
@@ -35,7 +34,7 @@ def dagster_dev(
         module: that module.
         more: of the environment; to its PYTHONPATH the repository is added.
     """
-    port = _free_port()
+    (port,) = free_ports(1)
     environment = {"NANOSET_CONFIG": str(project), "DAGSTER_HOME": str(home), "PYTHONUNBUFFERED": "1", **more}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [more.get("PYTHONPATH"), str(REPOSITORY)]))
     location = ["--workspace", str(REPOSITORY / "workspace.yaml")] if module is None else ["--module-name", module]
@@ -45,12 +44,6 @@ def dagster_dev(
     with running(command, log, folder=folder, environment=environment) as process:
         until(lambda: _loaded(process, address, log), 60, lambda: f"no UI came up:\n{log.read_text()}")
         yield address
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def _loaded(process: subprocess.Popen[bytes], address: str, log: Path) -> bool:

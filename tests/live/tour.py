@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from daemons import until
 from live.browser import Browser, browsing, chromium
 from live.dagster_dev import dagster_dev
 from live.host import write_host
-from live.processes import until
 
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
 MOST_BYTES = 200_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping import blending, build_blending_indices, build_exhaustive_blending_indices, speculation
 from nanoset_core.mapping.blending import OccurrenceCounter
-from nanoset_core.mapping.speculation import Segment, Work, simplex_projection, take_one_by_one
+from nanoset_core.mapping.speculation import Work, simplex_projection, speculate, take_one_by_one
 
 
 def slow_blend(weights, size):
@@ -88,7 +88,7 @@ WEIGHTS = st.one_of(
 )
 
 
-def nothing_taken(weights, least, at, end):
+def nothing_taken(weights, least, at):
     """The worst guess there is."""
     return np.zeros((len(at), len(weights)))
 
@@ -223,7 +223,7 @@ def test_segments_beyond_2_to_the_31_samples(begin, datasets):
     picks, expected, truth = np.zeros(40_000, np.uint8), np.zeros(40_000, np.uint8), counts.copy()
     take_one_by_one(weights, truth, begin, expected)
     shape = speculation.block_shape(weights, len(picks))
-    after = Segment(weights, counts.copy(), begin, picks, shape, Work()).run()
+    after = speculate(weights, counts.copy(), begin, picks, shape, Work())
     np.testing.assert_array_equal(picks, expected)
     np.testing.assert_array_equal(after, truth)
 

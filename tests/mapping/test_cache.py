@@ -7,26 +7,19 @@ import os
 
 import numpy as np
 import pytest
+from sample_pairs import GROWING, write_pair
 
 from nanoset_core.errors import MissingError, SampleIndexError, StaleError
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import NanosetBuilder, NanosetConfig, open_split
 from nanoset_core.mapping import cache
-from nanoset_core.mapping.cache import blend_set, default_cache_dir, member_set
+from nanoset_core.mapping.cache import blend_set, cache_dir_of, member_set
 from nanoset_core.mapping.indices import build_blend_indices
 from nanoset_core.mapping.plan import plan_split
 
 
-def write(prefix, count, start=0):
-    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
-        for document in range(count):
-            builder.add_document(np.arange(start, start + 20 + document % 7))
-    return str(prefix)
-
-
 @pytest.fixture
 def config(tmp_path):
-    blend = {write(tmp_path / "a", 40): 2.0, write(tmp_path / "b", 40, 100): 1.0}
+    blend = {write_pair(tmp_path / "a", GROWING[:40]): 2.0, write_pair(tmp_path / "b", GROWING[:40], 100): 1.0}
     return NanosetConfig(blend, sequence_length=8, split="1,0,0", train_split_samples=90)
 
 
@@ -126,7 +119,7 @@ def test_data_that_grew_is_not_read_through_an_old_index(config, tmp_path, prese
     config = NanosetConfig.from_json(values)
     old, _, _ = NanosetBuilder(config).build()
     name = old.datasets[0].cache_files[0]
-    write(tmp_path / "a", 160)
+    write_pair(tmp_path / "a", GROWING[:160])
     new, _, _ = NanosetBuilder(config).build()
     assert name in {path.name for path in (tmp_path / "cache").iterdir()}
     assert new.datasets[0].document_index.max() == 159
@@ -138,7 +131,7 @@ def test_a_stop_in_the_middle_of_replacing_leaves_no_set_that_a_trainer_takes(co
     folder = tmp_path / "cache"
     config = NanosetConfig.from_json(config.to_json() | {"preset": preset})
     plan, _ = write_all(config, folder)
-    write(tmp_path / "a", 160)
+    write_pair(tmp_path / "a", GROWING[:160])
     member = plan_split(config, "train").members[0]
     assert member.files == plan.members[0].files
     real = cache._write
@@ -159,7 +152,7 @@ def test_a_stop_in_the_middle_of_replacing_leaves_no_set_that_a_trainer_takes(co
 
 def test_planned_and_written_from_different_data(config, tmp_path):
     member = plan_split(config, "train").members[0]
-    write(tmp_path / "a", 41)
+    write_pair(tmp_path / "a", GROWING[:41])
     with pytest.raises(StaleError, match="plan again"):
         member_set(member, config, tmp_path / "cache").write()
 
@@ -197,10 +190,11 @@ def test_plain_datasets_have_no_blend(config):
         build_blend_indices(plan)
 
 
-def test_folders_beside_the_data():
-    assert str(default_cache_dir("x/d", "megatron")) == "x/d/cache/GPTDataset_indices"
-    assert str(default_cache_dir("x/d", "nanotron")) == "x/d/cache/Nanoset_indices"
-    assert str(default_cache_dir("x/d", "nemo")) == "x"
+def test_folders_beside_the_data(config, tmp_path):
+    folders = {"megatron": "a/cache/GPTDataset_indices", "nanotron": "a/cache/Nanoset_indices", "nemo": ""}
+    for preset, folder in folders.items():
+        alone = NanosetConfig(next(iter(config.data_path)), sequence_length=8, split="1,0,0", preset=preset)
+        assert cache_dir_of(plan_split(alone, "train").members[0], alone) == tmp_path / folder
 
 
 def test_sidecar_says_what_the_set_is_from(config, tmp_path):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_pairs import write_pair
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import NanosetConfig
 from nanoset_core.mapping import epoch_limits
 from nanoset_core.mapping.coverage import coverage
@@ -24,10 +24,7 @@ SIZES = {"a": [40] * 50, "b": [11] * 20, "c": [3] * 90}
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    for name, lengths in SIZES.items():
-        with MMapIndexedDatasetBuilder(folder / name, np.uint16) as builder:
-            builder.add_documents(np.zeros(sum(lengths), np.uint16), lengths, [1] * len(lengths))
-    return {name: str(folder / name) for name in SIZES}
+    return {name: write_pair(folder / name, lengths) for name, lengths in SIZES.items()}
 
 
 def blend(data, weights, samples, split="train", preset="megatron"):

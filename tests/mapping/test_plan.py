@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_pairs import write_pair as write
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, SampleIndexError
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.indexed.layout import write_idx
 from nanoset_core.loading import NanosetBuilder, NanosetConfig
 from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
@@ -18,18 +18,14 @@ from nanoset_core.mapping.plan import SplitPlan, largest_epoch_size, plan_split
 from nanoset_core.mapping.presets import PRESETS
 from nanoset_core.mapping.splits import SPLITS
 
-
-def write(prefix, lengths):
-    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
-        builder.add_documents(np.arange(sum(lengths)) % 1000, lengths, [1] * len(lengths))
-    return str(prefix)
+SIZES = {"a": [20] * 10, "b": [9] * 10, "c": [5] * 9}
+ONE = {"a": SIZES["a"]}
 
 
 @pytest.fixture
 def data(tmp_path):
     """Prefixes of three datasets, of 200, 90 and 45 tokens."""
-    sizes = {"a": [20] * 10, "b": [9] * 10, "c": [5] * 9}
-    return [write(tmp_path / name, lengths) for name, lengths in sizes.items()]
+    return [write(tmp_path / name, lengths) for name, lengths in SIZES.items()]
 
 
 @settings(max_examples=60, deadline=None)
@@ -154,26 +150,39 @@ def test_largest_epoch_size_of_too_little_data(data):
         largest_epoch_size(NanosetConfig(data, sequence_length=4))
 
 
+OWN_TEST = {f"{split}_split_samples": 5 for split in SPLITS} | {"preset": "nemo"}
+NOTHING_OF_TEST = OWN_TEST | {"test_split_samples": 0}
+SHORT, LONG = {"short": [5, 5, 5]}, {"long": [50, 50, 50]}
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("sizes", "is_weighted", "options", "message"),
     [
-        ({"data_path": 1, "sequence_length": 4}, "needs a number of samples"),
-        ({"data_path": 1, "preset": "nanotron-000"}, "needs a number of samples"),
-        ({"data_path": 2, "preset": "nemo"}, "needs weights"),
-        ({"data_path": 2, "preset": "nanotron"}, "needs weights"),
-        ({"data_path": 2, "sequence_length": 60}, "no samples in the split"),
-        ({"data_path": 0, "split": "98,1,1", "test_split_samples": 1}, "never return"),
-        ({"data_path": 1, "split": "0,99,1", "valid_split_samples": 9, "test_split_samples": 1}, "never return"),
-        ({"data_path": 0, "split": "98,1,1", "preset": "nanotron"}, "no sequences"),
-        ({"data_path": 0, "split": "1,1,1", "test_split_samples": 5, "preset": "nanotron"}, "always one epoch"),
-        ({"data_path": 0, "sequence_length": 2000, "preset": "nanotron", "train_split_samples": 1}, "too few tokens"),
+        (SIZES, True, {}, "needs a number of samples"),
+        (SIZES, True, {"preset": "nanotron-000"}, "needs a number of samples"),
+        (SIZES, False, {"preset": "nemo"}, "needs weights"),
+        (SIZES, False, {"preset": "nanotron"}, "needs weights"),
+        (SIZES, False, {"sequence_length": 60}, "no samples in the split"),
+        (ONE, False, {"split": "98,1,1", "test_split_samples": 1}, "never return"),
+        (SIZES, True, {"split": "0,99,1", "valid_split_samples": 9, "test_split_samples": 1}, "never return"),
+        (ONE, False, {"split": "98,1,1", "preset": "nanotron"}, "no sequences"),
+        (ONE, False, {"split": "1,1,1", "test_split_samples": 5, "preset": "nanotron"}, "always one epoch"),
+        (ONE, False, {"sequence_length": 2000, "preset": "nanotron", "train_split_samples": 1}, "too few tokens"),
+        ({"a": [30] * 3}, False, {"preset": "nemo", "split": "0,1,1", "valid_split_samples": 1}, "outside of the data"),
+        ({"few": [30] * 4, "many": [30] * 400}, True, {"split": "98,1,1"} | OWN_TEST, "no samples in the split"),
+        (SHORT | LONG, True, NOTHING_OF_TEST | {"sequence_length": 9, "split": "1,1,1"}, "no samples in the split"),
+        ({"a": [3], "b": [3]}, False, {"sequence_length": 64, "train_split_samples": 10}, "no samples in the split"),
+        (SIZES, True, {"train_split_samples": 0, "split": "1,0,0", "preset": "nanotron"}, "needs samples"),
+        (SIZES, True, {"train_split_samples": 0, "split": "1,0,0", "preset": "nanotron-000"}, "needs samples"),
+        ({str(number): [9] for number in range(255)}, True, {"preset": "nemo", "train_split_samples": 9}, "too many"),
     ],
 )
-def test_refusals(data, options, message):
-    paths = [data[0], dict.fromkeys(data, 1.0), data]
-    config = NanosetConfig(**({"sequence_length": 4} | options | {"data_path": paths[options["data_path"]]}))
+def test_refusals(tmp_path, sizes, is_weighted, options, message):
+    prefixes = [write(tmp_path / name, lengths) for name, lengths in sizes.items()]
+    data = dict.fromkeys(prefixes, 1.0) if is_weighted else prefixes
+    config = NanosetConfig(**{"sequence_length": 4, "data_path": data} | options)
     with pytest.raises(ConfigError, match=message) as caught:
-        for split in ("train", "valid", "test"):
+        for split in SPLITS:
             plan_split(config, split)
     assert caught.value.where.startswith("split ")
 
@@ -184,20 +193,14 @@ def test_presets_without_blends_per_split(data):
         plan_split(config, "train")
 
 
-def test_too_many_datasets(data):
-    config = NanosetConfig({f"{n}": 1.0 for n in range(255)}, sequence_length=4, preset="nemo", train_split_samples=9)
-    with pytest.raises(ConfigError, match="too many"):
-        plan_split(config, "train")
-
-
-def test_nemo_skips_splits_without_sequences_and_refuses_half_of_a_blend(tmp_path):
-    few, many = write(tmp_path / "few", [30] * 4), write(tmp_path / "many", [30] * 400)
-    options = {"sequence_length": 4, "preset": "nemo", "split": "98,1,1"}
-    samples = {f"{split}_split_samples": 5 for split in ("train", "valid", "test")}
-    assert plan_split(NanosetConfig(few, **options), "test") is None
-    assert plan_split(NanosetConfig({few: 1.0}, **options, **samples), "test") is None
-    with pytest.raises(ConfigError, match="no samples in the split"):
-        plan_split(NanosetConfig({few: 1.0, many: 1.0}, **options, **samples), "test")
+def test_nemo_skips_splits_without_sequences_or_samples(tmp_path):
+    few, short = write(tmp_path / "few", [30] * 4), write(tmp_path / "short", [5, 5, 5])
+    options = {"sequence_length": 9, "preset": "nemo"}
+    assert plan_split(NanosetConfig(few, **options, split="98,1,1"), "test") is None
+    assert plan_split(NanosetConfig({few: 1.0}, **options | OWN_TEST, split="98,1,1"), "test") is None
+    assert plan_split(NanosetConfig({short: 1.0}, **options, split="1,1,1", test_split_samples=0), "test") is None
+    own = NanosetConfig(blend_per_split=[None, None, {short: 1.0, few: 1.0}], **options, test_split_samples=0)
+    assert plan_split(own, "test").samples == 0
 
 
 def test_nemo_datasets_of_one_name_cannot_share_a_cache_folder(tmp_path):
@@ -241,29 +244,12 @@ def test_versions_of_python(python, compensates):
     assert PRESETS["nemo"].compensates(None) is False
 
 
-def test_nemo_leaves_out_datasets_without_a_sample(tmp_path):
-    short, long = write(tmp_path / "short", [5, 5, 5]), write(tmp_path / "long", [50, 50, 50])
-    options = {"sequence_length": 9, "split": "1,1,1", "preset": "nemo", "test_split_samples": 0}
-    assert plan_split(NanosetConfig({short: 1.0}, **options), "test") is None
-    with pytest.raises(ConfigError, match="no samples in the split"):
-        plan_split(NanosetConfig({short: 1.0, long: 1.0}, **options), "test")
-    own = NanosetConfig(blend_per_split=[None, None, {short: 1.0, long: 1.0}], **options)
-    assert plan_split(own, "test").samples == 0
-
-
 def test_more_than_2_to_the_24_tokens_are_counted_exactly(tmp_path):
     with (tmp_path / "d.idx").open("wb") as file:
         write_idx(file, np.uint16, np.array([2**24 + 2]), np.array([0, 1]))
     options = {"sequence_length": 2**23, "drop_last_partial_validation_sequence": False, "split": "0,1,0"}
     plan = plan_split(NanosetConfig(tmp_path / "d", **options), "valid")
     assert plan.samples == 3  # in 32-bit floats, as the trainer has it, 2
-
-
-def test_a_cut_in_front_of_the_first_sequence(tmp_path):
-    prefix = write(tmp_path / "d", [30] * 3)
-    config = NanosetConfig(prefix, sequence_length=4, preset="nemo", split="0,1,1", valid_split_samples=1)
-    with pytest.raises(ConfigError, match="outside of the dataset"):
-        plan_split(config, "valid")
 
 
 def test_datasets_that_are_not_there_or_damaged(tmp_path, data):
@@ -343,23 +329,11 @@ def test_configurations_do_not_change():
 
 
 def test_a_blend_of_no_samples(data):
-    options = {"sequence_length": 4, "train_split_samples": 0, "split": "1,0,0"}
-    for preset in ("nanotron", "nanotron-000"):
-        with pytest.raises(ConfigError, match="needs samples"):
-            plan_split(NanosetConfig(dict.fromkeys(data, 1.0), **options, preset=preset), "train")
-    config = NanosetConfig(dict.fromkeys(data, 1.0), **options)
+    config = NanosetConfig(dict.fromkeys(data, 1.0), sequence_length=4, train_split_samples=0, split="1,0,0")
     plan = plan_split(config, "train")
     assert plan.samples == 0
     assert [member.epochs for member in plan.members] == [1, 1, 1]
     assert len(build_blend_indices(plan).dataset_index) == 0
-
-
-def test_a_blend_without_weights_of_datasets_without_samples_is_refused(tmp_path):
-    for name in ("a", "b"):
-        write(tmp_path / name, [3])
-    config = NanosetConfig([str(tmp_path / "a"), str(tmp_path / "b")], sequence_length=64, train_split_samples=10)
-    with pytest.raises(ConfigError, match="no samples in the split"):
-        plan_split(config, "train")
 
 
 def test_a_nanotron_dataset_without_samples_that_the_blend_does_not_take(tmp_path):

@@ -63,13 +63,9 @@ def test_nemo_arrays_and_names(case, monkeypatch):
     changes = {"tokens": tokens, "epochs": params["epochs"], "separate_last_epoch": params["separate_last_epoch"]}
     member = replace(whole, rows=(begin, end), **changes)
     built = build_member_indices(member, config, dataset.sequence_lengths)
-    for ours, theirs in (
-        ("document_index", "doc_idx"),
-        ("sample_index", "sample_idx"),
-        ("shuffle_index", "shuffle_idx"),
-    ):
-        np.testing.assert_array_equal(getattr(built, ours), golden[theirs])
-        assert getattr(built, ours).dtype == golden[theirs].dtype
+    for ours, part in ((built.document_index, "doc"), (built.sample_index, "sample"), (built.shuffle_index, "shuffle")):
+        np.testing.assert_array_equal(ours, golden[f"{part}_idx"])
+        assert ours.dtype == golden[f"{part}_idx"].dtype
 
 
 def test_weights_are_normalised_in_the_last_bit_as_each_peer_does():
@@ -100,18 +96,9 @@ def test_blend_sizes():
         for name in PRESETS
         for per_split in (False, True)
     }
-    assert sizes == {
-        ("megatron", False): 101,
-        ("megatron", True): 101,
-        ("megatron-0.10", False): 103,
-        ("megatron-0.10", True): 103,
-        ("nemo", False): 103,
-        ("nemo", True): 100,
-        ("nanotron", False): 100,
-        ("nanotron", True): 100,
-        ("nanotron-000", False): 103,
-        ("nanotron-000", True): 103,
-    }
+    shared = {"megatron": 101, "megatron-0.10": 103, "nemo": 103, "nanotron": 100, "nanotron-000": 103}
+    own = shared | {"nemo": 100}
+    assert sizes == {(name, per_split): (own if per_split else shared)[name] for name, per_split in sizes}
 
 
 def test_nanotron_repeats_one_more_time_than_it_has_to():

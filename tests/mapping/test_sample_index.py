@@ -1,5 +1,7 @@
 """The sample index against the C++ helper's results and against a plain loop."""
 
+import functools
+
 import numpy as np
 import pytest
 from golden.megatron.cases import arrays, cases, name_of
@@ -74,18 +76,11 @@ def test_plain_loop(sizes, length, epochs, extra, drop_last, block, threads, see
     total = per_epoch * epochs
     partial = not drop_last and max(total - extra, 0) % length
 
-    def build():
-        return build_sample_index(
-            sizes,
-            documents,
-            length,
-            epochs,
-            per_epoch,
-            extra,
-            drop_last_partial_sequence=drop_last,
-            threads=threads,
-        )
-
+    build = functools.partial(
+        *(build_sample_index, sizes, documents, length, epochs, per_epoch, extra),
+        drop_last_partial_sequence=drop_last,
+        threads=threads,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sample_index, "BLOCK_DOCUMENTS", block)
         if partial and sizes[documents[-1]] < extra:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import hashlib
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
+from sample_pairs import GROWING, write_pair
 
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import ConfigError, StorageError
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.errors import ConfigError
 from nanoset_core.loading import NanosetBuilder, NanosetConfig
 from nanoset_core.mapping.cache import FileSet
 from nanoset_core.mapping.standalone import write_index_files
 
 
-def write(prefix, count=40):
-    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
-        for document in range(count):
-            builder.add_document(np.arange(20 + document % 7))
-    return prefix
-
-
 @pytest.fixture
 def data(tmp_path):
-    return write(tmp_path / "a")
+    return write_pair(tmp_path / "a", GROWING[:40])
 
 
 def run(data, *more):
@@ -38,76 +30,70 @@ def digests(folder):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
-PRESETS = ["megatron", "nemo", "nanotron"]
+@pytest.fixture(params=["megatron", "nemo", "nanotron"])
+def made(data, tmp_path, request):
+    """(Arguments of a call, its folder, what it wrote there)."""
+    folder = tmp_path / "cache"
+    arguments = ("--data-cache-path", folder, "--preset", request.param)
+    first = run(data, *arguments)
+    assert first.exit_code == 0, first.output
+    assert "there already" not in first.output
+    return arguments, folder, digests(folder)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_the_same_call_does_nothing(data, tmp_path, preset):
-    arguments = ("--data-cache-path", tmp_path / "cache", "--preset", preset)
-    made = run(data, *arguments)
-    assert made.exit_code == 0, made.output
-    assert "there already" not in made.output
-    first = digests(tmp_path / "cache")
+def refused(data, arguments, folder):
+    """Run a call that is refused with --overwrite as its remedy, and changes nothing; return what it found."""
+    before, error = digests(folder), run(data, *arguments).exception
+    assert isinstance(error, ConfigError)
+    assert "--overwrite" in error.remedy
+    assert digests(folder) == before
+    return error.found
+
+
+def test_the_same_call_does_nothing(data, made, tmp_path):
+    arguments, folder, first = made
     again = run(data, *arguments)
-    assert again.output.count("(there already)") == again.output.count(f" in {tmp_path / 'cache'}") == 2
-    assert digests(tmp_path / "cache") == first
-    config = {"sequence_length": 8, "split": "9,1,0", "preset": preset}
+    assert again.output.count("(there already)") == again.output.count(f" in {folder}") == 2
+    assert digests(folder) == first
+    config = {"sequence_length": 8, "split": "9,1,0", "preset": arguments[-1]}
     NanosetBuilder(NanosetConfig(str(data), path_to_cache=str(tmp_path / "by-library"), **config)).build()
     assert digests(tmp_path / "by-library") == first
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_index_files_of_another_dataset_are_not_replaced_unasked(data, tmp_path, preset):
-    arguments = ("--data-cache-path", tmp_path / "cache", "--preset", preset)
-    run(data, *arguments)
-    first = digests(tmp_path / "cache")
-    write(data, 44)
-    refused = run(data, *arguments)
-    assert isinstance(refused.exception, ConfigError)
-    assert "idx_sha256" in refused.exception.found
-    assert "--overwrite" in refused.exception.remedy
-    assert digests(tmp_path / "cache") == first
+def test_index_files_of_another_dataset_are_not_replaced_unasked(data, made):
+    arguments, folder, first = made
+    write_pair(data, GROWING[:44])
+    assert "idx_sha256" in refused(data, arguments, folder)
     assert run(data, *arguments, "--overwrite").exit_code == 0
-    assert digests(tmp_path / "cache") != first
+    assert digests(folder) != first
     assert "there already" in run(data, *arguments).output
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_index_files_of_a_trainer_are_not_replaced_unasked(data, tmp_path, preset):
-    arguments = ("--data-cache-path", tmp_path / "cache", "--preset", preset)
-    run(data, *arguments)
-    first = digests(tmp_path / "cache")
-    for path in (tmp_path / "cache").glob("*.json"):
+def test_index_files_of_a_trainer_are_not_replaced_unasked(data, made):
+    arguments, folder, first = made
+    for path in folder.glob("*.json"):
         path.unlink()
-    kept = digests(tmp_path / "cache")
-    assert kept
-    refused = run(data, *arguments)
-    assert isinstance(refused.exception, ConfigError)
-    assert "would say what it was made from" in refused.exception.found
-    assert digests(tmp_path / "cache") == kept
+    assert "would say what it was made from" in refused(data, arguments, folder)
     assert run(data, *arguments, "--overwrite").exit_code == 0
-    assert digests(tmp_path / "cache") == first
+    assert digests(folder) == first
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_killed_call_goes_on(data, tmp_path, preset, monkeypatch):
-    arguments = ("--data-cache-path", tmp_path / "cache", "--preset", preset)
-    run(data, *arguments)
-    first = digests(tmp_path / "cache")
+def test_a_killed_call_goes_on(data, made, monkeypatch):
+    arguments, folder, first = made
+    real = FileSet.write
 
     def killed(files):
         real(files)
         (files.folder / files.sidecar).unlink()
         raise KeyboardInterrupt
 
-    real = FileSet.write
-    for path in (tmp_path / "cache").iterdir():
+    for path in folder.iterdir():
         path.unlink()
     with monkeypatch.context() as patch:
         patch.setattr(FileSet, "write", killed)
         assert run(data, *arguments).exit_code != 0
     assert run(data, *arguments).exit_code == 0
-    assert digests(tmp_path / "cache") == first, "nothing is left of the first call"
+    assert digests(folder) == first, "nothing is left of the first call"
 
 
 def test_the_same_call_on_another_machine_may_be_first(data, tmp_path, monkeypatch):
@@ -128,21 +114,12 @@ def test_the_same_call_on_another_machine_may_be_first(data, tmp_path, monkeypat
     assert digests(tmp_path / "cache") == first
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(data, tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    for folder in ("/proc/none/cache", tmp_path / "file" / "cache"):
-        refused = run(data, "--data-cache-path", folder)
-        assert isinstance(refused.exception, StorageError)
-        assert refused.exception.where == str(folder)
-        assert "the folder cannot be made" in str(refused.exception)
-
-
 def test_without_a_cache_folder_the_datasets_files_lie_beside_them(data, tmp_path):
     alone = run(data)
     folder = tmp_path / "a" / "cache" / "GPTDataset_indices"
     assert f" in {folder}" in alone.output
     assert list(folder.glob("*train-document_index.npy"))
-    blend = run([data, write(tmp_path / "b")])
+    blend = run([data, write_pair(tmp_path / "b", GROWING[:40])])
     assert blend.exit_code == 0
     assert "keeps no file of a blend" in blend.output
     config = NanosetConfig([str(data), str(tmp_path / "b")], sequence_length=8, split="9,1,0")

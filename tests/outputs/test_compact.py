@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nanoset_core.outputs.compact import Compactor
+from nanoset_core.outputs.compact import PackedManifests, pack, unpack
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.access import FileAccess
@@ -33,9 +33,9 @@ def shard(outputs: OutputRoot, number: int, **options) -> Manifest:
 
 
 def test_the_same_manifests_again(outputs):
-    compactor, made = Compactor(outputs), [shard(outputs, number) for number in range(5)]
+    made = [shard(outputs, number) for number in range(5)]
     made += [shard(outputs, 5, note="other settings"), shard(outputs, 6)]
-    kept = compactor.sequence(map(compactor.pack, made))
+    kept = PackedManifests(map(pack, made), outputs)
     assert list(kept) == made
     assert (kept[-1], list(kept[1:3]), len(kept)) == (made[-1], made[1:3], len(made))
     assert kept[2].access is outputs.access
@@ -46,14 +46,12 @@ def test_the_same_manifests_again(outputs):
 def test_of_a_root_elsewhere(outputs, tmp_path):
     """What another process made in a folder of its own is known here by the folder of this root."""
     made = shard(outputs, 1)
-    compactor = Compactor(outputs)
-    assert compactor.unpack(compactor.pack(replace(made, folder=tmp_path / "elsewhere"))).folder == made.folder
+    assert unpack(pack(replace(made, folder=tmp_path / "elsewhere")), outputs).folder == made.folder
 
 
 def test_little_is_kept_of_each(outputs):
-    compactor = Compactor(outputs)
     tracemalloc.start()
-    kept = compactor.sequence(compactor.pack(shard(outputs, number)) for number in range(1000))
+    kept = PackedManifests((pack(shard(outputs, number)) for number in range(1000)), outputs)
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert size < 1000 * len(kept)

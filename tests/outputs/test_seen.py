@@ -14,7 +14,6 @@ from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot, Seen
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.mirror import CopyAccess
 
 STAGE, NAME = "datasets", "web"
 
@@ -42,7 +41,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def root(store, tmp_path):
-    return OutputRoot(CopyAccess(tmp_path / "copies", store), seen=Seen())
+    return OutputRoot(FileAccess(tmp_path / "copies", store), seen=Seen())
 
 
 def make(root, seed, name=NAME):
@@ -107,10 +106,17 @@ def test_the_version_before_is_found_by_the_clock_of_the_store(root, store):
     assert [one.digest for one in root.versions(STAGE, NAME)] == [one.digest for one in made[::-1]]
 
 
-def test_without_a_memory_each_look_asks(root, store):
+def test_what_is_asked_for_each_time(root, store, monkeypatch):
+    def asked(outputs):
+        return [asked_by(store, lambda: outputs.live(STAGE, NAME))[1] for _ in range(2)]
+
+    assert asked(root) == [1, 1], "there is none yet"
     make(root, 1)
-    forgetful = replace(root, seen=None)
-    assert [asked_by(store, lambda: forgetful.live(STAGE, NAME))[1] for _ in range(2)] == [3, 3]
+    assert asked(replace(root, seen=None)) == [3, 3]
+    assert asked(root) == [0, 0]
+    assert not pickle.loads(pickle.dumps(root.seen)), "another process sees for itself"
+    monkeypatch.setattr(root_module, "SEEN_SECONDS", 0.0)
+    assert asked(root) == [3, 3]
 
 
 def test_what_is_made_here_is_seen_at_once(root):
@@ -126,23 +132,6 @@ def test_what_is_made_again_is_looked_at_again(root, store):
     assert root.live(STAGE, NAME).damage() == "tokens.bin is missing"
     make(replace(root, rebuild=True), 1)
     assert root.live(STAGE, NAME).damage() is None
-
-
-def test_after_a_while_it_is_looked_at_again(root, store, monkeypatch):
-    make(root, 1)
-    root.live(STAGE, NAME)
-    monkeypatch.setattr(root_module, "SEEN_SECONDS", 0.0)
-    assert asked_by(store, lambda: root.live(STAGE, NAME))[1] == 3
-
-
-def test_what_is_not_there_is_asked_for_each_time(root, store):
-    assert [asked_by(store, lambda: root.live(STAGE, NAME)) for _ in range(2)] == [(None, 1), (None, 1)]
-
-
-def test_another_process_sees_for_itself(root, store):
-    make(root, 1)
-    root.live(STAGE, NAME)
-    assert pickle.loads(pickle.dumps(root.seen)).find(root.folder / STAGE / NAME) is None
 
 
 def test_folders_of_this_machine_are_always_looked_at(tmp_path):

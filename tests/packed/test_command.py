@@ -120,35 +120,6 @@ def test_errors_name_the_file(pack):
     assert "Missing option '--output'" in pack("merge", GOLDEN / "u1.pbin")
 
 
-CALLS = {
-    "write": ((GOLDEN / "edge.jsonl", "--tokenizer", GOLDEN / "tokenizer", "--workers", 1), ("--eod", "!")),
-    "merge": ((GOLDEN / "docs.pbin", GOLDEN / "edge.pbin"), (GOLDEN / "docs.pbin",)),
-    "shuffle": ((GOLDEN / "docs.pbin", "--seed", 1), ("--seed", 2)),
-    "filter": ((GOLDEN / "docs.pbin", "--every", 3), ("--every", 2)),
-    "repair": ((GOLDEN / "merge-buggy-index.pbin",), None),
-    "raw-index": ((GOLDEN / "edge.jsonl",), ("--drop-faulty",)),
-}
-
-
-@pytest.mark.parametrize("command", CALLS)
-def test_nothing_is_replaced_unasked(pack, command):
-    arguments, more = CALLS[command]
-    first, written = pack(command, *arguments, "-o", "x.pbin")
-    again, same = pack(command, *arguments, "-o", "x.pbin")
-    assert again == first.replace("\n", " (there already)\n")
-    assert same == written
-    if more is not None:
-        assert "other input or settings" in pack(command, *arguments, *more, "-o", "x.pbin")
-        assert Path("x.pbin").read_bytes() == written
-        shown, _ = pack(command, *arguments, *more, "-o", "x.pbin", "--overwrite")
-        assert "there already" not in shown
-        pack(command, *arguments, "-o", "x.pbin", "--overwrite")
-        assert Path("x.pbin").read_bytes() == written
-    Path("y.pbin").write_bytes(b"of another tool")
-    assert "nothing says what it was made from" in pack(command, *arguments, "-o", "y.pbin")
-    assert Path("y.pbin").read_bytes() == b"of another tool"
-
-
 def test_the_list_of_rejects_is_never_written_onto_an_input_nor_taken_for_one(pack):
     Path("raw").mkdir()
     Path("raw/a.jsonl").write_bytes(golden("bad-json.jsonl"))

@@ -85,6 +85,12 @@ def test_any_lines(tmp_path_factory, lines, block, ends):
             assert create_raw_index(folder / "x.jsonl") == facts
 
 
+def test_lines_are_dropped_only_when_asked_to(tmp_path):
+    (tmp_path / "x.jsonl").write_bytes(b"x\n{}\n")
+    with pytest.raises(InputError, match="line 1, byte 0"):
+        create_raw_index(tmp_path / "x.jsonl", on_fault="Raise")
+
+
 def test_many_dropped_lines(tmp_path):
     (tmp_path / "x.jsonl").write_bytes(b"x\n{}\n" * 500)
     facts = create_raw_index(tmp_path / "x.jsonl", on_fault="drop")
@@ -111,8 +117,6 @@ def test_refusals(tmp_path, data, message):
 def test_what_cannot_be(tmp_path):
     with pytest.raises(MissingError, match="no such file"):
         create_raw_index(tmp_path / "none.jsonl")
-    with pytest.raises(ConfigError, match="no such policy"):
-        create_raw_index(GOLDEN / "edge.jsonl", tmp_path / "x", on_fault="ignore")
     with pytest.raises(ConfigError, match="would replace the text"):
         create_raw_index(tmp_path / "x.idx")
     with pytest.raises(ConfigError, match="would replace the text"):

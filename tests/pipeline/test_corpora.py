@@ -12,7 +12,7 @@ from sample_project import EOD, jsonl, run_stages, sentences
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.lineage.explain import explain_sample
-from nanoset_core.lineage.find import find_document, find_place
+from nanoset_core.lineage.find import find_document
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.graph import check_corpora
 from nanoset_core.pipeline.project import Project
@@ -161,7 +161,7 @@ def test_explain_shows_the_text_of_the_corpus_s_key(project):
 
 def test_explain_finds_a_line_in_every_corpus_of_its_folder(project):
     def found(place, **settings):
-        return [one.origin.corpus for one in find_place(project, "both", "train", place, **settings)]
+        return [one.origin.corpus for one in find_document(project, "both", "train", file=place, **settings)]
 
     assert sorted(found("a/1.jsonl:7")) == ["web", "web_title"]
     assert found("a/1.jsonl:7", corpus="web_title") == ["web_title"]

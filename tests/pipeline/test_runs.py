@@ -14,12 +14,11 @@ CHAIN = [Node(stage, Key("web")) for stage in (INVENTORY, TOKENIZED, DATASET, PA
 
 def state(*stale, **marks):
     """A chain of four steps, of which those at some places are stale."""
-    keys = [(node.asset, node.partition) for node in CHAIN]
     steps = {
-        key: Step(node, str(place), ("stale",) if place in stale else (), (keys[place - 1],) if place else ())
-        for place, (key, node) in enumerate(zip(keys, CHAIN, strict=True))
+        node: Step(node, str(place), ("stale",) if place in stale else (), (CHAIN[place - 1],) if place else ())
+        for place, node in enumerate(CHAIN)
     }
-    return GraphState(steps, **{name: frozenset(keys[place] for place in places) for name, places in marks.items()})
+    return GraphState(steps, **{name: frozenset(CHAIN[place] for place in places) for name, places in marks.items()})
 
 
 def taken(found, select=lambda place: True, run_of=lambda step: step.node.stage.kind, **settings):
@@ -32,7 +31,7 @@ def test_a_run_takes_what_is_stale_and_what_follows_within_it():
     assert taken(state(1, 2)) == [[1, 2]]
     assert taken(state(1, 2, 3)) == [[1, 2]], "another run could not see the dataset yet"
     assert taken(state(1, 2, 3), in_sequence=True) == [[1, 2], [3]]
-    assert taken(state(1, 2), run_of=lambda step: step.key) == [[1]]
+    assert taken(state(1, 2), run_of=lambda step: step.node) == [[1]]
 
 
 def test_what_is_not_selected_holds_up_what_needs_it():

@@ -8,14 +8,14 @@ import shutil
 import dagster as dg
 import pytest
 from sample_platform import Platform, age
-from sample_project import CONFIG, jsonl, sentences, write_raw
+from sample_project import CONFIG, jsonl, make_corpora, sentences, write_raw
 from versions.changing import change_web
 
 from nanoset_assets.build import build
 from nanoset_assets.stages_table import PAGES, Page
 from nanoset_core.cli.status_tables import print_tables
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.pipeline import indexed, raw, tokenization
+from nanoset_core.pipeline import indexed, raw
 from nanoset_core.pipeline.graph import graph_over, stale_reasons
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.project import Project
@@ -85,7 +85,8 @@ def folder(tmp_path, tokenizer_file):
     folder = tmp_path / "project"
     write_raw(folder / "raw")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    (folder / "nanoset.yaml").write_text(CONFIG.replace("groups: 3", "groups: 1"))
+    nanosets = CONFIG[CONFIG.index("nanosets:") : CONFIG.index("webdatasets:")]
+    (folder / "nanoset.yaml").write_text(CONFIG.replace("groups: 3", "groups: 1").replace(nanosets, ""))
     return folder
 
 
@@ -99,9 +100,7 @@ def made(folder):
 def make(folder):
     project = Project.open(folder / "nanoset.yaml")
     for corpus in raw.corpora(project):
-        raw.make_inventory(project, corpus)
-        tokenization.tokenize(project, corpus)
-        indexed.index(project, corpus)
+        make_corpora(project, corpus)
         COUNTS.make(project, Key(corpus))
     return project
 
@@ -119,9 +118,7 @@ def test_status_and_freshness_tell_of_it_in_the_same_words(made, capsys):
     project = Project.open(made / "nanoset.yaml")
     assert stale_reasons(project, COUNTS, Key("web")) == []
     change_web(made)
-    raw.make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
-    indexed.index(project, "web")
+    make_corpora(project, "web")
     row = status(made)["counts web"]
     assert (row.state, row.why) == ("stale", ("dataset changed",))
     assert stale_reasons(project, COUNTS, Key("web")) == ["dataset changed"]
@@ -136,17 +133,15 @@ def test_the_graph_knows_what_a_change_hits(made):
     hit = graph.impact_of(Node(DATASET, Key("books")))
     assert Node(COUNTS, Key("books")) in hit
     assert Node(COUNTS, Key("web")) not in hit
-    steps = {step.label: step for step in graph.steps()}
+    steps = {step.node.label: step for step in graph.steps()}
     assert steps["document_counts [web]"].done
-    assert steps["document_counts [web]"].needs == ((("indexed_dataset",), "web"),)
+    assert [need.label for need in steps["document_counts [web]"].needs] == ["indexed_dataset [web]"]
 
 
 def test_diff_tells_what_becomes_of_it(made):
     change_web(made)
     project = Project.open(made / "nanoset.yaml")
-    raw.make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
-    indexed.index(project, "web")
+    make_corpora(project, "web")
     fates = {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
     assert (fates["counts web"], fates["counts code"]) == ("to be rebuilt", "survives")
     COUNTS.make(project, Key("web"))
@@ -154,13 +149,20 @@ def test_diff_tells_what_becomes_of_it(made):
     assert fates["counts web"] == "rebuilt"
 
 
+def test_diff_tells_of_a_stage_that_every_corpus_has(made, monkeypatch):
+    monkeypatch.setattr(Counts, "keys", lambda self, config, corpora: map(Key, corpora))
+    change_web(made)
+    project = make(made)
+    assert [outcome.fate for outcome in diff_datasets(project, "web").outcomes if outcome.output == "counts web"] == [
+        "rebuilt"
+    ]
+
+
 def test_gc_removes_old_versions_of_it_and_keeps_what_they_need(made):
     project = Project.open(made / "nanoset.yaml")
     old = project.outputs.current("datasets", "web").digest
     change_web(made)
-    raw.make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
-    indexed.index(project, "web")
+    make_corpora(project, "web")
     assert not [item for item in collect(project).garbage if item.path.name == old], "the counts are still of it"
     make(made)
     outputs = {item.output for item in collect(project).garbage}

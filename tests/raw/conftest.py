@@ -21,6 +21,22 @@ def stored(tmp_path):
     return store
 
 
+class Backwards:
+    """An executor that ends what was handed out last first, and notes it."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def run(self, work, tasks):
+        self.tasks[:] = tasks
+        yield from reversed([(number, work(task)) for number, task in enumerate(self.tasks)])
+
+
+@pytest.fixture
+def executor():
+    return Backwards()
+
+
 @pytest.fixture(scope="session")
 def as_file():
     """Gives name and bytes of a table written as `parquet`, or as Arrow's `file` or `stream` format."""

@@ -171,11 +171,6 @@ def test_nothing_is_lost_before_damage(tmp_path, stored, kind, seed):
         assert rejects[-1].reason.partition("_")[0] in ("corrupt", "truncated")
 
 
-def test_empty_range_gives_one_empty_batch(tmp_path, stored):
-    batches = list(read_documents(tmp_path, SourceRange((stored("a.jsonl", b""),))))
-    assert batches == [DocumentBatch()]
-
-
 def test_millions_of_rejects_are_not_held(tmp_path, measured):
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * 1_000_000))
     value, mib = measured("sum(len(batch.rejects) for batch in read_documents(folder, source))")

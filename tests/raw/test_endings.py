@@ -7,10 +7,10 @@ import pytest
 import zstandard
 
 from nanoset_core.raw import fingerprints
+from nanoset_core.raw.contents import list_files
 from nanoset_core.raw.documents import read_documents, reader_of
-from nanoset_core.raw.endings import FORMATS, ending_of, is_companion, is_cuttable, is_table, is_text, is_unfinished
+from nanoset_core.raw.endings import FORMATS, ending_of, is_companion, is_cuttable, is_table, is_text
 from nanoset_core.raw.fingerprints import fingerprint
-from nanoset_core.raw.listing import list_files
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.survey import take_inventory
 
@@ -56,11 +56,6 @@ def test_companions():
 ])  # fmt: skip
 def test_endings_that_are_told_apart(path, ending):
     assert ending_of(path) == ending
-
-
-def test_unfinished():
-    assert is_unfinished("a.jsonl.part")
-    assert not is_unfinished("a.jsonl")
 
 
 def test_a_format_of_its_own_is_not_read_as_lines(monkeypatch):

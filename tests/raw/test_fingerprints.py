@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import MissingError, SourceChangedError
 from nanoset_core.raw import fingerprints
+from nanoset_core.raw.contents import FileStat, list_files
 from nanoset_core.raw.fingerprints import (
     FingerprintMemory,
     chained_cuts,
     fingerprint,
     fingerprint_all,
-    line_end,
+    hash_parts,
     separate_cuts,
 )
-from nanoset_core.raw.listing import FileStat, list_files, stat_file
-from nanoset_core.raw.pieces import Piece, deal_parts, whole_pieces
-from nanoset_core.raw.stored import Probe, StoredPiece, probe_raw
+from nanoset_core.raw.pieces import Piece, deal_parts
+from nanoset_core.raw.stored import Probe, StoredPiece
 
 HOUR_NS = 3600 * 10**9
 
@@ -59,88 +59,47 @@ def cut_slowly(name: str, data: bytes, piece_bytes: int) -> list[Piece]:
 LINES = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=30)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=LINES,
     final=st.booleans(),
-    piece_bytes=st.integers(1, 60),
-    read_bytes=st.integers(1, 40),
-    name=st.sampled_from(["a.jsonl", "a.jsonl.gz"]),
-)
-def test_pieces_are_those_of_the_slow_rule(tmp_path_factory, monkeypatch, lines, final, piece_bytes, read_bytes, name):
-    folder = tmp_path_factory.mktemp("corpus")
-    data = b"\n".join(lines) + (b"\n" if final and lines else b"")
-    monkeypatch.setattr(fingerprints, "PIECE_BYTES", piece_bytes)
-    monkeypatch.setattr(fingerprints, "READ_BYTES", read_bytes)
-    pieces = fingerprint(folder, write(folder, name, data))
-    assert pieces == cut_slowly(name, data, piece_bytes)
-    assert b"".join(data[piece.begin : piece.end] for piece in pieces) == data
-    for piece in pieces[1:]:
-        assert data[piece.begin - 1 : piece.begin] == b"\n"
-        assert piece.first_line == data[: piece.begin].count(b"\n") + 1
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    lines=LINES,
     piece_bytes=st.integers(1, 60),
     part_bytes=st.integers(1, 80),
     read_bytes=st.integers(1, 40),
     name=st.sampled_from(["a.jsonl", "a.jsonl.gz"]),
 )
-def test_parts_make_up_the_pieces(tmp_path_factory, monkeypatch, lines, piece_bytes, part_bytes, read_bytes, name):
-    folder = tmp_path_factory.mktemp("corpus")
-    data = b"\n".join(lines)
-    monkeypatch.setattr(fingerprints, "PIECE_BYTES", piece_bytes)
-    monkeypatch.setattr(fingerprints, "READ_BYTES", read_bytes)
-    stat = write(folder, name, data)
-    memory = FingerprintMemory(None)
-    parts = list(memory.parts(folder, stat, part_bytes))
-    assert whole_pieces(parts) == fingerprint(folder, stat)
-    assert list(memory.parts(folder, stat, 1000)) == parts == memory.recall(stat)
-    for part in parts:
-        StoredPiece(folder, part).check()
-        if name == "a.jsonl":
-            assert part.first_line == data[: part.begin].count(b"\n") + 1
-            assert data.find(b"\n", part.begin + part_bytes - 1, part.end - 1) == -1
-    assert [piece for dealt in deal_parts(parts, part_bytes) for piece in dealt.pieces] == parts
-
-
-class Backwards:
-    """An executor that ends what was handed out last first, and notes it."""
-
-    def __init__(self):
-        self.tasks = []
-
-    def run(self, work, tasks):
-        self.tasks += tasks
-        yield from reversed([(number, work(task)) for number, task in enumerate(self.tasks)])
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    lines=LINES,
-    final=st.booleans(),
-    piece_bytes=st.integers(1, 60),
-    read_bytes=st.integers(1, 40),
-    names=st.sampled_from([("a.jsonl",), ("a.jsonl", "b.jsonl.gz", "c.jsonl")]),
-)
-def test_pieces_that_are_hashed_by_several_workers_are_the_same(
-    tmp_path_factory, monkeypatch, lines, final, piece_bytes, read_bytes, names
+def test_pieces_parts_and_runs_of_workers_are_those_of_the_slow_rule(
+    tmp_path_factory, monkeypatch, executor, lines, final, piece_bytes, part_bytes, read_bytes, name
 ):
     folder = tmp_path_factory.mktemp("corpus")
     data = b"\n".join(lines) + (b"\n" if final and lines else b"")
     monkeypatch.setattr(fingerprints, "SPREAD_BYTES", 0)
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(fingerprints, "READ_BYTES", read_bytes)
-    stats = [write(folder, name, data if name == "a.jsonl" else data[:50]) for name in names]
-    executor, told = Backwards(), []
-    found = {stat.path: pieces for stat, pieces in fingerprint_all(folder, stats, executor, told.append)}
-    assert found == {stat.path: fingerprint(folder, stat) for stat in stats}
-    assert sum(told) == sum(stat.size for stat in stats)
+    stat, other = write(folder, name, data), write(folder, "b.jsonl", data[:50])
+    pieces = fingerprint(folder, stat)
+    assert pieces == cut_slowly(name, data, piece_bytes)
+    for piece in pieces[1:]:
+        assert data[piece.begin - 1 : piece.begin] == b"\n"
+        assert piece.first_line == data[: piece.begin].count(b"\n") + 1
+
+    wholes = []
+    parts = list(hash_parts(folder, stat, part_bytes, wholes))
+    assert wholes == pieces
+    assert [(part.begin, part.end, part.first_line) for part in parts] == [
+        (part.begin, part.end, part.first_line) for part in cut_slowly(name, data, part_bytes)
+    ]
+    for part in parts:
+        StoredPiece(folder, part).check()
+    assert [piece for dealt in deal_parts(parts, part_bytes) for piece in dealt.pieces] == parts
+
+    told = []
+    found = dict(fingerprint_all(folder, [stat, other], executor, told.append))
+    assert found == {stat: pieces, other: fingerprint(folder, other)}
+    assert sum(told) == stat.size + other.size
     if len(data) > 4 * piece_bytes:  # less is not worth a look at where it is cut
-        assert [(run.begin, run.end) for run in executor.tasks if run.stat.path == "a.jsonl"] == [
-            (piece.begin, piece.end) for piece in found["a.jsonl"]
+        assert [(run.begin, run.end) for run in executor.tasks if run.stat == stat] == [
+            (piece.begin, piece.end) for piece in pieces
         ]
 
 
@@ -196,24 +155,20 @@ def test_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch, change):
     assert caught.value.where == str(path)
 
 
-def test_small_files_are_hashed_whole(tmp_path, monkeypatch):
-    """Whether a file is small is a matter of its pieces, and of how much there is beside it."""
+def test_small_files_are_hashed_whole(tmp_path, monkeypatch, executor):
     monkeypatch.setattr(fingerprints, "SPREAD_BYTES", 0)
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 10)
     data = b"0123456789\n" * 4
-    for name, text in [("large", data * 2)] + [(str(number), data[:-5]) for number in range(600)]:
+    for name, text in [("large", data * 2), *((str(number), data[:-5]) for number in range(30))]:
         (tmp_path / f"{name}.jsonl").write_bytes(text)
-    stats, executor = list_files(tmp_path), Backwards()
-    found = [pieces for _, pieces in fingerprint_all(tmp_path, stats[-301:], executor)]
-    assert sum(map(len, found)) == 4 * 300 + 8
-    assert len(executor.tasks) == 300 + 8
-    executor.tasks.clear()
-    assert len(list(fingerprint_all(tmp_path, stats, executor))) == len(executor.tasks) == 601
+    found = [pieces for _, pieces in fingerprint_all(tmp_path, list_files(tmp_path), executor)]
+    assert sum(map(len, found)) == 4 * 30 + 8
+    assert len(executor.tasks) == 30 + 8
 
 
 def test_a_part_that_is_not_as_it_was(tmp_path):
     stat = write(tmp_path, "a.jsonl", b"0123456789\n" * 10)
-    parts = list(FingerprintMemory(None).parts(tmp_path, stat, 20))
+    parts = list(hash_parts(tmp_path, stat, 20, []))
     assert len(parts) == 5
     write(tmp_path, "a.jsonl", b"0123456789\n" * 4 + b"0123x56789\n" + b"0123456789\n" * 5)
     for number, part in enumerate(parts):
@@ -231,26 +186,6 @@ def test_grown_file_keeps_its_first_pieces(tmp_path, monkeypatch):
     after = fingerprint(tmp_path, write(tmp_path, "a.jsonl", b"".join(lines)))
     assert len(before) == 11
     assert after[:10] == before[:10]
-
-
-def test_piece_of_a_file_in_one_block():
-    assert fingerprints.PIECE_BYTES == 64 << 20
-    assert fingerprints.PIECE_BYTES % fingerprints.READ_BYTES == 0
-
-
-def test_progress_counts_every_byte(tmp_path, monkeypatch):
-    monkeypatch.setattr(fingerprints, "READ_BYTES", 7)
-    heard = []
-    fingerprint(tmp_path, write(tmp_path, "a.jsonl", b"x" * 100), heard.append)
-    assert sum(heard) == 100
-    assert max(heard) <= 7
-
-
-def test_file_that_is_gone(tmp_path):
-    stat = write(tmp_path, "a.jsonl", b"x")
-    (tmp_path / "a.jsonl").unlink()
-    with pytest.raises(MissingError, match="is gone"):
-        fingerprint(tmp_path, stat)
 
 
 def remember(tmp_path, stat, pieces):
@@ -285,18 +220,6 @@ PIECES = [Piece("a.jsonl", 0, 4, 1, "aa"), Piece("a.jsonl", 4, 10, 2, "bb")]
 )
 def test_memory_is_trusted_while_size_time_and_inode_or_time_of_change_stay(tmp_path, noted, changes, known):
     assert remember(tmp_path, noted, PIECES).recall(replace(noted, **changes)) == (PIECES if known else None)
-
-
-def test_a_replaced_file_of_the_same_size_and_time_is_another(tmp_path):
-    write(tmp_path, "a.jsonl", b"one\n")
-    os.utime(tmp_path / "a.jsonl", ns=(OLD.mtime_ns, OLD.mtime_ns))
-    before = stat_file(tmp_path, "a.jsonl")
-    (tmp_path / "other").write_bytes(b"two\n")
-    os.utime(tmp_path / "other", ns=(OLD.mtime_ns, OLD.mtime_ns))
-    (tmp_path / "other").rename(tmp_path / "a.jsonl")
-    after = stat_file(tmp_path, "a.jsonl")
-    assert (after.size, after.mtime_ns) == (before.size, before.mtime_ns)
-    assert remember(tmp_path, before, PIECES).recall(after) is None
 
 
 @pytest.mark.parametrize(("age_ns", "kept"), [(1_500_000_000, False), (-HOUR_NS, False), (60_000_000_000, True)])
@@ -344,21 +267,13 @@ def test_memory_is_written_on_the_way(tmp_path, monkeypatch):
     assert FingerprintMemory(tmp_path / "memory.json").recall(OLD) == PIECES
 
 
-def test_no_memory_is_kept_where_none_is_asked(tmp_path):
-    memory = FingerprintMemory(None)
-    memory.note(OLD, PIECES)
-    memory.save({"a.jsonl"})
-    assert memory.recall(OLD) == PIECES
-    assert list(tmp_path.iterdir()) == []
-
-
-def probe_of(data: bytes, at_once: int, asked: list[tuple[int, int]] | None = None) -> Probe:
+def probe_of(data: bytes, asked: list[tuple[int, int]] | None = None) -> Probe:
     def read(begin: int, end: int) -> bytes:
         if asked is not None:
             asked.append((begin, end))
         return data[begin:end]
 
-    return Probe(None, read, at_once)
+    return Probe(None, read, 3)
 
 
 def slow_cuts(data: bytes, piece_bytes: int) -> list[int]:
@@ -371,11 +286,11 @@ def slow_cuts(data: bytes, piece_bytes: int) -> list[int]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(data=LINES.map(b"\n".join), piece_bytes=st.integers(1, 60), window=st.integers(1, 40), at_once=st.integers(1, 5))
-def test_cuts_are_those_of_the_slow_rule(data, piece_bytes, window, at_once):
+@given(data=LINES.map(b"\n".join), piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
+def test_cuts_are_those_of_the_slow_rule(data, piece_bytes, window):
     kept, fingerprints.WINDOW_BYTES = fingerprints.WINDOW_BYTES, window
     try:
-        assert list(chained_cuts(probe_of(data, at_once), len(data), piece_bytes)) == slow_cuts(data, piece_bytes)
+        assert list(chained_cuts(probe_of(data), len(data), piece_bytes)) == slow_cuts(data, piece_bytes)
     finally:
         fingerprints.WINDOW_BYTES = kept
 
@@ -388,7 +303,7 @@ def test_separate_cuts_are_after_the_lines_that_reach_multiples_of_a_piece(data,
     kept, fingerprints.WINDOW_BYTES = fingerprints.WINDOW_BYTES, window
     try:
         asked: list[tuple[int, int]] = []
-        found = separate_cuts(probe_of(data, 3, asked), len(data), piece_bytes)
+        found = separate_cuts(probe_of(data, asked), len(data), piece_bytes)
     finally:
         fingerprints.WINDOW_BYTES = kept
     assert found == sorted(reached - {None})
@@ -398,14 +313,7 @@ def test_separate_cuts_are_after_the_lines_that_reach_multiples_of_a_piece(data,
 def test_little_is_read():
     asked: list[tuple[int, int]] = []
     data = b"".join(b"x" * (number * 7919 % 3000) + b"\n" for number in range(40_000))
-    found = list(chained_cuts(probe_of(data, 8, asked), len(data), 4 << 20))
+    found = list(chained_cuts(probe_of(data, asked), len(data), 4 << 20))
     assert found == slow_cuts(data, 4 << 20)
     assert len(asked) <= 2 * len(found)
     assert sum(end - begin for begin, end in asked) <= 2 * len(found) * fingerprints.WINDOW_BYTES
-
-
-def test_a_file_that_is_shorter_by_now_is_no_endless_one(tmp_path):
-    (tmp_path / "a").write_bytes(b"one\ntwo\n")
-    with probe_raw(tmp_path / "a") as probe:
-        assert list(chained_cuts(probe, 1000, 5)) == [8]
-        assert line_end(probe, 8, 1000) is None

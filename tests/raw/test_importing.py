@@ -115,11 +115,6 @@ def test_values_that_json_cannot_hold_name_file_and_column(tmp_path, write):
         assert (tmp_path / "text.jsonl").read_text() == '{"text":"a"}\n{"text":"b"}\n'
 
 
-def test_text_that_is_not_utf8(tmp_path, write):
-    source = write(pa.table({"text": pa.array([b"caf\xe9"]).view(pa.string())}), "stream")
-    fails(InputError, "the column 'text'", source, tmp_path / "o.jsonl")
-
-
 def test_missing_and_double_columns(tmp_path, write):
     source = write(TABLE)
     fails(InputError, "the column 'txt' is missing", source, tmp_path / "o.jsonl", columns=["text", "txt"])

@@ -7,13 +7,12 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import InputError, MissingError, SourceChangedError
+from nanoset_core.errors import InputError, SourceChangedError
 from nanoset_core.raw import fingerprints
 from nanoset_core.raw import stored as stored_module
+from nanoset_core.raw.contents import list_files
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.lines import LineBlock, read_lines
-from nanoset_core.raw.listing import list_files
-from nanoset_core.raw.pieces import Piece
 from nanoset_core.raw.rejects import FaultError
 from nanoset_core.raw.stored import StoredPiece
 
@@ -85,25 +84,6 @@ def test_lines_are_those_of_the_whole_text(tmp_path, stored, monkeypatch, data, 
     assert rows(tmp_path, piece, limit) == (slowly(data, limit), None)
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"", []),
-        (b"\n", [b""]),
-        (b"\n\n", [b"", b""]),
-        (b"a", [b"a"]),
-        (b"a\n", [b"a"]),
-        (b"a\r\nb\r\n", [b"a\r", b"b\r"]),
-        (b"a\n\nb", [b"a", b"", b"b"]),
-        (b"a\rb\x0bc\x85d\xe2\x80\xa8e\n", [b"a\rb\x0bc\x85d\xe2\x80\xa8e"]),
-    ],
-)
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
-def test_line_ends(tmp_path, stored, name, data, expected):
-    piece = stored(name, packed(name, data, random.Random(0)))
-    assert [line for _, _, _, line in rows(tmp_path, piece)[0]] == expected
-
-
 def test_pieces_of_a_file_give_the_lines_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 777)
     rng = random.Random(5)
@@ -123,11 +103,6 @@ def test_head_of_a_long_line_is_kept(tmp_path, stored, monkeypatch):
         LineBlock([b"0123456789" * 20], 2, 6, 1007, 1000),
         LineBlock([(b"abc" * 67)[:200]], 4, 1013, 1313, 300),
     ]
-
-
-def test_long_line_inside_one_block(tmp_path, stored):
-    data = b"a\n" + b"b" * 11 + b"\nc\n"
-    assert rows(tmp_path, stored("a.jsonl", data), 10) == ([(1, 0, 2, b"a"), (2, 2, 14, None), (3, 14, 16, b"c")], None)
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
@@ -184,21 +159,6 @@ def test_text_appended_after_the_inventory_is_not_read(tmp_path, stored):
     piece = stored("a.jsonl", b"one\n")
     (tmp_path / "a.jsonl").write_bytes(b"one\ntwo\n")
     assert rows(tmp_path, piece) == ([(1, 0, 4, b"one")], None)
-
-
-def test_file_that_is_gone(tmp_path, stored):
-    piece = stored("a.jsonl", b"one\n")
-    (tmp_path / "a.jsonl").unlink()
-    with pytest.raises(MissingError, match="is gone") as caught:
-        rows(tmp_path, piece)
-    assert caught.value.where == str(tmp_path / "a.jsonl")
-
-
-def test_file_that_cannot_be_opened(tmp_path):
-    (tmp_path / "a.jsonl").mkdir()
-    with pytest.raises(InputError, match="cannot be read") as caught:
-        rows(tmp_path, Piece("a.jsonl", 0, 1, 1, "x"))
-    assert "Is a directory" in caught.value.found
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])

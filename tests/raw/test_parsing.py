@@ -86,10 +86,6 @@ def test_detail_is_short():
     assert len(caught.value.detail) == DETAIL_CHARACTERS
 
 
-def test_other_keys():
-    assert parse_line(b'{"content": "a", "uid": 1, "text": 2}', Fields("content", "uid")) == ("a", "1")
-
-
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: (
@@ -238,16 +234,6 @@ def test_each_key_with_the_others_required_gives_the_same_lines(values):
 
 def is_text(found):
     return bool(found) and type(found[0]) is str and "\ud800" not in found[0]
-
-
-def test_required_key_that_is_missing():
-    fields = Fields("text", "id", ("summary", "meta.title"))
-    good = b'{"text": "a", "summary": "b", "meta": {"title": "c"}}'
-    assert parse_lines([good], fields) == (["a"], [None])
-    for line in (b'{"text": "a", "summary": "b"}', b'{"text": "a", "summary": null, "meta": {"title": "c"}}'):
-        assert parse_lines([good, line], fields) is None
-        with pytest.raises(NotADocumentError, match=r"missing_key|text_not_a_string"):
-            parse_line(line, fields)
 
 
 @pytest.mark.parametrize(("identity", "kept"), [('"%s"' % ("é" * 4096), True), ('"%s"' % ("i" * 4097), False)])

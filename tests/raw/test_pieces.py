@@ -66,11 +66,6 @@ def test_sizes_are_about_the_target():
     assert 0.8 < 50_000 / (sum(sizes) / len(sizes)) < 1.25
 
 
-def test_big_pieces_stand_alone():
-    ranges = group_pieces(pieces_of([("a", 500), ("b", 500), ("c", 700)]), 500)
-    assert [source.files for source in ranges] == [("a",), ("b",), ("c",)]
-
-
 def test_ends_are_drawn_from_path_and_begin_and_never_change():
     """Literal draws: other ends would make every user's shards anew."""
     drawn = [ends_range(Piece(f"part-{number}.jsonl", 0, 300, 1, ""), 1000) for number in range(16)]

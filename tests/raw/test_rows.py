@@ -333,14 +333,6 @@ def test_long_texts_among_others(tmp_path, stored, as_file, kind, type_):
     assert (rejects[2].excerpt, rejects[2].detail) == ("y" * 101, "101 bytes")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_but_long_texts_in_a_batch(tmp_path, stored, as_file, kind):
-    texts = ["a" * (3 << 20), "b", "c" * (3 << 20)]
-    documents, rejects, _ = read(tmp_path, stored(*as_file(pa.table({"text": texts}), kind, 1)), max_line_bytes=100)
-    assert [(text, row) for text, _, _, row in documents] == [("b", 2)]
-    assert [(r.line, r.reason) for r in rejects] == [(1, "line_too_long"), (3, "line_too_long")]
-
-
 def test_views_of_one_long_text_come_one_by_one(tmp_path, stored, as_file):
     text = "a" * (2 << 20)
     views = np.zeros((20, 4), "<i4")

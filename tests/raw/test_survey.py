@@ -1,7 +1,6 @@
 """Surveys of raw text: which corpora there are, whether they have arrived whole, and their inventories."""
 
 import gzip
-import json
 import os
 import shutil
 import time
@@ -10,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.raw import fingerprints, listing
-from nanoset_core.raw.pieces import Inventory, cut_ranges
+from nanoset_core.raw import contents, fingerprints
 from nanoset_core.raw.survey import (
     QuietPeriod,
     discover_corpora,
@@ -59,12 +57,6 @@ def test_inventory(folder):
     assert inventory.ignored == ("README.md",)
     assert inventory.size == sum((folder / path).stat().st_size for path in inventory.files)
     assert [piece.first_line for piece in inventory.pieces] == [1, 1, 1]
-
-
-def test_json_and_back(folder):
-    inventory = take_inventory(folder, "web")
-    again = Inventory.from_json(json.loads(json.dumps(inventory.to_json())))
-    assert (again.corpus, again.pieces, again.ignored) == (inventory.corpus, inventory.pieces, ())
 
 
 def test_digest_does_not_depend_on_times_folders_or_ignored_files(folder, tmp_path):
@@ -125,12 +117,6 @@ def test_file_edited_in_place_at_once_is_seen(folder, tmp_path):
     assert take_inventory(folder, "web", remembered=memory).digest != first.digest
 
 
-def test_empty_file_is_part_of_the_inventory(tmp_path):
-    write(tmp_path / "web" / "a.jsonl", b"")
-    inventory = take_inventory(tmp_path / "web", "web")
-    assert [(piece.path, piece.begin, piece.end) for piece in inventory.pieces] == [("a.jsonl", 0, 0)]
-
-
 def test_empty_corpus(tmp_path):
     (tmp_path / "web").mkdir()
     with pytest.raises(InputError, match="the corpus is empty") as caught:
@@ -144,15 +130,6 @@ def test_empty_corpus(tmp_path):
     assert ".jsonl" in caught.value.expected
 
 
-def test_big_plain_file_becomes_several_ranges(tmp_path, monkeypatch):
-    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 1000)
-    write(tmp_path / "web" / "a.jsonl", b"".join(b'{"text": "%d"}\n' % number for number in range(1000)))
-    inventory = take_inventory(tmp_path / "web", "web")
-    ranges = cut_ranges(inventory, 1000)
-    assert len(ranges) == len(inventory.pieces) > 10
-    assert [piece for source in ranges for piece in source.pieces] == list(inventory.pieces)
-
-
 def test_discovers_folders_that_hold_text(folder):
     raw = folder.parent
     write(raw / "code/deep/er/a.jsonl.zst", b"")
@@ -163,12 +140,6 @@ def test_discovers_folders_that_hold_text(folder):
     (raw / "empty").mkdir()
     (raw / "linked").symlink_to("web")
     assert discover_corpora(raw) == ["code", "linked", "web"]
-
-
-def test_raw_folder_is_missing(tmp_path):
-    with pytest.raises(MissingError, match="does not exist") as caught:
-        discover_corpora(tmp_path / "raw")
-    assert caught.value.where == str(tmp_path / "raw")
 
 
 @pytest.mark.parametrize("name", ["my web", "a,b", "a|b", "[a]", "-a", "_a", "é"])
@@ -200,26 +171,13 @@ def test_other_files_outside_of_any_corpus_are_told_and_stop_nothing(folder, nam
     assert not list_corpora(raw).faults
 
 
-class Elsewhere:
-    """An executor that ends tasks in another order, and notes them."""
-
-    def __init__(self):
-        self.tasks = []
-
-    def run(self, work, tasks):
-        given = list(tasks)
-        self.tasks += given
-        yield from reversed([(number, work(task)) for number, task in enumerate(given)])
-
-
-def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeypatch):
+def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeypatch, executor):
     folder, memory, told = tmp_path / "web", tmp_path / "memory.json", []
     folder.mkdir()
     for number in range(5):
         (folder / f"{number}.jsonl").write_bytes(b'{"text": "a"}\n' * (number + 1))
         os.utime(folder / f"{number}.jsonl", (1_000_000, 1_000_000))
     wanted = take_inventory(folder, "web")
-    executor = Elsewhere()
     assert take_inventory(folder, "web", remembered=memory, executor=executor) == wanted
     assert not executor.tasks, "so few bytes are read here"
     (folder / "3.jsonl").write_bytes(b'{"text": "b"}\n')
@@ -334,19 +292,12 @@ def test_a_known_inventory_is_the_one_that_would_be_taken(tmp_path):
     assert known_inventory(scan(folder), memory).files == ("part-1.jsonl", "part-10.jsonl")
 
 
-def test_a_file_that_may_still_change_within_its_clocks_grain_is_never_known(tmp_path):
-    folder, memory = tmp_path / "web", tmp_path / "memory.json"
-    write(folder / "a.jsonl", age=0)
-    take_inventory(folder, "web", remembered=memory)
-    assert known_inventory(scan(folder), memory) is None
-
-
 def test_the_mark_holds_no_inode_that_is_numbered_anew_at_each_look(tmp_path, monkeypatch):
     write(tmp_path / "web" / "a.jsonl")
-    marks, stat = [], listing.file_stat
+    marks, stat = [], contents.file_stat
     for inode in (7, 8):
         monkeypatch.setattr(
-            listing, "file_stat", lambda path, found, inode=inode: replace(stat(path, found), inode=inode)
+            contents, "file_stat", lambda path, found, inode=inode: replace(stat(path, found), inode=inode)
         )
         marks.append(scan(tmp_path / "web").signature)
     assert marks[0] == marks[1]

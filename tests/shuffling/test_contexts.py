@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, SampleIndexError
-from nanoset_core.shuffling.contexts import SourceContexts, cut_contexts
+from nanoset_core.shuffling.contexts import ContextTable, SourceContexts
 from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.sources import TokenSource
 
@@ -48,7 +48,7 @@ TAILS = st.sampled_from(["drop", "pad", "carry", "pad_always"])
 @given(lengths=LENGTHS, sequence_length=st.integers(1, 17), tail=TAILS, bos=st.booleans())
 def test_table_equals_the_rows_written_out(lengths, sequence_length, tail, bos):
     names = [(f"s{i}", tokens) for i, tokens in enumerate(lengths)]
-    table = cut_contexts(
+    table = ContextTable(
         names,
         PlanSettings(
             sequence_length=sequence_length + bos,
@@ -82,7 +82,7 @@ def test_the_contexts_that_hold_tokens_are_those_that_are_located_there(
     streams, sequence_length, tail, frequencies, span
 ):
     names = [(f"s{i}", sum(lengths)) for i, lengths in enumerate(streams)]
-    table = cut_contexts(
+    table = ContextTable(
         names,
         PlanSettings(
             sequence_length=sequence_length,
@@ -114,7 +114,7 @@ def test_the_contexts_that_hold_tokens_are_those_that_are_located_there(
 )
 def test_streams_are_cut_on_their_own_and_repeated(files, sequence_length, tail, frequencies, seed):
     names = [f"s{i}" for i in range(len(files))]
-    table = cut_contexts(
+    table = ContextTable(
         [(name, sum(lengths)) for name, lengths in zip(names, files, strict=True)],
         PlanSettings(
             sequence_length=sequence_length,
@@ -141,7 +141,7 @@ def test_streams_are_cut_on_their_own_and_repeated(files, sequence_length, tail,
 
 
 def test_carry_shows_where_tokens_went():
-    table = cut_contexts([("web", 13), ("tiny", 1), ("code", 10)], PlanSettings(sequence_length=5, tail="carry"))
+    table = ContextTable([("web", 13), ("tiny", 1), ("code", 10)], PlanSettings(sequence_length=5, tail="carry"))
     assert [(s.contexts, s.tokens_used, s.tokens_carried, s.tokens_dropped) for s in table.sources] == [
         (3, 15, 0, 0),
         (0, 0, 1, 0),
@@ -155,7 +155,7 @@ def test_carry_shows_where_tokens_went():
 )
 def test_counts_per_source(changes, web, firsts):
     sources = [("web", 13), ("empty", 0), ("code", 10)]
-    table = cut_contexts(sources, PlanSettings(sequence_length=5, **changes))
+    table = ContextTable(sources, PlanSettings(sequence_length=5, **changes))
     counts = (web, (0, 0, 0, 0, 0), (2, 10, 0, 0, 2))
     assert table.sources == tuple(SourceContexts(*one, *own) for one, own in zip(sources, counts, strict=True))
     assert table.first_contexts.tolist() == firsts
@@ -163,7 +163,7 @@ def test_counts_per_source(changes, web, firsts):
 
 @pytest.mark.parametrize("contexts", [[-1], [4], [0, 1, 99]])
 def test_locate_refuses_numbers_outside_the_table(contexts):
-    table = cut_contexts([("web", 20)], PlanSettings(sequence_length=5))
+    table = ContextTable([("web", 20)], PlanSettings(sequence_length=5))
     with pytest.raises(SampleIndexError, match=r"\[0, 4\)"):
         table.locate(np.array(contexts))
 
@@ -171,31 +171,19 @@ def test_locate_refuses_numbers_outside_the_table(contexts):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sequence_length": 0}, "too small"),
-        ({"sequence_length": 5, "samples_per_shard": 0}, "samples_per_shard"),
-        ({"sequence_length": 5, "member": "txt"}, "no such member"),
-        ({"sequence_length": 5, "seed": -1}, "64 bits"),
-        ({"sequence_length": 5, "preset": "other"}, "no such preset"),
-        ({"sequence_length": 5, "tail": "keep"}, "no such tail"),
-        ({"sequence_length": 5, "tail": "pad"}, "pad token goes with"),
-        ({"sequence_length": 5, "pad_id": 0}, "pad token goes with"),
-        ({"sequence_length": 5, "tail": "carry", "pad_id": 0}, "pad token goes with"),
-        ({"sequence_length": 1, "bos_id": 0}, "too small"),
+        ({"sequence_length": 0}, "no room for a token"),
+        ({"sequence_length": 1, "bos_id": 0}, "no room for a token"),
         ({"sequence_length": 5, "streams": {"web": [10, 9]}}, "not all of their source"),
-        ({"sequence_length": 5, "streams": {"web": [21, -1]}}, "not all of their source"),
-        ({"sequence_length": 5, "streams": {"web": [10, 10]}, "tail": "carry"}, "joins sources"),
-        ({"sequence_length": 5, "frequencies": {"web": -0.5}}, "sampling frequency"),
-        ({"sequence_length": 5, "frequencies": {"web": float("nan")}}, "sampling frequency"),
     ],
 )
 def test_settings_that_cannot_be(arguments, message):
     with pytest.raises(ConfigError, match=message):
-        cut_contexts([("web", 20)], PlanSettings(**arguments))
+        ContextTable([("web", 20)], PlanSettings(**arguments))
 
 
 def test_two_sources_of_one_name():
     with pytest.raises(ConfigError, match="same name"):
-        cut_contexts([("web", 20), ("web", 30)], PlanSettings(sequence_length=5))
+        ContextTable([("web", 20), ("web", 30)], PlanSettings(sequence_length=5))
 
 
 def test_tokens_are_integers():

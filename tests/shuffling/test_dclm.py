@@ -39,7 +39,7 @@ def test_the_first_source_with_a_marker_in_the_path_counts(write):
         (GOOD + "other: 1\n", "not known"),
         (GOOD.replace("source: CODE", "source: CC"), "do not go together"),
         (GOOD.replace("CODE: 2", "WEB: 2"), "frequency of WEB"),
-        (GOOD.replace("CODE: 2", "CODE: -2"), "sampling frequency"),
+        (GOOD.replace("CODE: 2", "CODE: -2"), "out of range"),
         (GOOD.replace("CODE: 2", "CODE: many"), "wrong type"),
         (GOOD.replace("CODE", "a/b"), "cannot name a corpus"),
     ],

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from nanoset_core.errors import FormatError
 from nanoset_core.shuffling.members import (
     MOST_MEMBER_BYTES,
-    NpyTile,
-    check_member_size,
+    MemberCompressor,
     compressor_identity,
     decode_member,
     json_gz_records,
     member_names,
     npy_header,
+    npy_records,
+    read_member,
 )
-from nanoset_core.shuffling.tar import iterate_members
+from nanoset_core.shuffling.tar import TarMember, iterate_members, rename
 
 
 def numpy_saves(array):
@@ -46,10 +47,11 @@ def test_names_count_within_the_shard():
 @settings(deadline=None, max_examples=40)
 @given(rows=st.integers(0, 5), length=st.integers(1, 300), dtype=st.sampled_from([np.uint16, np.int32]))
 def test_npy_tiles_hold_what_numpy_saves_in_every_use(rows, length, dtype):
-    tile = NpyTile(rows, length, np.dtype(dtype), name_bytes=21)
+    whole, tokens, unnamed_sum = npy_records(rows, length, np.dtype(dtype), name_bytes=21)
     for use in range(3):
         names = member_names(use, 7, 7 + max(rows - use, 0), "npy")
-        records, data = tile.name(names)
+        records, data = whole[: len(names)], tokens[: len(names)]
+        rename(records, names, unnamed_sum)
         data[:] = np.arange(data.size).reshape(data.shape) + use
         archive = records.tobytes() + bytes(1024)
         members = list(iterate_members(archive, "here"))
@@ -60,7 +62,7 @@ def test_npy_tiles_hold_what_numpy_saves_in_every_use(rows, length, dtype):
 
 def test_json_gz_records_hold_compact_json_without_a_time():
     contexts = np.array([[1, 22, 333], [50256, 0, 7]], dtype=np.uint16)
-    archive = json_gz_records(member_names(3, 0, 2, "json.gz"), contexts) + bytes(1024)
+    archive = json_gz_records(member_names(3, 0, 2, "json.gz"), contexts, MemberCompressor()) + bytes(1024)
     bodies = [archive[m.offset : m.offset + m.size_bytes] for m in iterate_members(archive, "here")]
     assert [gzip.decompress(body) for body in bodies] == [b"[1,22,333]", b"[50256,0,7]"]
     for body in bodies:
@@ -132,6 +134,5 @@ def test_a_body_that_unpacks_to_very_much():
 
 
 def test_members_larger_than_any_context():
-    check_member_size("k.npy", MOST_MEMBER_BYTES, "here")
     with pytest.raises(FormatError, match="67,108,865 bytes"):
-        check_member_size("k.npy", MOST_MEMBER_BYTES + 1, "here")
+        read_member(b"", TarMember("k.npy", 512, MOST_MEMBER_BYTES + 1), "here")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from sample_project import make_corpora
 
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
@@ -39,10 +40,7 @@ def project(make_project):
         file.write_text(yaml.safe_dump(base | {"webdatasets": sets} | (changes or {}), sort_keys=False))
         project = Project.open(file)
         if (changes or {}) not in tokenized:
-            for corpus in raw.corpora(project):
-                raw.make_inventory(project, corpus)
-                tokenization.tokenize(project, corpus)
-                indexed.index(project, corpus)
+            make_corpora(project)
             tokenized.append(changes or {})
         return project
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.shuffling.tar import (
     TarMember,
     end_of_archive,
@@ -53,20 +53,6 @@ def their_tar(members):
 def test_bytes_equal_those_of_tarfile(bodies, width):
     members = [(f"{i:0{width}d}"[:width], body) for i, body in enumerate(bodies)]
     assert our_tar(members) == their_tar(members)
-
-
-def test_the_largest_size_fits_and_the_next_does_not():
-    name = np.frombuffer(b"a", dtype=np.uint8)[None]
-    assert headers(name, np.array([8**11 - 1]))[0, 124:136].tobytes() == b"77777777777\0"
-    for size in (8**11, -1):
-        with pytest.raises(ConfigError, match="size"):
-            headers(name, np.array([size]))
-
-
-@pytest.mark.parametrize("name", [b"a" * 101, "é".encode(), b"\x7f"])
-def test_names_that_a_plain_header_cannot_hold(name):
-    with pytest.raises(ConfigError, match="name"):
-        headers(np.frombuffer(name, dtype=np.uint8)[None], np.array([1]))
 
 
 @pytest.mark.parametrize("shard", sorted(GOLDEN.glob("*/*.tar")), ids=lambda path: f"{path.parent.name}/{path.name}")

@@ -16,7 +16,7 @@ from sample_project import build_all, jsonl, outputs_of, sentences
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.mirror import copies_of
+from nanoset_core.storage.access import copies_of
 from nanoset_core.storage.s3 import S3Store
 
 STAGES = """

@@ -35,7 +35,7 @@ def test_another_machine_finds_everything_and_makes_nothing(remote_project, fill
     with dg.DagsterInstance.ephemeral() as instance:
         report = build(Project.open(other), instance)
     assert not report.failed
-    assert all(step.done for step in report.steps if step.asset != ("raw_jsonl",))
+    assert all(step.done for step in report.steps if step.node.asset != ("raw_jsonl",))
     assert objects(filled) == before
 
 

@@ -6,14 +6,13 @@ import pytest
 
 from nanoset_core.errors import InputError
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.contents import contents_of
-from nanoset_core.raw.listing import list_files
+from nanoset_core.raw.contents import contents_of, list_files
 from nanoset_core.raw.survey import list_corpora
+from nanoset_core.storage.access import copies_of
 from nanoset_core.storage.location import RemoteFolder
-from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
-from nanoset_core.versions.copies import remove_copies
+from nanoset_core.versions.copies import find_copies
 
 KEYS = ["a/../../../x.jsonl", "a//x.jsonl", "./x.jsonl", "a\nb.jsonl", "\x1b[2Jx.jsonl", "x" * 300 + ".jsonl"]
 
@@ -58,7 +57,7 @@ def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch
     assert not listing.snapshot.contents
     project = Project.open(remote_project())
     project.outputs.folder.mkdir(parents=True)
-    assert not remove_copies(project)
+    assert not find_copies(project, remove=True)
     assert victim.read_bytes() == b"precious"
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import StorageError
+from nanoset_core.storage import access as access_module
 from nanoset_core.storage import listing as listing_module
-from nanoset_core.storage import mirror as access_module
-from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.access import FileAccess, copies_of
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.mirror import CopyAccess, copies_of
 from nanoset_core.storage.s3 import S3Store
 
 FILES = {
@@ -114,7 +113,7 @@ def test_many_folders_of_one_parent(tmp_path, monkeypatch, alone, told):
     store = LocalStore(tmp_path / "store")
     for name in ("a/m", "a-b/m", "b/x", "c/deep/x", "c/m", "current.json", "e/m"):
         store.put(f"made/web/{name}", name.encode())
-    access = CopyAccess(tmp_path / "copies", store)
+    access = FileAccess(tmp_path / "copies", store)
 
     def look(found, folder):
         try:

@@ -17,11 +17,11 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage import mirror
+from nanoset_core.storage import access
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.s3_requests import client
 from nanoset_core.verification.verify import verify_packed
-from nanoset_core.versions.copies import find_copies, remove_copies
+from nanoset_core.versions.copies import find_copies
 from nanoset_core.versions.gc import collect
 
 QUESTIONS = (
@@ -51,8 +51,8 @@ def twins(local_copy, remote_project, filled):
 
 @pytest.mark.parametrize("copies", [True, False])
 def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeypatch, copies):
-    monkeypatch.setattr(mirror, "_ASKED_ONE_BY_ONE", 3)
-    monkeypatch.setattr(mirror, "_FOLDERS_AT_ONCE", 3)
+    monkeypatch.setattr(access, "_ASKED_ONE_BY_ONE", 3)
+    monkeypatch.setattr(access, "_FOLDERS_AT_ONCE", 3)
     config = remote_project()
     project = Project.open(config)
     raw.make_inventory(project, "web")
@@ -124,8 +124,8 @@ def test_copies_go_and_come_back(remote_project, make_project, there, filled):
     shutil.copytree(there.copies, project.outputs.folder, symlinks=True)
     before = s3_server.objects(filled)
     with leased(project.outputs.access, ["web"]):
-        held = remove_copies(project)
-    gone = held + remove_copies(project)
+        held = find_copies(project, remove=True)
+    gone = held + find_copies(project, remove=True)
     assert any("/web/" in str(copy.path) for copy in gone)
     assert not any("/web/" in str(copy.path) for copy in held)
     assert not list(project.outputs.folder.rglob("*.bin"))

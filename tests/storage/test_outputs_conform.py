@@ -16,13 +16,13 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage import s3 as bucket_module
 from nanoset_core.storage import s3_requests as requests
-from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.access import FileAccess, copies_of
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import client
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.verification.files import check_files
+from nanoset_core.verification.report import Report
 
 RECIPE = Recipe("datasets", "web", 1, options={"seed": 1})
 NAMES = ("tokens.bin", "sub/folder/a b.txt", "ünïcode-漢.txt", "100%+&=#?.txt", "quote'\"`.txt", "empty")
@@ -34,6 +34,12 @@ def fill(folder: Path, text: bytes = b"tokens") -> tuple[dict, dict]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"" if name == "empty" else text + name.encode())
     return {"documents": 3}, {name: sha256_file(folder / name) for name in NAMES}
+
+
+def checked(manifest, deep: bool) -> Report:
+    report = Report("web")
+    check_files(report, manifest, deep=deep)
+    return report
 
 
 class OutputConformance:
@@ -63,7 +69,7 @@ class OutputConformance:
             assert other.current("datasets", "web") == found
             for name in NAMES:
                 assert found.path(name).read_bytes() == (b"" if name == "empty" else b"tokens" + name.encode())
-            assert not check_files(found, "web", deep=True, remedy="").findings
+            assert not checked(found, deep=True).findings
         wanted = {f"datasets/web/{RECIPE.digest}/{name}" for name in (*NAMES, "manifest.json")}
         assert set(self.stored(root)) == wanted | {"datasets/web/current.json"}
 
@@ -113,8 +119,8 @@ class OutputConformance:
         root = self.root(tmp_path)
         made = root.commit(RECIPE, fill)
         self.overwrite(root, f"datasets/web/{RECIPE.digest}/tokens.bin", b"X" * made.files["tokens.bin"].size)
-        assert not check_files(made, "web", deep=False, remedy="build").errors
-        (error,) = check_files(made, "web", deep=True, remedy="build").errors
+        assert not checked(made, deep=False).errors
+        (error,) = checked(made, deep=True).errors
         assert "other bytes" in error.what
 
     def test_without_its_manifest_there_is_no_output(self, tmp_path):
@@ -202,7 +208,7 @@ class TestBucket(OutputConformance):
             assert killed or process.exitcode == 0
             found = OutputRoot(copies_of(tmp_path / "reader", place)).find(RECIPE)
             if found is not None:
-                assert not check_files(found, "web", deep=True, remedy="").findings
+                assert not checked(found, deep=True).findings
             root = OutputRoot(copies_of(folder, place))
             root.make_current(root.commit(RECIPE, fill))
             assert set(s3_server.objects(place)) == whole

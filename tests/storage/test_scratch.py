@@ -76,8 +76,6 @@ def test_scratch_of_a_killed_process_goes(tmp_path, owner):
         ("file-0therm4chine-1.2-123456", 1.1, False),
         ("digest-01234567-12345678/", 6 * 24, True),
         ("digest-01234567-12345678/", 8 * 24, False),
-        ("digest-01234567-12345678.lock", 6 * 24, True),
-        ("digest-01234567-12345678.lock", 8 * 24, False),
         ("current.json-12345678", 0.9, True),
         ("current.json-12345678", 1.1, False),
     ],

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 from s3_server import upload_raw
-from sample_project import EOD, jsonl, sentences
+from sample_project import EOD, jsonl, make_corpora, sentences
 
 from nanoset_assets.ui.previews import first_rejects
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import Lineage
-from nanoset_core.lineage.find import find_document, find_place
+from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.source_state import file_state
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import indexed, mapping, raw, tokenization
+from nanoset_core.pipeline import mapping, raw, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.contents import FileStat
 from nanoset_core.raw.fingerprints import fingerprint
-from nanoset_core.raw.listing import FileStat
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
@@ -103,9 +103,7 @@ def write_project(folder: Path, tokenizer_file: Path) -> Path:
 
 def built(config: Path) -> Project:
     project = Project.open(config)
-    raw.make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
-    indexed.index(project, "web")
+    make_corpora(project, "web")
     for split in SPLITS:
         mapping.write_mappings(project, "plain", split)
     return project
@@ -158,7 +156,7 @@ def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread)
     for origin in wanted[::23]:
         (places,) = find_document(ours, "plain", "train", file=origin.file, line=origin.line)
         assert (places.origin.document, places.origin.line) == (origin.document, origin.line)
-        (places,) = find_place(ours, "plain", "train", f"web/{origin.file}:{origin.line}")
+        (places,) = find_document(ours, "plain", "train", file=f"web/{origin.file}:{origin.line}")
         assert places.origin.id == origin.id
     for reject in list(rejects(counted))[::7]:
         hints = []

@@ -14,7 +14,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling.markers import read_markers, send_tars, write_marker
 from nanoset_core.shuffling.shards import TarFacts
-from nanoset_core.storage.mirror import CopyAccess, copies_of
+from nanoset_core.storage.access import FileAccess, copies_of
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.versions.diff_versions import find_versions
 
@@ -26,16 +26,28 @@ def write(folder):
 
 def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeypatch):
     outputs = OutputRoot(copies_of(tmp_path / "mirror", place))
-    publish = CopyAccess.publish
+    publish = FileAccess.publish
 
     def looked_at_meanwhile(access, folder, files, manifest, **how):
         access.fetch_all(access.folder, MANIFEST)
         publish(access, folder, files, manifest, **how)
 
-    monkeypatch.setattr(CopyAccess, "publish", looked_at_meanwhile)
+    monkeypatch.setattr(FileAccess, "publish", looked_at_meanwhile)
     made = outputs.commit(Recipe("datasets", "web", 1), write)
     assert f"datasets/web/{made.digest}/{MANIFEST}" in s3_server.objects(place)
     assert (made.folder / MANIFEST).is_file()
+
+
+def test_copies_may_go_once_they_were_sent(place, tmp_path, monkeypatch):
+    put_file = S3Store.put_file
+
+    def put_and_removed_meanwhile(store, name, path, **how):
+        put_file(store, name, path, **how)
+        path.unlink()
+
+    monkeypatch.setattr(S3Store, "put_file", put_and_removed_meanwhile)
+    made = OutputRoot(copies_of(tmp_path / "mirror", place)).commit(Recipe("datasets", "web", 1), write)
+    assert made.stored["a-file"] == len(b"some bytes")
 
 
 def test_files_outside_of_the_copies_are_those_of_this_machine(place, tmp_path):

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dask_cluster import Cluster, can_hide, running, wait_until
+from child_processes import wait_until
+from dask_cluster import Cluster, can_hide, running
 from s3_server import objects, restore, upload_raw
 from sample_project import build_all, outputs_of
 
@@ -23,8 +24,8 @@ from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sw
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import leases
+from nanoset_core.storage.access import copies_of
 from nanoset_core.storage.location import S3Place
-from nanoset_core.storage.mirror import copies_of
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.verification.verify import targets, verify_project
 from nanoset_core.versions.gc import collect

@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -56,22 +60,22 @@ def test_same_documents_same_bytes_however_batched(tmp_path, monkeypatch, counts
     assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [10, 10, 3]
 
 
+def test_pandas_is_not_imported(tmp_path):
+    """Where it is installed, pyarrow.array looks for it, which takes each worker half a second."""
+    (tmp_path / "pandas.py").write_text("print('pandas')")
+    code = (
+        "from test_document_table import DocumentTable, batch, np\n"
+        "with DocumentTable('t.parquet', ['a', 'b']) as table:\n"
+        "    table.add(batch(0, 3), np.arange(3, dtype=np.int32), np.arange(3) > 0)\n"
+    )
+    paths = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.path.dirname(__file__), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | paths, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b""), done.stderr
+
+
 def test_no_documents(tmp_path):
     import pyarrow.parquet as pq
 
     table = pq.read_table(write(tmp_path / "t.parquet", []))
     assert table.num_rows == 0
     assert table.column_names == ["file", "line", "byte_offset", "id", "tokens"]
-
-
-def test_columns_are_those_that_pyarrow_makes():
-    import pyarrow as pa
-
-    for values in (["a", None, "", "é中😀"], [None], [], ["x"] * 17 + [None] * 3, ["b"]):
-        column = document_table._strings(values)
-        column.validate(full=True)
-        assert column.equals(pa.array(values, pa.string()))
-    for kind in (np.int32, np.int64):
-        for count in (0, 1, 9):
-            numbers = np.arange(2 * count, dtype=kind)[::2]
-            assert document_table._numbers(numbers).equals(pa.array(numbers))

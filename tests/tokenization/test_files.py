@@ -52,12 +52,34 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_the_reference_gives_the_tokens_of_the_kinds_own_library(name):
-    if ".model" in name:
-        pytest.importorskip("sentencepiece")
-    encoded = make_engine(SOURCES[name], "tokenizers").encode(TEXTS)
-    assert [part.tolist() for part in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])] == EXPECTED[name]
+NUMPY = ("vocab.json", "ranks.tiktoken cl100k", "tekken.json", "bpe.model")
+
+
+@pytest.mark.parametrize(("engine", "names"), [("tokenizers", EXPECTED), ("numpy", NUMPY)])
+def test_engines_give_the_tokens_of_the_kinds_own_library(engine, names, tmp_path):
+    for name in names:
+        if ".model" in name:
+            pytest.importorskip("sentencepiece")
+        made = make_engine(SOURCES[name], engine, cache=tmp_path)
+        assert engine == "tokenizers" or made.name == "numpy"
+        assert ids_of(made) == EXPECTED[name], name
+
+
+def ids_of(engine):
+    encoded = engine.encode(TEXTS)
+    return [part.tolist() for part in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])]
+
+
+def test_unigrams_are_for_the_package(tmp_path):
+    pytest.importorskip("sentencepiece")
+    engine = make_engine(FILES / "unigram.model", cache=tmp_path)
+    assert engine.name == "sentencepiece"
+    assert "not for the numpy engine" in engine.reason
+
+
+def test_two_tokenizers_of_the_same_bytes_have_two_identities():
+    one, other = (source("megatron.json", num_special_tokens=n, vocab_size=RANKS + n) for n in (20, 30))
+    assert define(one).identity != define(other).identity
 
 
 def test_named_patterns_are_those_that_the_numpy_engine_knows():
@@ -142,25 +164,13 @@ def test_bytes_that_utf_8_never_has_need_no_token(tmp_path):
 
 def test_a_special_token_that_the_normal_form_takes_apart_is_none():
     """Qwen's own code brings text into its form, and looks for special tokens then."""
-    tiktoken = pytest.importorskip("tiktoken")
+    pytest.importorskip("tiktoken")
     text = "a <|endoftext|>\u0338 b <|endoftext|>"
     file = SOURCES["ranks.tiktoken qwen2"]
-    ranks = {
-        base64.b64decode(word): int(rank)
-        for word, rank in (line.split() for line in (FILES / "ranks.tiktoken").read_bytes().splitlines())
-    }
-    special = {name: RANKS + number for number, name in enumerate(NAMES)}
-    own = tiktoken.Encoding("own", pat_str=PATTERNS["qwen2"].regex, mergeable_ranks=ranks, special_tokens=special)
-    expected = own.encode(unicodedata.normalize("NFC", text), allowed_special="all")
+    expected = _both("qwen2")[1].encode(unicodedata.normalize("NFC", text), allowed_special="all")
     assert expected.count(RANKS) == 1
     for engine in ("tokenizers", "auto"):
         assert make_engine(file, engine).encode([text]).ids.tolist() == expected
-
-
-def test_special_tokens_of_the_text_are_not_those_of_tekken_and_sentencepiece():
-    assert define(FILES / "tekken.json").special_tokens["</s>"] == 2
-    assert 2 not in EXPECTED["tekken.json"][4]
-    assert 2 not in EXPECTED["bpe.model"][4]
 
 
 def test_decoding_gives_the_text_again():
@@ -197,6 +207,10 @@ def entries_changed(change):
     return made
 
 
+def config_changed(**changes):
+    return entries_changed(lambda value: value["config"].update(changes))
+
+
 @pytest.mark.parametrize(
     ("name", "change", "settings", "where", "what"),
     [
@@ -212,20 +226,8 @@ def entries_changed(change):
         ("megatron.json", entries_changed(lambda x: x.pop()), {"vocab_size": RANKS + 1000}, "", "fewer tokens"),
         ("megatron.json", entries_changed(lambda x: x[0].pop("rank")), {}, "", "entry 0"),
         ("tekken.json", entries_changed(lambda x: x.pop("vocab")), {}, "", "no tekken.json"),
-        (
-            "tekken.json",
-            entries_changed(lambda x: x["config"].update(version="v11")),
-            {},
-            "",
-            "names no special tokens",
-        ),
-        (
-            "tekken.json",
-            entries_changed(lambda x: x["config"].update(default_vocab_size=RANKS + 31)),
-            {},
-            "",
-            "fewer tokens",
-        ),
+        ("tekken.json", config_changed(version="v11"), {}, "", "names no special tokens"),
+        ("tekken.json", config_changed(default_vocab_size=RANKS + 31), {}, "", "fewer tokens"),
         ("vocab.json", lambda content: content[:-9], {}, "", "read as JSON"),
         ("vocab.json", entries_changed(lambda x: x.update(a=5)), {}, "", "have one id"),
         ("vocab.json", entries_changed(lambda x: x.pop("a")), {}, "", "lacks a byte"),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +13,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import Encoded, ReferenceEngine
+from nanoset_core.tokenization.bpe.reference import load_tokenizer
 from nanoset_core.tokenization.framing import (
     Framing,
     added_tokens,
@@ -125,14 +130,20 @@ def test_a_plain_tokenizer_adds_nothing(tokenizer_file):
 
 def test_special_tokens_that_depend_on_the_text_are_refused(tmp_path, tokenizer_file, monkeypatch):
     class Odd:
+        def __init__(self, file) -> None:
+            self.loaded = load_tokenizer(file)
+
+        def __getattr__(self, name):
+            return getattr(self.loaded, name)
+
         def encode(self, text, add_special_tokens):
-            ids = [ord(character) for character in text]
-            return type("E", (), {"ids": [len(text), *ids] if add_special_tokens else ids})
+            ids = [*([len(text)] if add_special_tokens else []), *map(ord, text)]
+            return SimpleNamespace(ids=ids, tokens=ids, special_tokens_mask=[0] * len(ids))
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("nanoset_core.tokenization.tokenizer.shared_tokenizer", lambda file: Odd())
+    monkeypatch.setattr("nanoset_core.tokenization.tokenizer.shared_tokenizer", Odd)
     with pytest.raises(ConfigError, match="depend on the text"):
-        added_tokens(tokenizer_file)
+        added_tokens(Path(shutil.copy(tokenizer_file, tmp_path)))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from sample_project import EOD, jsonl, sentences
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError, InputError
 from nanoset_core.tokenization.inputs import resolve_inputs
-from nanoset_core.tokenization.losses import Listing, Losses
-from nanoset_core.tokenization.policy import RejectPolicy
+from nanoset_core.tokenization.losses import Listing, Losses, RejectPolicy
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
 from nanoset_core.tokenization.shards import ShardFacts
 

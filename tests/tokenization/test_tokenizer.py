@@ -72,11 +72,6 @@ def test_token_that_is_not_there(file):
     assert caught.value.expected == "one of its special tokens: '<|endoftext|>', '<|padding|>'"
 
 
-def test_text_of_two_tokens_is_no_token(file):
-    with pytest.raises(ConfigError, match="no such token"):
-        token_id(file, "<|endoftext|><|padding|>", "key")
-
-
 def test_changed_file_is_read_again(file):
     before = tokenizer_facts(file)
     assert token_id(file, "<|endoftext|>", "key") == 0

@@ -62,7 +62,8 @@ def test_explain_takes_the_place_that_it_prints(config):
 
 def test_explain_needs_one_question(config):
     assert "give a SAMPLE, or a document" in run("explain", "pretrain", "train", *config, code=2)
-    assert "not both" in run("explain", "pretrain", "train", 3, "--document", "a", *config, code=2)
+    for given in (["--document", "a"], ["--corpus", "web"]):
+        assert "not both" in run("explain", "pretrain", "train", 3, *given, *config, code=2)
     with pytest.raises(MissingError, match="no such document"):
         run("explain", "pretrain", "train", "--document", "nobody", *config)
 

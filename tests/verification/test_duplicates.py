@@ -39,11 +39,3 @@ def test_equal_documents_have_equal_hashes_and_others_not(tmp_path_factory, docu
     assert share([dataset]) == expected
     folder = tmp_path_factory.mktemp("parts")
     assert share([write(folder / "a", documents[:7]), write(folder / "b", documents[7:])]) == expected
-
-
-def test_a_sample_of_the_hashes_estimates_the_share(tmp_path):
-    rng = np.random.default_rng(3)
-    unique = [rng.integers(0, 60_000, 6).tolist() for _ in range(3000)]
-    dataset = write(tmp_path / "d", unique + unique[:1000])
-    assert share([dataset]) == 0.25
-    assert abs(share([dataset], most_hashes=800) - 0.25) < 0.06

@@ -17,14 +17,20 @@ from nanoset_core.verification import duplicates
 from nanoset_core.verification import ranges as module
 from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.ranges import Expected, TokenCheck, token_ranges
-from nanoset_core.verification.tasks import run_here, runs
+from nanoset_core.verification.report import Report
+from nanoset_core.verification.tasks import Parts, run_here, runs
 
 EXPECTED = Expected(max_id=4, before=(1, 2), after=(3,))
 
 
 def verified(dataset, expected=EXPECTED, pieces=()):
-    check = TokenCheck.of(dataset, expected, "it", deep=True)
-    return run_here(check, token_ranges(dataset, pieces))
+    return looked_at(TokenCheck.of(dataset, expected, deep=True), token_ranges(dataset, pieces))
+
+
+def looked_at(check, ranges):
+    report = Report("it")
+    run_here(report, Parts(check.look, ranges, check.conclude))
+    return report
 
 
 def wanted(sequences):
@@ -112,9 +118,9 @@ def test_pieces_are_compared_wherever_they_end(tmp_path, monkeypatch, sizes, par
 
 def test_a_file_that_becomes_shorter_is_no_data(tmp_path):
     dataset = write(tmp_path / "d", SEQUENCES)
-    check, ranges = TokenCheck.of(dataset, EXPECTED, "it", deep=True), token_ranges(dataset)
+    check, ranges = TokenCheck.of(dataset, EXPECTED, deep=True), token_ranges(dataset)
     (tmp_path / "d.bin").write_bytes(b"\1\0")
-    (finding,) = run_here(check, ranges).errors
+    (finding,) = looked_at(check, ranges).errors
     assert finding.what == "the object is not the one that was listed"
     assert isinstance(check.tokens.store, LocalStore)
 
@@ -141,7 +147,8 @@ def test_many_sequences_are_sampled_by_their_hashes(tmp_path, monkeypatch):
     dataset = write(tmp_path / "d", unique + unique[:1000])
     whole = verified(dataset, Expected()).figures["duplicate_documents"]
     monkeypatch.setattr(module, "hash_limit", lambda count: duplicates.hash_limit(count, 600))
-    check = TokenCheck.of(dataset, Expected(), "it", deep=True)
+    check, report = TokenCheck.of(dataset, Expected(), deep=True), Report("it")
     outcomes = [check.look(one) for one in token_ranges(dataset)]
     assert 400 < sum(outcome.hashes.kept for outcome in outcomes) < 900
-    assert abs(check.conclude(outcomes).figures["duplicate_documents"] - whole) < 0.08
+    check.conclude(report, outcomes)
+    assert abs(report.figures["duplicate_documents"] - whole) < 0.08

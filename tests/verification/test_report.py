@@ -12,9 +12,9 @@ from nanoset_core.verification.report import Report
 
 def test_an_error_fails_and_a_warning_does_not():
     report = Report("datasets/web")
-    report.warn("older than its files", remedy="build")
+    report.warn("older than its files", None, None, None, "build")
     assert report.passed
-    report.error("cut off", where="a.bin", found=3, expected=4, remedy="build again")
+    report.error("cut off", "a.bin", 3, 4, "build again")
     assert not report.passed
     assert [finding.what for finding in report.errors] == ["cut off"]
     assert str(report.errors[0]) == (

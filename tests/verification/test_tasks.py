@@ -9,7 +9,7 @@ import pytest
 from built_project import one, poke
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.storage.access import WorkerFolder, working_at
+from nanoset_core.storage.workers import WorkerFolder, working_at
 from nanoset_core.verification import packed, ranges, tasks, verify
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.verify import Target, targets, verify_by
@@ -88,24 +88,20 @@ def test_runs():
     assert list(tasks.runs([])) == []
 
 
-class Same(tasks.DeepCheck[int, int]):
-    def look(self, part):
-        if part < 0:
-            raise NanosetError("it is negative")
-        return part
-
-    def conclude(self, outcomes):
-        return Report("same", figures={"sum": sum(outcomes)})
+def same(part):
+    if part < 0:
+        raise NanosetError("it is negative")
+    return Report("same", figures={"sum": part})
 
 
 def verify_numbers(project, numbers, deep, run):
-    report = Report("numbers")
-    report.include(run(Same(), numbers))
+    report = Report("numbers", figures={"sum": 0})
+    run(report, tasks.Parts(same, numbers))
     return report
 
 
 def test_reports_come_in_their_order_as_soon_as_they_are_whole(project, tmp_path, monkeypatch):
-    monkeypatch.setattr(verify, "_IN_PARTS", (verify_numbers,))
+    monkeypatch.setattr(verify, "verify_corpus", verify_numbers)
     lists = ([], [1, 2, 3], [], [4, -1, -2], [])
     found = list(verify_by(Elsewhere(tmp_path), [Target("x", project, verify_numbers, (one,)) for one in lists]))
     assert [report.figures["sum"] for report in found] == [0, 6, 0, 4, 0]

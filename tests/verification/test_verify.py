@@ -6,19 +6,22 @@ import json
 import shutil
 import struct
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from built_project import one, poke, whats
-from sample_project import jsonl, sentences
+from sample_project import jsonl, make_corpora, sentences
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.lineage import source_state
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline import handoff, indexed, raw, shuffling, stage, tokenization
+from nanoset_core.pipeline import handoff, shuffling, stage
 from nanoset_core.pipeline.graph import stale_reasons
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.verification import nanoset
+from nanoset_core.verification import nanoset, webdataset
+from nanoset_core.verification.files import live_manifest
 from nanoset_core.verification.verify import (
     targets,
     verify_blend,
@@ -231,14 +234,7 @@ FAULTS = {
     "a context": (at(TAR, 512 + 128 + 4, b"\xff\xff", 2), TARS, [CONTEXT], [BYTES]),
     "a context of the vocabulary": (at(TAR, 512 + 128 + 4, b"\1\0"), TARS, [CONTEXT], [BYTES]),
     "a header of a tar": (at(TAR, 148, b"7777777"), TARS, ["the header's checksum is wrong"], [BYTES]),
-    "another count in a list": (
-        instead(LIST, b'"num_sequences":128', b'"num_sequences":129'),
-        TARS,
-        ["a list does not name the tars that were written"],
-        [BYTES],
-    ),
-    "a list without a line end": (at(LIST, -1, b" "), TARS, ["a list does not say how many sequences"], [BYTES]),
-    "a list that is no JSON": (at(LIST, -5, b"xxxxx"), TARS, ["a list of the tars cannot be read"], [BYTES]),
+    "another count in a list": (instead(LIST, b'"num_sequences":128', b'"num_sequences":129'), TARS, [BYTES], None),
 }
 
 
@@ -302,6 +298,18 @@ def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy):
     assert what.startswith("a file of the corpus is gone (")
 
 
+def test_a_large_raw_file_is_not_hashed_for_a_warning(copy, monkeypatch):
+    project = copy()
+    path = project.config.raw_folder / "web/part-0/web-1.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
+    monkeypatch.setattr(source_state, "MOST_HASHED_BYTES", 0)
+    monkeypatch.setattr(source_state, "StoredPiece", None)
+    report = verify_indexed(project, "web")
+    assert report.passed
+    assert all(finding.found != "the file was changed since" for finding in report.warnings)
+    assert any(what.startswith("a document's source line gives other tokens (") for what in whats(report, "warning"))
+
+
 def test_what_lies_among_the_files_is_a_warning(copy):
     project = copy()
     folder = project.config.raw_folder
@@ -350,6 +358,17 @@ def test_a_missing_index_file(copy):
         assert [finding.where for finding in report.findings] == [str(path)]
         path.with_name("away").rename(path)
     assert verify_nanoset(project, "pretrain", "train").passed
+
+
+@pytest.mark.parametrize("check", [verify_mappings, verify_blend])
+def test_a_description_of_the_same_length(copy, check):
+    project = copy()
+    kind = "GPTDataset" if check is verify_mappings else "BlendedDataset"
+    for path in (project.outputs.folder / "nanosets/pretrain/cache").glob(f"*-{kind}-train-description.txt"):
+        path.write_bytes(path.read_bytes().replace(b"train", b"brain"))
+    assert set(whats(check(project, "pretrain", "train"))) == {
+        "the description is not the one that the file names were made from"
+    }
 
 
 @pytest.mark.parametrize("check", [verify_mappings, verify_blend])
@@ -430,7 +449,7 @@ def test_a_blend_that_names_what_is_not_there(copy):
     project = copy()
     path = cache_file(project, "pretrain", "train", "dataset_sample_index.npy")
     change_array(path, 0, 10**6)
-    assert whats(verify_blend(project, "pretrain", "train")) == ["entry 0 of the blend is outside of its datasets"]
+    assert whats(verify_blend(project, "pretrain", "train")) == ["an index file has an entry out of range"]
     note_changed(project, path, "dataset_sample_index.npy", "pretrain/train/blend")
     assert "entry 0 of dataset_sample_index is not what the plan gives" in whats(
         verify_blend(project, "pretrain", "train", deep=True)
@@ -455,10 +474,23 @@ def test_a_stale_cache(copy):
 # webdatasets
 
 
+def gone(*_):
+    raise MissingError("the dataset is gone")
+
+
+def test_pads_outside_of_the_vocabulary_where_the_datasets_are_gone(project, monkeypatch):
+    manifest, plan = shuffling.current_plan(project, "shuffled")
+    pad = project.tokenizer.max_id + 3
+    padded = SimpleNamespace(settings=SimpleNamespace(pad_id=pad), table=plan.table)
+    monkeypatch.setattr(webdataset.shuffling, "current_plan", lambda *_: (manifest, padded))
+    monkeypatch.setattr(webdataset, "_source", gone)
+    tars = live_manifest(project.outputs, "webdatasets", "shuffled")
+    found = webdataset._Expectation.of(project, tars, True)
+    assert (found.greatest, found.plan) == (pad, None)
+
+
 def rebuild(project, corpus):
-    raw.make_inventory(project, corpus)
-    tokenization.tokenize(project, corpus)
-    indexed.index(project, corpus)
+    make_corpora(project, corpus)
 
 
 def test_documents_of_another_length_than_before_are_a_warning(copy):

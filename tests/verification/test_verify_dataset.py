@@ -110,18 +110,6 @@ def test_faults_of_tokens(prefix, token, value, expected, what, where, found):
     assert finding.where.endswith(where)
 
 
-def test_a_sequence_too_short_for_its_framing(tmp_path):
-    builder = MMapIndexedDatasetBuilder(tmp_path / "d", np.uint16)
-    builder.add_document(np.array([4], np.uint16), [1])
-    builder.finalize()
-    assert not verify_dataset(tmp_path / "d", expected=Expected(before=(4,), after=(4,))).passed
-
-
-def test_an_empty_dataset(tmp_path):
-    MMapIndexedDatasetBuilder(tmp_path / "empty", np.int32).finalize()
-    assert verify_dataset(tmp_path / "empty", expected=EXPECTED.__class__(max_id=3, after=(0,)), deep=True).passed
-
-
 def test_big_datasets_are_looked_at_in_spread_places(prefix, monkeypatch):
     monkeypatch.setattr(module, "QUICK_TOKENS", 16)
     monkeypatch.setattr(module, "_QUICK_PLACES", 4)

@@ -10,16 +10,16 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_project import jsonl, sentences
+from sample_project import jsonl, make_corpora, sentences
 from versions.changing import build, change_web
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
+from nanoset_core.pipeline import shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.documents import DocumentBatch
-from nanoset_core.tokenization.document_table import DocumentTable, FileCounts, counts_by_file, group_counts
+from nanoset_core.tokenization.document_table import DocumentTable, FileCounts, counts_by_file
 from nanoset_core.versions.diff import diff_datasets
 from nanoset_core.versions.diff_versions import FileDiff
 from nanoset_core.versions.gc import collect
@@ -27,9 +27,7 @@ from nanoset_core.versions.gc import collect
 
 def chain(folder, corpus="web"):
     project = Project.open(folder / "nanoset.yaml")
-    raw.make_inventory(project, corpus)
-    tokenization.tokenize(project, corpus)
-    indexed.index(project, corpus)
+    make_corpora(project, corpus)
     return project
 
 
@@ -241,13 +239,15 @@ def test_the_command(copy):
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**31 - 1)), max_size=60))
-def test_counting_by_file_is_as_a_plain_loop_does_it(rows):
+def test_counting_by_file_is_as_a_plain_loop_does_it(tmp_path_factory, rows):
     expected = {}
     for file, tokens in rows:
-        expected[file] = expected.get(file, FileCounts()) + FileCounts(1, tokens)
-    files = np.array([file for file, _ in rows], np.int32)
-    found = list(group_counts(files, np.array([tokens for _, tokens in rows], np.int32)))
-    assert {file: counts for file, counts in enumerate(found) if counts.documents} == expected
+        expected["abcdef"[file]] = expected.get("abcdef"[file], FileCounts()) + FileCounts(1, tokens)
+    path = tmp_path_factory.mktemp("counts") / "documents.parquet"
+    with DocumentTable(path, "abcdef") as table:
+        table.add(batch(np.array([file for file, _ in rows], np.int32)), np.array([n for _, n in rows], np.int32))
+    assert counts_by_file(path) == expected
+    assert list(counts_by_file(path)) == list(expected)
 
 
 def test_counts_are_added_over_row_groups(tmp_path):

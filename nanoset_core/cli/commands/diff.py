@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.options import CONFIG_OPTION
-from nanoset_core.cli.tables import print_json, print_line, print_rows, wide_console
+from nanoset_core.cli.tables import Row, print_json, print_line, print_rows, styled, wide_console
 from nanoset_core.serialization.text import format_age
 
 if TYPE_CHECKING:
-    from nanoset_core.tokenization.document_table import FileCounts
     from nanoset_core.versions.diff import DatasetDiff
 
 _STYLES = {"survives": "green", "rebuilt": "green", "to be rebuilt": "yellow", "not built": "yellow"}
+_KEPT = "{kept_files:,} of {index_files:,}"
 _CHANGES = {"added": "green", "removed": "red", "changed": "yellow", "other settings": "yellow"}
 
 
@@ -43,11 +43,18 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
 
 def _print_tables(diff: DatasetDiff, show: int) -> None:
     """Print the two versions, settings, the files that differ most, and what becomes of the outputs."""
-    console = wide_console()
-    print_rows(console, _versions(diff))
+    console, values = wide_console(), diff.to_json()
+    print_rows(console, _versions(values))
     for setting in diff.settings:
         print_line(console, f"setting: {setting}")
-    print_rows(console, _files(diff, show), text=["change"])
+    most = sorted(diff.files, key=lambda file: (-max(file.before.tokens, file.after.tokens), file.path))[:show]
+    files = [
+        _file_row(file.path, styled(file.change, _CHANGES[file.change]), file.before, file.after)
+        for file in sorted(most, key=diff.files.index)
+    ]
+    if diff.files:
+        files.append(_file_row("all that differ", "", diff.total("before"), diff.total("after")))
+    print_rows(console, files, text=["change"])
     if len(diff.files) > show:
         print_line(console, f"… and {len(diff.files) - show:,} files more, with fewer tokens in or out (--show)")
     print_line(
@@ -55,48 +62,31 @@ def _print_tables(diff: DatasetDiff, show: int) -> None:
         f"files that differ: {len(diff.files):,}, the same: {diff.unchanged:,}; "
         f"shards that were there before: {diff.shards_kept:,} of {len(diff.new.shards):,}",
     )
-    print_rows(console, _outcomes(diff), text=["fate", "why"])
+    outcomes = [
+        {
+            "output": outcome["output"],
+            "fate": styled(outcome["fate"], _STYLES[outcome["fate"]]),
+            "index files kept": _KEPT.format_map(outcome) if outcome["index_files"] is not None else "",
+            "why": outcome["why"],
+        }
+        for outcome in values["outcomes"]
+    ]
+    print_rows(console, outcomes, text=["fate", "why"])
 
 
-def _versions(diff: DatasetDiff) -> list[dict[str, Any]]:
-    corpus, rows = diff.new.corpus, [diff.to_json()[side] for side in ("old", "new")]
-    names = ("documents", "tokens", "rejected", "files")
-    old, new = ({**row, "rejected": row["rejected"] + row["faults"]} for row in rows)
-    shown = [
+def _versions(diff: Row) -> list[Row]:
+    corpus, names = diff["corpus"], ("documents", "tokens", "rejected", "files")
+    old, new = (diff[side] | {"rejected": diff[side]["rejected"] + diff[side]["faults"]} for side in ("old", "new"))
+    rows = [
         {corpus: f"{label}: {row['digest']}", **{name: row[name] for name in names}}
         | {"age": format_age(time.time() - row["made_at"])}
         for label, row in (("before", old), ("after", new))
     ]
-    return [*shown, {corpus: "difference", **{name: f"{new[name] - old[name]:+,}" for name in names}, "age": ""}]
+    return [*rows, {corpus: "difference", **{name: f"{new[name] - old[name]:+,}" for name in names}, "age": ""}]
 
 
-def _files(diff: DatasetDiff, show: int) -> list[dict[str, Any]]:
-    from rich.text import Text
-
-    def row(path: str, change: Text | str, before: FileCounts, after: FileCounts) -> dict[str, Any]:
-        counts = {"file": path, "change": change, "documents": after.documents, "tokens": after.tokens}
-        documents, tokens = after.documents - before.documents, after.tokens - before.tokens
-        return counts | {"documents ±": f"{documents:+,}", "tokens ±": f"{tokens:+,}"}
-
-    most = sorted(diff.files, key=lambda file: (-max(file.before.tokens, file.after.tokens), file.path))[:show]
-    rows = [
-        row(file.path, Text(file.change, style=_CHANGES[file.change]), file.before, file.after)
-        for file in sorted(most, key=diff.files.index)
-    ]
-    return [*rows, row("all that differ", "", diff.total("before"), diff.total("after"))] if diff.files else []
-
-
-def _outcomes(diff: DatasetDiff) -> list[dict[str, Any]]:
-    from rich.text import Text
-
-    return [
-        {
-            "output": outcome.output,
-            "fate": Text(outcome.fate, style=_STYLES[outcome.fate]),
-            "index files kept": ""
-            if outcome.index_files is None
-            else f"{outcome.kept_files:,} of {outcome.index_files:,}",
-            "why": outcome.why,
-        }
-        for outcome in diff.outcomes
-    ]
+def _file_row(path: str, change: Any, before: Any, after: Any) -> Row:
+    counts = {"file": path, "change": change, "documents": after.documents, "tokens": after.tokens}
+    return counts | {
+        f"{name} ±": f"{getattr(after, name) - getattr(before, name):+,}" for name in ("documents", "tokens")
+    }

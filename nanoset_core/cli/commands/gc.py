@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange
 from nanoset_core.serialization.text import format_bytes
 
 if TYPE_CHECKING:
-    from nanoset_core.versions.copies import Copy
     from nanoset_core.versions.gc import Collection
 
 _SHOWN = 50
@@ -25,45 +23,49 @@ _SHOWN = 50
 @CONFIG_OPTION
 @click.option("--yes", is_flag=True, help="Remove it; without this, it is only listed.")
 @click.option("--keep", type=click.IntRange(0), default=0, show_default=True, help="Older versions of each that stay.")
-@click.option("--older-than", type=NumberRange(0), metavar="DAYS", help="Only what was made before that.")
+@click.option(
+    "--older-than", "older_than_days", type=NumberRange(0), metavar="DAYS", help="Only what was made before that."
+)
 @click.option("--unfinished", is_flag=True, help="Also what a build that was cut short had finished.")
-@click.option("--no-locks", is_flag=True, help="Without effect: builds are seen on any file system.")
+@click.option(
+    "--no-locks", is_flag=True, expose_value=False, help="Without effect: builds are seen on any file system."
+)
 @click.option("--copies", is_flag=True, help="Instead: this machine's copies of outputs in a bucket.")
 @JSON_OPTION
-def command(
-    config: Path,
-    yes: bool,
-    keep: int,
-    older_than: float | None,
-    unfinished: bool,
-    no_locks: bool,
-    copies: bool,
-    as_json: bool,
-) -> None:
+def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any) -> None:
     """List, or with --yes remove, old versions of outputs and index files that nothing needs any more.
 
     Kept are the current version of every output and all that it was made from or points at, what a running build
     works on, and whatever is not recognised as made by nanoset. What is removed can be built again.
     """
     from nanoset_core.pipeline.project import Project
-    from nanoset_core.versions.copies import find_copies, remove_copies
+    from nanoset_core.versions.copies import find_copies
     from nanoset_core.versions.gc import collect, plan_gc
 
     project = Project.open(config)
     if copies:
-        _print_copies(remove_copies(project) if yes else find_copies(project), done=yes, as_json=as_json)
-        return
-    if yes:
-        found = collect(project, keep=keep, older_than_days=older_than, unfinished=unfinished)
+        there = find_copies(project, remove=yes)
+        size, paths = sum(copy.size for copy in there), [str(copy.path) for copy in there]
+        plain, counted = {"copies": paths}, f"{len(there):,} copies of files in the bucket, {format_bytes(size)}"
+        is_refused = False
     else:
-        found = plan_gc(project, keep=keep, older_than_days=older_than, unfinished=unfinished)
-    (_print_json if as_json else _print_collection)(found, done=yes)
-    if any(item.refused for item in found.left):
+        found = (collect if yes else plan_gc)(project, **policy)
+        size, plain, counted = found.size, _plain(found), "" if as_json else _counted(found, done=yes)
+        is_refused = any(item.refused for item in found.left)
+        if not as_json:
+            _print_collection(found)
+    if as_json:
+        tables.print_json({"removed": yes, "bytes": size} | plain)
+    else:
+        tables.print_line(tables.wide_console(), f"{'removed' if yes else 'to be removed'}: {counted}")
+        if not yes and any(plain.get(name) for name in ("copies", "garbage", "unfinished")):
+            click.echo("nothing was removed yet: say --yes")
+    if is_refused:
         sys.exit(1)
 
 
-def _print_collection(found: Collection, *, done: bool) -> None:
-    """Print a table of the outputs with most to remove, what was left alone and why, and the total."""
+def _print_collection(found: Collection) -> None:
+    """Print a table of the outputs with most to remove, and what was left alone and why."""
     console = tables.wide_console()
     outputs = sorted(found.by_output().items(), key=lambda row: -sum(item.size for item in row[1]))
     rows = [
@@ -82,28 +84,21 @@ def _print_collection(found: Collection, *, done: bool) -> None:
         tables.print_line(console, f"left alone: {item.path}: {item.why}", "yellow")
     if found.unseen is not None:
         tables.print_line(console, found.unseen)
-    tables.print_line(console, _total(found, done=done))
 
 
-def _total(found: Collection, *, done: bool) -> str:
+def _counted(found: Collection, *, done: bool) -> str:
     from nanoset_core.versions.gc import folder_size
 
-    verb, unfinished = ("removed", f"{len(found.unfinished):,} unfinished") if done else ("to be removed", "")
-    if not done and found.unfinished:
-        size = format_bytes(sum(folder_size(path) for path in found.unfinished if path.exists()))
-        unfinished = f"{len(found.unfinished):,} unfinished ({size}), where their owner is gone"
     counted = f"{len(found.garbage):,} versions and files, {format_bytes(found.size)}"
-    total = f"{verb}: {counted}" + (f"; {unfinished}" if found.unfinished else "")
-    if not done and (found.garbage or found.unfinished):
-        total += "\nnothing was removed yet: say --yes"
-    return total
+    if not found.unfinished:
+        return counted
+    size = "" if done else format_bytes(sum(folder_size(path) for path in found.unfinished if path.exists()))
+    owners = f" ({size}), where their owner is gone" if size else ""
+    return f"{counted}; {len(found.unfinished):,} unfinished{owners}"
 
 
-def _print_json(found: Collection, *, done: bool) -> None:
-    """Print it as one JSON object."""
-    value: dict[str, Any] = {
-        "removed": done,
-        "bytes": found.size,
+def _plain(found: Collection) -> dict[str, Any]:
+    return {
         "garbage": [
             {"path": str(item.path), "output": item.output, "kind": item.kind, "bytes": item.size}
             for item in found.garbage
@@ -111,16 +106,3 @@ def _print_json(found: Collection, *, done: bool) -> None:
         "left_alone": [{"path": str(item.path), "why": item.why} for item in found.left],
         "unfinished": [str(path) for path in found.unfinished],
     }
-    tables.print_json(value)
-
-
-def _print_copies(found: Sequence[Copy], *, done: bool, as_json: bool) -> None:
-    """Print the number and size of working copies."""
-    size = sum(copy.size for copy in found)
-    if as_json:
-        tables.print_json({"removed": done, "bytes": size, "copies": [str(copy.path) for copy in found]})
-        return
-    verb = "removed" if done else "to be removed"
-    click.echo(f"{verb}: {len(found):,} copies of files in the bucket, {format_bytes(size)}")
-    if found and not done:
-        click.echo("nothing was removed yet: say --yes")

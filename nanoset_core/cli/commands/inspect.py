@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from nanoset_core.cli.options import ANY_PATH, ManyValued
+from nanoset_core.cli.terminal import spread
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerPath
 
@@ -41,39 +40,23 @@ def describe_dataset(
     import numpy as np
 
     from nanoset_core.indexed.dataset import MMapIndexedDataset
+    from nanoset_core.tokenization.bpe.reference import load_tokenizer
+    from nanoset_core.tokenization.files import define, tokenizer_path
 
-    dataset, decode = MMapIndexedDataset(str(prefix)), _decoder(tokenizer_file)
-    lengths = dataset.sequence_lengths
+    dataset, file = MMapIndexedDataset(str(prefix)), None if tokenizer_file is None else tokenizer_path(tokenizer_file)
+    tokenizer, lengths = None if file is None else load_tokenizer(file), dataset.sequence_lengths
     yield f"{prefix}: {len(dataset.document_indices) - 1:,} documents, {len(dataset):,} sequences, {dataset.dtype}"
     if len(lengths):
-        tokens = int(lengths.sum(dtype=np.int64))
-        yield (
-            f"{tokens:,} tokens; a sequence has {lengths.min():,} to {lengths.max():,}, "
-            f"{np.median(lengths):,.0f} in the middle"
-        )
-    if tokenizer_file is not None and _is_taken_with_defaults(tokenizer_file):
+        yield f"{int(lengths.sum(dtype=np.int64)):,} tokens; a sequence has {spread(lengths)}"
+    made = None if file is None else define(file)
+    if made is not None and made.kind == "tiktoken JSON" and made.source.num_special_tokens is None:
         yield (
             "the tokenizer is Megatron-LM's tiktoken JSON, taken with 1,000 ids for special tokens, as by default: "
             "where the tokens were made with another number, name it with --tiktoken-num-special-tokens"
         )
     for index in range(min(sequences, len(dataset))):
-        shown = decode(dataset.get(index, 0, min(SHOWN_TOKENS, lengths[index])))
+        ids = dataset.get(index, 0, min(SHOWN_TOKENS, lengths[index])).tolist()
+        shown = " ".join(map(str, ids))
+        if tokenizer is not None:
+            shown = repr(tokenizer.decode(ids, skip_special_tokens=False)[:SHOWN_CHARACTERS])
         yield f"[{index}] {lengths[index]:,} tokens: {shown}{' …' if lengths[index] > SHOWN_TOKENS else ''}"
-
-
-def _is_taken_with_defaults(tokenizer_file: TokenizerPath) -> bool:
-    """Whether neither its file nor an option has the number that decides its ids."""
-    from nanoset_core.tokenization.files import define, tokenizer_path
-
-    found = define(tokenizer_path(tokenizer_file))
-    return found.kind == "tiktoken JSON" and found.source.num_special_tokens is None
-
-
-def _decoder(tokenizer_file: TokenizerPath | None) -> Callable[[NDArray[Any]], str]:
-    if tokenizer_file is None:
-        return lambda tokens: " ".join(map(str, tokens.tolist()))
-    from nanoset_core.tokenization.bpe.reference import load_tokenizer
-    from nanoset_core.tokenization.files import tokenizer_path
-
-    tokenizer = load_tokenizer(tokenizer_path(tokenizer_file))
-    return lambda tokens: repr(tokenizer.decode(tokens.tolist(), skip_special_tokens=False)[:SHOWN_CHARACTERS])

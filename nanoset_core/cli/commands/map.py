@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from nanoset_core.cli.options import ANY_FOLDER, CONFIG_OPTION, FILE, OVERWRITE_OPTION, ManyValued, option_for
+from nanoset_core.cli.options import (
+    ANY_FOLDER,
+    CONFIG_OPTION,
+    FILE,
+    OVERWRITE_OPTION,
+    ManyValued,
+    option_for,
+    options_for,
+)
 from nanoset_core.cli.rows import member_rows
-from nanoset_core.cli.tables import print_json, print_line, print_rows, wide_console
-from nanoset_core.cli.terminal import progress_bars
+from nanoset_core.cli.tables import Row, print_json, print_line, print_rows, wide_console
+from nanoset_core.cli.terminal import print_made, progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
@@ -22,12 +30,9 @@ from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 if TYPE_CHECKING:
     from nanoset_core.mapping.coverage import MemberCoverage
     from nanoset_core.mapping.epoch_limits import ExceededLimit
-
-    Plans = dict[tuple[str, SplitName], list[tuple[str, MemberCoverage]]]
-
 MANY_EPOCHS = 8
 """Reading a text more often than this gets a warning."""
-_NO_BLEND = "without --data-cache-path the trainer keeps no file of a blend"
+_BESIDE = "each dataset's files beside it; without --data-cache-path the trainer keeps no file of a blend"
 
 
 @click.command("map", cls=ManyValued, short_help="Build the index files that a trainer looks for.")
@@ -53,8 +58,7 @@ _NO_BLEND = "without --data-cache-path the trainer keeps no file of a blend"
     help="Training steps; with the next three: the samples a run will ask for.",
 )  # fmt: skip
 @option_for(ScheduleSpec, "global_batch_size", required=False)
-@option_for(ScheduleSpec, "eval_interval")
-@option_for(ScheduleSpec, "eval_iters")
+@options_for(ScheduleSpec, "eval_interval", "eval_iters")
 @click.option("--data-cache-path", type=ANY_FOLDER, help="Where index files go.")
 @option_for(NanosetSpec, "preset")
 @click.option("--tokenizer-identifiers", default="{}", help="JSON, or a file of it: the trainer tokenizer's own.")
@@ -75,48 +79,48 @@ def command(
 
     In a project, for NANOSETS (default: all). With Megatron-LM's data arguments, for any .bin/.idx without a project.
     """
-    data = ("data_path", "train_data_path", "valid_data_path", "test_data_path", "data_args_path")
-    splits = split_name or SPLITS
     given = click.get_current_context().get_parameter_source
-    if any(options[key] for key in (*data, "per_split_data_args_path")):
-        _check_unused(list(nanosets), "--data-path and the like name the data", "leave the names of nanosets out")
-        _map_alone(options, splits, plan_only=plan_only, as_json=as_json)
+    is_alone = any(options[key] for key in options if key.endswith(("data_path", "data_args_path")))
+    if is_alone:
+        unused, why, remedy = (
+            list(nanosets),
+            "--data-path and the like name the data",
+            "leave the names of nanosets out",
+        )
     else:
         unused = [f"--{key.replace('_', '-')}" for key in sorted(options) if given(key) is ParameterSource.COMMANDLINE]
-        _check_unused(
-            unused, "a project's nanosets have their settings in nanoset.yaml", "add --data-path, or leave it out"
-        )
+        why = "a project's nanosets have their settings in nanoset.yaml"
+        remedy = "add --data-path, or leave it out"
+    if unused:
+        expected = f"nothing, since {why}"
+        raise ConfigError("this would have no effect", found=", ".join(unused), expected=expected, remedy=remedy)
+    splits = split_name or SPLITS
+    if is_alone:
+        _map_alone(options, splits, plan_only=plan_only, as_json=as_json)
+    else:
         _map_project(config, nanosets, splits, plan_only=plan_only, as_json=as_json)
 
 
-def _check_unused(given: list[str], why: str, remedy: str) -> None:
-    if given:
-        raise ConfigError(
-            "this would have no effect", found=", ".join(given), expected=f"nothing, since {why}", remedy=remedy
-        )
-
-
 def _map_project(
-    config: Path, names: tuple[str, ...], splits: tuple[SplitName, ...], *, plan_only: bool, as_json: bool
+    config: Path, names: Sequence[str], splits: Sequence[SplitName], *, plan_only: bool, as_json: bool
 ) -> None:
     from nanoset_core.mapping.plan import LengthReader
     from nanoset_core.pipeline import handoff, mapping, tokenization
     from nanoset_core.pipeline.planning import NanosetContext
     from nanoset_core.pipeline.project import Project
 
-    project = Project.open(config)
+    project, reader = Project.open(config), LengthReader()
     tokenization.check_tokenizer(project)
-    chosen = names or tuple(project.config.nanosets)
-    reader = LengthReader()
-    nanosets = {name: NanosetContext(project, name, reader) for name in chosen}
+    names = names or tuple(project.config.nanosets)
+    nanosets = {name: NanosetContext(project, name, reader) for name in names}
     planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets.items() for split in splits}
-    plans = {key: list(zip(found.corpora, found.members, strict=False)) for key, found in planned.items()}
+    plans = {key: [*zip(found.corpora, found.members, strict=False)] for key, found in planned.items()}
     _show(plans, [one for found in planned.values() for one in found.exceeded], as_json)
     if plan_only:
         return
     with progress_bars() as (listener, _):
         project = Project.open(config, listener)
-        for name in chosen:
+        for name in names:
             for split in splits:
                 mapping.write_mappings(project, name, split)
                 if project.nanoset(name).is_blended:
@@ -125,7 +129,7 @@ def _map_project(
                 click.echo(f"{name}: {handoff.write_handoff(project, name).folder}/START.md says how to start on it")
 
 
-def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_only: bool, as_json: bool) -> None:
+def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as_json: bool) -> None:
     from nanoset_core.handoff.data_args import config_from_arguments
     from nanoset_core.mapping.coverage import coverage
     from nanoset_core.mapping.epoch_limits import apply_epoch_limits
@@ -134,31 +138,32 @@ def _map_alone(options: dict[str, Any], splits: tuple[SplitName, ...], *, plan_o
 
     config = config_from_arguments(options, splits)
     if config.blend_per_split is None and len(re.findall(r"[.0-9]+", config.split)) < len(SPLITS):
-        shares = ", ".join(
-            f"{split} {share:.2%}" for split, share in zip(SPLITS, parse_split(config.split), strict=True)
-        )
-        click.echo(f"split {config.split!r} has fewer than three numbers, and means {shares}", err=True)
-    most = options["max_epochs"]
+        shares = zip(SPLITS, parse_split(config.split), strict=True)
+        meant = ", ".join(f"{split} {share:.2%}" for split, share in shares)
+        click.echo(f"split {config.split!r} has fewer than three numbers, and means {meant}", err=True)
     prefixes = [prefix for split in SPLITS for prefix in (config.blend(split) or ([], None))[0]]
+    most: float | None = options["max_epochs"]
     limits = {} if most is None else dict.fromkeys(prefixes, most)
     reader = LengthReader()
-    plans: Plans = {}
     limited = apply_epoch_limits(config, limits, options["on_exhaustion"], reader)
-    for split in splits:
-        plan = plan_split(limited.config, split, reader)
-        members = coverage(plan, limited.config, limits) if plan is not None else []
-        plans["data", split] = [(Path(member.prefix).name, member) for member in members]
+    planned = {split: plan_split(limited.config, split, reader) for split in splits}
+    plans = {
+        ("data", split): [(Path(member.prefix).name, member) for member in coverage(plan, limited.config, limits)]
+        if plan is not None
+        else []
+        for split, plan in planned.items()
+    }
     _show(plans, [one for one in limited.exceeded if one.split in splits], as_json)
-    if not plan_only:
-        for found in write_index_files(limited.config, overwrite=options["overwrite"]):
-            place = (
-                f" in {found.folder}" if found.folder is not None else f", each dataset's files beside it; {_NO_BLEND}"
-            )
-            there = "" if found.made else " (there already)"
-            click.echo(f"{found.split}: {found.samples:,} samples, {found.hash}{place}{there}", err=True)
+    for found in () if plan_only else write_index_files(limited.config, overwrite=options["overwrite"]):
+        place = f", {_BESIDE}" if found.folder is None else f" in {found.folder}"
+        print_made(f"{found.split}: {found.samples:,} samples, {found.hash}{place}", is_new=found.made, err=True)
 
 
-def _show(plans: Plans, exceeded: Iterable[ExceededLimit], as_json: bool) -> None:
+def _show(
+    plans: Mapping[tuple[str, SplitName], Sequence[tuple[str, MemberCoverage]]],
+    exceeded: Iterable[ExceededLimit],
+    as_json: bool,
+) -> None:
     """Print a table for each split of a nanoset, and warn of what would have been read more often than it may be."""
     members = {key: [{"corpus": corpus, **row.to_json()} for corpus, row in found] for key, found in plans.items()}
     if as_json:
@@ -178,8 +183,8 @@ def _show(plans: Plans, exceeded: Iterable[ExceededLimit], as_json: bool) -> Non
                 times = f"{member['epochs']:,.1f} times (max_epochs would limit that)"
                 _warn(f"warning: {name} {split} reads {member['corpus']} {times}")
     for one in exceeded:
-        text = f"{Path(one.prefix).name} would have been read {one.epochs:.2f} times in {one.split}"
-        _warn(f"{text}, above its limit of {one.limit:g}")
+        times = f"{one.epochs:.2f} times in {one.split}, above its limit of {one.limit:g}"
+        _warn(f"{Path(one.prefix).name} would have been read {times}")
 
 
 def _warn(text: str) -> None:

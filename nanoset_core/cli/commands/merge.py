@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType
-from nanoset_core.cli.terminal import progress_bars
+from nanoset_core.cli.terminal import print_made, progress_bars
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
 
+_FOLDER = LocationType(file_okay=False, exists=True, anywhere=True)
+
 
 @click.command("merge", short_help="Join the .bin/.idx pairs of a folder into one.")
-@click.option(
-    "--input", "folder", type=LocationType(file_okay=False, exists=True, anywhere=True), required=True,
-    help="Folder of the pairs.",
-)  # fmt: skip
+@click.option("--input", "folder", type=_FOLDER, required=True, help="Folder of the pairs.")
 @click.option("--output-prefix", type=ANY_PATH, required=True, help="Of the merged pair.")
 @OVERWRITE_OPTION
 def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
@@ -31,7 +30,5 @@ def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
         merged = merge_folder(folder, output_prefix, overwrite=overwrite, listener=listener)
     for prefix, documents in merged.parts:
         click.echo(f"  {prefix}: {documents:,} documents")
-    click.echo(
-        f"{output_prefix}: {len(merged.parts):,} datasets, {merged.documents:,} documents, {merged.tokens:,} tokens"
-        + ("" if merged.made else " (there already)")
-    )
+    counts = f"{len(merged.parts):,} datasets, {merged.documents:,} documents, {merged.tokens:,} tokens"
+    print_made(f"{output_prefix}: {counts}", is_new=merged.made)

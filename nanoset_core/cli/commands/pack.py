@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import ANY_FILE, FOLDER, OVERWRITE_OPTION, ManyValued, option_for
-from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars, rejected_text
+from nanoset_core.cli.options import ANY_FILE, FOLDER, OVERWRITE_OPTION, ManyValued, option_for, options_for
+from nanoset_core.cli.terminal import print_made, print_notices, progress_bars, rejected_text, spread
 from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
@@ -61,11 +62,8 @@ def command() -> None:
 @click.option("--append-eod", is_flag=True, help="End a dataset's documents with the EOD token too; text always is.")
 @click.option("--eod", help=f"The EOD token; {EOD_HELP}")
 @option_for(DocumentsSpec, "text_key", "--json-key", param="key")
-@option_for(TokenizationSpec, "workers")
-@option_for(TokenizationSpec, "engine")
-@option_for(DocumentsSpec, "on_reject")
-@option_for(DocumentsSpec, "max_rejected_fraction")
-@option_for(DocumentsSpec, "max_unreadable_fraction")
+@options_for(TokenizationSpec, "workers", "engine")
+@options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction")
 @click.option("--scratch", type=FOLDER, help="Where unfinished work on text goes.")
 @OVERWRITE_OPTION
 def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options: object) -> None:
@@ -80,7 +78,7 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
         made, is_new = pack_once(inputs, output, PackOptions(**options), listener, overwrite=overwrite)  # type: ignore[arg-type]
     print_notices(made.notices)
     more = f", {rejected_text(made.rejected, made.faults)} ({made.rejects})" if made.rejects else ""
-    _say(output, made.facts, more + emphasis(made.lost), is_new=is_new)
+    _print_facts(output, asdict(made.facts), more, made.lost, is_new=is_new)
 
 
 @command.command(short_help="Join FILES of any layout, with a sound index.")
@@ -90,14 +88,8 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a sound index."""
     from nanoset_core.packed import merge_packed
-    from nanoset_core.storage.working_copies import downloaded
 
-    def run(target: Path, listener: ProgressCallback) -> PackedFacts:
-        with downloaded(files) as here:
-            return merge_packed(here, target, listener=listener)
-
-    facts, is_new = _once("pack merge", output, files, {}, run, overwrite)
-    _say(output, facts, is_new=is_new)
+    _make("pack merge", output, files, {}, merge_packed, overwrite)
 
 
 @command.command(short_help="Shuffle the documents of files.")
@@ -107,29 +99,25 @@ def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> Non
 @click.option("--chunk", type=click.IntRange(0), help="Take this part of each file, from 0; needs --chunks.")
 @click.option("--chunks", type=click.IntRange(1), help="Into how many parts each file is cut; needs --chunk.")
 @OVERWRITE_OPTION
-def shuffle(
-    files: tuple[Location, ...], output: Location, seed: int, chunk: int | None, chunks: int | None, overwrite: bool
-) -> None:
+def shuffle(files: tuple[Location, ...], output: Location, overwrite: bool, **settings: Any) -> None:
     """Shuffle the documents of one FILE, or those of one chunk of several FILES, as Modalities would.
 
     Without --chunk the order is that of `shuffle_tokenized_data`, with it that of `create_shuffled_dataset_chunk`.
     """
-    if (chunk is None) != (chunks is None):
-        raise click.UsageError("--chunk and --chunks go together")
-    if chunk is None and len(files) > 1:
-        raise click.UsageError("shuffle one file (see `nanoset pack merge`), or a chunk of several: --chunk, --chunks")
     from nanoset_core.packed import shuffle_packed, shuffle_packed_chunk
-    from nanoset_core.storage.working_copies import downloaded
 
-    def run(target: Path, listener: ProgressCallback) -> PackedFacts:
-        with downloaded(files) as here:
-            if chunk is None or chunks is None:
-                return shuffle_packed(here[0], target, seed=seed, listener=listener)
-            return shuffle_packed_chunk(here, target, chunk=chunk, chunks=chunks, seed=seed, listener=listener)
+    in_chunks = settings["chunk"] is not None
+    if in_chunks != (settings["chunks"] is not None):
+        raise click.UsageError("--chunk and --chunks go together")
+    if not in_chunks and len(files) > 1:
+        raise click.UsageError("shuffle one file (see `nanoset pack merge`), or a chunk of several: --chunk, --chunks")
 
-    settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
-    facts, is_new = _once("pack shuffle", output, files, settings, run, overwrite)
-    _say(output, facts, is_new=is_new)
+    def run(here: Sequence[Path], target: Path, *, listener: ProgressCallback) -> PackedFacts:
+        if in_chunks:
+            return shuffle_packed_chunk(here, target, **settings, listener=listener)
+        return shuffle_packed(here[0], target, seed=settings["seed"], listener=listener)
+
+    _make("pack shuffle", output, files, settings, run, overwrite)
 
 
 @command.command("filter", short_help="Keep the documents that meet all conditions.")
@@ -149,15 +137,14 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
     from nanoset_core.storage.working_copies import downloaded
 
     lists = {name: conditions[name] for name in ("keep", "drop") if conditions[name] is not None}
-    with downloaded([file, *lists.values()]) as (here, *listed):
-        mask = DocumentFilter(**conditions | dict(zip(lists, listed, strict=True))).mask(PackedDataset(here))
+    files, settings = [file, *lists.values()], conditions | {name: str(path) for name, path in lists.items()}
+    with downloaded(files) as here:
+        mask = DocumentFilter(**conditions | dict(zip(lists, here[1:], strict=True))).mask(PackedDataset(here[0]))
 
-        def run(target: Path, listener: ProgressCallback) -> PackedFacts:
-            return filter_packed(here, target, mask, listener=listener)
+        def run(here: Sequence[Path], target: Path, *, listener: ProgressCallback) -> PackedFacts:
+            return filter_packed(here[0], target, mask, listener=listener)
 
-        settings = conditions | {name: str(path) for name, path in lists.items()}
-        facts, is_new = _once("pack filter", output, [file, *lists.values()], settings, run, overwrite)
-    _say(output, facts, f" of {len(mask):,} documents", is_new=is_new)
+        _make("pack filter", output, files, settings, run, overwrite, here=here, more=f" of {len(mask):,} documents")
 
 
 @command.command(short_help="Write FILE again as Modalities can read it.")
@@ -172,23 +159,19 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     from nanoset_core.packed import PackedDataset, merge_packed
     from nanoset_core.storage.working_copies import downloaded
 
-    with downloaded([file]) as (here,):
-        found = PackedDataset(here)
+    with downloaded([file]) as here:
+        found = PackedDataset(here[0])
         faults = format_count(found.index_facts.merge_faults, "fault")
         was = f"; it was of layout {found.layout}, with {faults} of a merge"
-
-        def run(target: Path, listener: ProgressCallback) -> PackedFacts:
-            return merge_packed([here], target, listener=listener)
-
-        if output is None:
-            place = place_of(file.parent)
-            with progress_bars() as (listener, _), place.writing(), place.draft(file.name) as draft:
-                facts, is_new = run(draft / file.name, listener), True
-                place.take(draft / file.name, file.name, sha256=None)
-                place.settle()
-        else:
-            facts, is_new = _once("pack repair", output, [file], {}, run, overwrite)
-    _say(output or file, facts, was, is_new=is_new)
+        if output is not None:
+            _make("pack repair", output, [file], {}, merge_packed, overwrite, here=here, more=was)
+            return
+        place = place_of(file.parent)
+        with progress_bars() as (listener, _), place.writing(), place.draft(file.name) as draft:
+            facts = merge_packed(here, draft / file.name, listener=listener)
+            place.take(draft / file.name, file.name, sha256=None)
+            place.settle()
+    _print_facts(file, asdict(facts), was)
 
 
 @command.command("raw-index", short_help="Write the .idx beside a JSONL file.")
@@ -214,8 +197,7 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
         facts, is_new = make_once("pack raw-index", index, [text], settings, run, overwrite=overwrite)
     dropped = facts["lines"] - facts["documents"]
     more = f", {dropped:,} dropped, the first in line {facts['first_dropped'][0]:,}" if dropped else ""
-    more += "" if is_new else " (there already)"
-    click.echo(f"{index}: {facts['documents']:,} of {facts['lines']:,} lines{more}")
+    print_made(f"{index}: {facts['documents']:,} of {facts['lines']:,} lines{more}", is_new=is_new)
 
 
 @command.command(short_help="Say what FILES hold.")
@@ -231,9 +213,7 @@ def describe(files: tuple[Location, ...]) -> None:
 
 
 def _description(path: Location, here: Path, content: MappedFile | None) -> Iterator[str]:
-    """Counts, token size, layout, and what is wrong with the index."""
-    import numpy as np
-
+    """Yield counts, token size, layout, and what is wrong with the index."""
     from nanoset_core.packed.index import load_index
     from nanoset_core.packed.layout import open_packed
 
@@ -251,34 +231,39 @@ def _description(path: Location, here: Path, content: MappedFile | None) -> Iter
     elif not facts.is_contiguous:
         yield f"the index does not go through the tokens from end to end: its documents have {facts.tokens:,} of them"
     if len(lengths):
-        yield (
-            f"a document has {lengths.min():,} to {lengths.max():,} tokens, {np.median(lengths):,.0f} in the middle"
-            + (f"; {facts.empty_documents:,} have none" if facts.empty_documents else "")
-        )
+        empty = f"; {facts.empty_documents:,} have none" if facts.empty_documents else ""
+        yield f"a document has {spread(lengths)}{empty}"
 
 
-def _once(
+def _make(
     command: str,
     output: Location,
     files: Sequence[Location],
     settings: Mapping[str, object],
-    run: Callable[[Path, ProgressCallback], PackedFacts],
+    work: Callable[..., PackedFacts],
     overwrite: bool,
-) -> tuple[PackedFacts, bool]:
-    """(what the output holds, whether it was made now)."""
+    *,
+    here: Sequence[Path] = (),
+    more: str = "",
+) -> None:
+    """Make an output unless it is there, and print what it holds; `here`: copies of the files, if there are any."""
     from nanoset_core.outputs.recorded import make_once
-    from nanoset_core.packed import PackedFacts
+    from nanoset_core.storage.working_copies import downloaded
 
     with progress_bars() as (listener, _):
-        facts, is_new = make_once(
-            command, output, files, settings, lambda target: asdict(run(target, listener)), overwrite=overwrite
-        )
-    return PackedFacts(**facts), is_new
+
+        def run(target: Path) -> dict[str, Any]:
+            with nullcontext(here) if here else downloaded(files) as copies:
+                return asdict(work(copies, target, listener=listener))
+
+        facts, is_new = make_once(command, output, files, settings, run, overwrite=overwrite)
+    _print_facts(output, facts, more, is_new=is_new)
 
 
-def _say(path: Location, facts: PackedFacts, more: str = "", *, is_new: bool = True) -> None:
-    left_out = f", {facts.left_out:,} documents without tokens left out" if facts.left_out else ""
-    click.echo(
-        f"{path}: {facts.documents:,} documents, {facts.tokens:,} tokens of {facts.token_bytes} byte(s){left_out}{more}"
-        + ("" if is_new else " (there already)")
-    )
+def _print_facts(
+    path: Location, facts: Mapping[str, Any], more: str = "", lost: str = "", *, is_new: bool = True
+) -> None:
+    """Print the values of `PackedFacts`."""
+    counts = "{documents:,} documents, {tokens:,} tokens of {token_bytes} byte(s)"
+    counts += ", {left_out:,} documents without tokens left out" if facts.get("left_out") else ""
+    print_made(f"{path}: {counts.format_map(facts)}{more}", lost=lost, is_new=is_new)

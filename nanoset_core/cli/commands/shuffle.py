@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import ANY_FOLDER, FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for
+from nanoset_core.cli.options import ANY_FOLDER, FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for, options_for
 from nanoset_core.cli.rows import quality_rows, source_rows
 from nanoset_core.cli.tables import print_rows, wide_console
-from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars, rejected_text
+from nanoset_core.cli.terminal import print_made, print_notices, progress_bars, rejected_text
 from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
@@ -25,6 +24,19 @@ if TYPE_CHECKING:
     from nanoset_core.tokenization.files import TokenizerPath
 
 _SOURCES_SHOWN = 50
+_TOTALS = {
+    "contexts": "{about}{contexts:,} of {sequence_length:,} tokens",
+    "shards": "{about}{shards:,} of {shard_size:,} contexts{equal}",
+    "tokens": "{about}{tokens:,}",
+    "dropped tokens": "{about}{tokens_dropped:,} ({dropped:.4%})",
+    "pad tokens": "{about}{pad_tokens:,} ({padded:.4%})",
+    "contexts left out": "{about}{contexts_left_out:,}, the last of the order",
+    "tars": "{output}",
+    "scratch": "{about}{token_bytes} tokens, {buckets} buckets",
+    "engine": "{engine.engine}: {engine.reason}",
+    "sweeps over the tokens": "{engine.passes:,}",
+    "memory": "{memory} in all",
+}
 
 
 @click.command("shuffle", cls=ManyValued, short_help="Shuffle contexts into tars for webdataset and OpenLM.")
@@ -41,9 +53,7 @@ _SOURCES_SHOWN = 50
 @option_for(WebdatasetSpec, "seed")
 @click.option("--ext", "extension", help="Take the files of folders that end so.")
 @click.option("--shuffle-only", is_flag=True, help="The input is tars, whose contexts stay as they are.")
-@option_for(WebdatasetSpec, "preset")
-@option_for(WebdatasetSpec, "member")
-@option_for(WebdatasetSpec, "tail")
+@options_for(WebdatasetSpec, "preset", "member", "tail")
 @option_for(WebdatasetSpec, "even", help="Equal shards; a few contexts are left out.")
 @click.option("--eod", help=f"The token that ends documents; {EOD_HELP}")
 @click.option("--bos", help="A token to begin every document with.")
@@ -60,16 +70,8 @@ _SOURCES_SHOWN = 50
 @click.option(
     "--workers", "--threads", "workers", type=click.IntRange(0, 4096), help="Processes; default: all processors."
 )
-@option_for(DocumentsSpec, "on_reject")
-@option_for(DocumentsSpec, "max_rejected_fraction")
-@option_for(DocumentsSpec, "max_unreadable_fraction")
-@click.option(
-    "--scratch",
-    "--local-cell-dir",
-    "scratch",
-    type=FOLDER,
-    help="Folder for unfinished work.",
-)
+@options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction")
+@click.option("--scratch", "--local-cell-dir", "scratch", type=FOLDER, help="Folder for unfinished work.")
 @click.option("--plan", "plan_only", is_flag=True, help="Say what would be written and what it takes; write nothing.")
 @OVERWRITE_OPTION
 def command(
@@ -128,7 +130,7 @@ def command(
         result = shuffle(found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite)
     if output_json is not None:
         complete_exp_data(output, input_json, output_json, overwrite=overwrite)
-    click.echo(_result_line(result))
+    _print_result(result)
 
 
 def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
@@ -137,50 +139,42 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
 
     from nanoset_core.shuffling.quality import shuffle_quality
 
-    console = wide_console()
+    console, sources = wide_console(), len(found.plan.table.sources)
     totals = Table("", "", show_header=False)
-    for what, much in _totals(found):
-        totals.add_row(what, much)
+    for what, much in _TOTALS.items():
+        if what != "contexts left out" or found.plan.settings.even:
+            totals.add_row(what, much.format_map(_total_values(found)))
     if inputs.left_out:
         totals.add_row("inputs left out", f"{inputs.left_out:,} (of no source, or of one that is not seen)")
     console.print(totals)
     quality = shuffle_quality(found.plan).to_json()
     print_rows(console, quality_rows(quality), title=f"Evenly shuffled: {'yes' if quality['even'] else 'no'}")
     print_rows(console, source_rows(found.plan, _SOURCES_SHOWN), title="Sources")
-    if len(found.plan.table.sources) > _SOURCES_SHOWN:
-        console.print(f"… and {len(found.plan.table.sources) - _SOURCES_SHOWN:,} sources more")
+    if sources > _SOURCES_SHOWN:
+        console.print(f"… and {sources - _SOURCES_SHOWN:,} sources more")
 
 
-def _totals(found: Preview) -> Iterator[tuple[str, str]]:
-    plan, about = found.plan, "about " if found.estimated else ""
-    share = plan.tokens_dropped / max(sum(source.tokens for source in plan.table.sources), 1)
-    filled = plan.pad_tokens / max(plan.contexts * plan.sequence_length, 1)
-    yield "contexts", f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens"
-    yield (
-        "shards",
-        f"{about}{plan.shards:,} of {plan.shard_size:,} contexts" + (", all equal" if plan.settings.even else ""),
+def _total_values(found: Preview) -> dict[str, Any]:
+    plan, engine = found.plan, found.engine
+    return plan.to_json() | {
+        "about": "about " if found.estimated else "",
+        "shard_size": plan.shard_size,
+        "equal": ", all equal" if plan.settings.even else "",
+        "dropped": plan.tokens_dropped / max(sum(source.tokens for source in plan.table.sources), 1),
+        "padded": plan.pad_tokens / max(plan.contexts * plan.sequence_length, 1),
+        "output": f"{'' if found.output_exact else 'about '}{format_bytes(found.output_bytes)}",
+        "token_bytes": format_bytes(found.token_bytes),
+        "buckets": format_bytes(engine.scratch_bytes),
+        "memory": format_bytes(engine.memory_bytes),
+        "engine": engine,
+    }
+
+
+def _print_result(result: Shuffled) -> None:
+    plan, rejected = result.manifest.facts["plan"], result.manifest.facts["rejected"]
+    counts = (
+        "{shards:,} shards, {contexts:,} contexts, {tokens:,} tokens, {tokens_dropped:,} dropped, {pad_tokens:,} padded"
     )
-    yield "tokens", f"{about}{plan.tokens:,}"
-    yield "dropped tokens", f"{about}{plan.tokens_dropped:,} ({share:.4%})"
-    yield "pad tokens", f"{about}{plan.pad_tokens:,} ({filled:.4%})"
-    if plan.settings.even:
-        yield "contexts left out", f"{about}{plan.contexts_left_out:,}, the last of the order"
-    yield "tars", f"{'' if found.output_exact else 'about '}{format_bytes(found.output_bytes)}"
-    tokens, buckets = format_bytes(found.token_bytes), format_bytes(found.engine.scratch_bytes)
-    yield "scratch", f"{about}{tokens} tokens, {buckets} buckets"
-    yield "engine", f"{found.engine.engine}: {found.engine.reason}"
-    yield "sweeps over the tokens", f"{found.engine.passes:,}"
-    yield "memory", f"{format_bytes(found.engine.memory_bytes)} in all"
-
-
-def _result_line(result: Shuffled) -> str:
-    plan = result.manifest.facts["plan"]
-    rejected = result.manifest.facts["rejected"]
-    line = (
-        f"{result.folder}: {plan['shards']:,} shards, {plan['contexts']:,} contexts, {plan['tokens']:,} tokens, "
-        f"{plan['tokens_dropped']:,} dropped, {plan['pad_tokens']:,} padded"
-    )
-    line += f", {plan['contexts_left_out']:,} contexts left out" if plan["even"] else ""
-    line += f", {rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
-    line += emphasis("; ".join(result.lost))
-    return line if result.made else f"{line} (there already)"
+    counts += ", {contexts_left_out:,} contexts left out" if plan["even"] else ""
+    more = f", {rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
+    print_made(f"{result.folder}: {counts.format_map(plan)}{more}", lost="; ".join(result.lost), is_new=result.made)

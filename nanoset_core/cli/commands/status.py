@@ -27,8 +27,7 @@ def command(config: Path, as_json: bool) -> None:
     from nanoset_core.versions.status import project_status
 
     project = replace(Project.open(config), seen=Seen())
-    rows = project_status(project)
-    is_up_to_date = (status_tables.print_json if as_json else status_tables.print_tables)(rows)
+    is_up_to_date = (status_tables.print_json if as_json else status_tables.print_tables)(project_status(project))
     print_notices(tokenizer_notices(project))
     if not is_up_to_date:
         sys.exit(1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import ANY_PATH, FOLDER, OVERWRITE_OPTION, ManyValued, option_for
-from nanoset_core.cli.terminal import emphasis, print_notices, progress_bars
+from nanoset_core.cli.options import ANY_PATH, FOLDER, OVERWRITE_OPTION, ManyValued, option_for, options_for
+from nanoset_core.cli.terminal import print_made, print_notices, progress_bars
 from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.errors import ConfigError
@@ -45,11 +46,8 @@ if TYPE_CHECKING:
 )
 @click.option("--keep-sequential-samples", is_flag=True, help="Keep the input's order whatever the partitions.")
 @click.option("--per-file", is_flag=True, help="One pair for each input file, named after it.")
-@option_for(TokenizationSpec, "engine")
-@option_for(TokenizationSpec, "audit")
-@option_for(DocumentsSpec, "on_reject")
-@option_for(DocumentsSpec, "max_rejected_fraction")
-@option_for(DocumentsSpec, "max_unreadable_fraction")
+@options_for(TokenizationSpec, "engine", "audit")
+@options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction")
 @click.option("--scratch", type=FOLDER, help="Where to make the folder for unfinished work.")
 @OVERWRITE_OPTION
 def command(
@@ -90,30 +88,20 @@ def command(
     size = sum(file.size for file in found.files)
     workers = min(settings.workers or available_processors(), 1 + size // RANGE_BYTES)
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
-        results = [
-            result
-            for files, prefix in jobs
-            for result in preprocess(
-                files, prefix, settings, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor
-            )
-        ]
+        run = partial(preprocess, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor)
+        results = [result for files, prefix in jobs for result in run(files, prefix, settings)]
     template = special_tokens_notice(settings.preset, tokenizer_facts(tokenizer).template, chosen, settings.bos)
     print_notices([*found.notices, *filter(None, [define(tokenizer).notice, template])])
     if encoders := [encoder for result in results for encoder in result.encoders]:
         click.echo(described(encoders), err=True)
     for result in results:
-        facts = result.facts
-        click.echo(
-            f"{result.prefix}: {facts.documents:,} documents, {facts.tokens:,} tokens, "
-            f"{facts.rejected + facts.faults:,} rejected"
-            + (f" ({result.rejects})" if result.rejects else "")
-            + ("" if result.made else " (there already)")
-            + emphasis(result.lost)
-        )
+        facts, rejects = result.facts, f" ({result.rejects})" if result.rejects else ""
+        counts = f"{facts.documents:,} documents, {facts.tokens:,} tokens, {facts.rejected + facts.faults:,} rejected"
+        print_made(f"{result.prefix}: {counts}{rejects}", lost=result.lost, is_new=result.made)
 
 
 def _special_tokens(special_tokens: SpecialTokens | None, hf_special: bool | None) -> SpecialTokens | None:
-    """The value that both flags give together."""
+    """Return the value that both flags give together."""
     same: SpecialTokens | None = None if hf_special is None else "add" if hf_special else "none"
     if special_tokens is not None and same is not None and same != special_tokens:
         raise ConfigError(

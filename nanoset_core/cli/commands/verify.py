@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,8 @@ from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyV
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerPath
     from nanoset_core.verification.report import Figure, Report
@@ -66,28 +68,23 @@ def command(
         project = Project.open(config, WaitingLines())
         check_tokenizer(project)
         reports = verify_project(project, select, deep)
-    found = list(reports) if as_json else _collect(reports)
+    found: list[Report] = []
+    console = tables.wide_console()
+    with nullcontext() if as_json else console.status("verifying") as status:
+        for report in reports:
+            found.append(report)
+            if status is not None:
+                status.update(f"verified {report.output}")
     if as_json:
         tables.print_json([report.to_json() for report in found])
     else:
-        _print_tables(found)
+        _print_tables(console, found)
     if not all(report.passed for report in found):
         sys.exit(1)
 
 
-def _collect(reports: Iterable[Report]) -> list[Report]:
-    """Collect all reports, naming each on the terminal."""
-    found: list[Report] = []
-    with tables.wide_console().status("verifying") as status:
-        for report in reports:
-            found.append(report)
-            status.update(f"verified {report.output}")
-    return found
-
-
-def _print_tables(reports: list[Report]) -> None:
+def _print_tables(console: Console, reports: list[Report]) -> None:
     """Print a table of the outputs, and below it every finding."""
-    console = tables.wide_console()
     tables.print_rows(console, [_row(report) for report in reports], text=["result", "figures"])
     for finding in [finding for report in reports for finding in report.findings]:
         head, _, rest = str(finding).partition("\n")
@@ -98,12 +95,12 @@ def _print_tables(reports: list[Report]) -> None:
     console.print(f"{len(reports):,} outputs: {errors:,} errors, {warnings:,} warnings")
 
 
-def _row(report: Report) -> dict[str, str]:
+def _row(report: Report) -> tables.Row:
     result = "passed" if report.passed else f"{len(report.errors):,} errors"
     result += f", {len(report.warnings):,} warnings" if report.warnings else ""
     style = "red" if not report.passed else "yellow" if report.warnings else "green"
     figures = ", ".join(_format_figure(name, value) for name, value in report.figures.items())
-    return {"output": report.output, "result": f"[{style}]{result}[/{style}]", "figures": figures}
+    return {"output": report.output, "result": tables.styled(result, style), "figures": figures}
 
 
 def _format_figure(name: str, value: Figure) -> str:

@@ -14,8 +14,7 @@ import orjson
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import gigatoken, numpy_engine
-from nanoset_core.tokenization.bpe.compiled import CompiledTokenizer, compile_tokenizer, form_trusts_python
-from nanoset_core.tokenization.bpe.gate import Gate, GatedEngine, form_outside, proven_gate, static_gate
+from nanoset_core.tokenization.bpe.gate import GatedEngine, check_canaries, make_gate
 from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.proof import all_canaries, differing
@@ -27,6 +26,7 @@ from nanoset_core.tokenization.bpe.reference import (
     WrongTokensError,
     reference_engine,
 )
+from nanoset_core.tokenization.bpe.rules import Rules, compile_tokenizer
 from nanoset_core.tokenization.files import TokenizerFile, as_source, define
 from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, to_array
 
@@ -76,7 +76,8 @@ def make_engine(
         return reference
     source = _Source(as_source(tokenizer_json), reference, cache_folder() if cache is None else Path(cache), without)
     reasons = []
-    for name in _installed() if kind == "auto" else [kind]:
+    installed = [name for name in _MAKERS if name != GigatokenEngine.name or gigatoken.is_installed()]
+    for name in installed if kind == "auto" else [kind]:
         try:
             engine = _MAKERS[name](source)
         except WrongTokensError as error:
@@ -115,12 +116,7 @@ class _Source:
 
     def content(self) -> Mapping[str, Any]:
         """Return the parsed tokenizer.json."""
-        try:
-            content = orjson.loads(define(self.file).json())
-        except orjson.JSONDecodeError as error:
-            raise NotRecognisedError(f"not JSON: {error}") from error
-        if not isinstance(content, dict):
-            raise NotRecognisedError("not built like a tokenizer.json")
+        content: Mapping[str, Any] = orjson.loads(define(self.file).json())
         return content
 
 
@@ -131,13 +127,14 @@ def _numpy_engine(source: _Source) -> NumpyEngine:
         words.drop("the engine gave wrong tokens")
         raise WrongTokensError("the numpy engine gave wrong tokens for a document")
     if (found := kept.load()) is not None:
-        return NumpyEngine(CompiledTokenizer.from_arrays(found), source.reference, words=words)
-    compiled = compile_tokenizer(source.file, source.reference, source.folder)
-    engine, texts = NumpyEngine(compiled, source.reference), all_canaries(source.content())
+        return NumpyEngine(Rules.from_arrays(found), source.reference, words=words)
+    content = source.content()
+    rules = compile_tokenizer(content, source.reference)
+    engine, texts = NumpyEngine(rules, source.reference), all_canaries(content)
     if not engine.splits_as(source.reference, texts) or differing(engine, source.reference, texts):
         raise WrongTokensError("the numpy engine gave other tokens for some canary texts")
-    kept.save(compiled.to_arrays())
-    return NumpyEngine(compiled, source.reference, words=words)  # without the words of the canary texts
+    kept.save(rules.to_arrays())
+    return NumpyEngine(rules, source.reference, words=words)  # without the words of the canary texts
 
 
 def _gigatoken_engine(source: _Source) -> GatedEngine:
@@ -145,33 +142,21 @@ def _gigatoken_engine(source: _Source) -> GatedEngine:
     if (GigatokenEngine.name, gigatoken.version()) in source.without:
         raise WrongTokensError("the gigatoken engine gave wrong tokens for a document")
     kept = source.kept("gigatoken", gigatoken.version())
-    if (found := kept.load()) is None:
-        engine, gate = _proven_gigatoken(source, kept)
-    elif "refusal" in found:
+    found = kept.load()
+    if found is not None and "refusal" in found:
         raise WrongTokensError(from_array(found["refusal"]))
-    else:
-        gate = Gate.from_arrays(found)
-        engine = GigatokenEngine(source.file, normalises=gate.form is None)
+    gate = make_gate(source.content()) if found is None else found
+    engine = GigatokenEngine(source.file)
+    if found is None:
+        try:
+            check_canaries(engine, gate, source.reference, source.content())
+        except WrongTokensError as error:
+            refusal = f"the gigatoken engine does not give the reference's tokens for the canary texts: {error}"
+            kept.save({"refusal": to_array(refusal)})
+            raise WrongTokensError(refusal) from error
+        kept.save(gate)
     return GatedEngine(engine, gate, source.reference, partial(_numpy_engine, source))
 
 
-def _proven_gigatoken(source: _Source, kept: Knowledge) -> tuple[GigatokenEngine, Gate]:
-    content = source.content()
-    gate = static_gate(content, partial(form_trusts_python, folder=source.folder))
-    engine = GigatokenEngine(source.file, normalises=form_outside(content) is None)
-    try:
-        gate = proven_gate(engine, gate, source.reference, content)
-    except WrongTokensError as error:
-        refusal = f"the gigatoken engine does not give the reference's tokens for the canary texts: {error}"
-        kept.save({"refusal": to_array(refusal)})
-        raise WrongTokensError(refusal) from error
-    kept.save(gate.to_arrays())
-    return engine, gate
-
-
-def _installed() -> list[str]:
-    """Return the names of engines that `auto` tries, the fastest first."""
-    return [name for name in _MAKERS if name != GigatokenEngine.name or gigatoken.is_installed()]
-
-
 _MAKERS: Mapping[str, Callable[[_Source], Engine]] = {"gigatoken": _gigatoken_engine, "numpy": _numpy_engine}
+"""By name, the fastest first."""

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.classes import CODE_POINTS, code_points_at, cuts_in
+from nanoset_core.tokenization.bpe.classes import CODE_POINTS, code_points_at, cuts_in, positions_in, runs_of
 from nanoset_core.tokenization.bpe.merges import NO_RANK, NO_TOKEN, Merger, PairRanks
 from nanoset_core.tokenization.bpe.vocabulary import Vocabulary
 from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
@@ -84,11 +84,10 @@ class PairSplitter:
 
 def _cut_runs(starts: NDArray[np.bool_], of_byte: NDArray[np.bool_], longest: int) -> None:
     """Cut runs of one character as its added tokens are matched: before all else, the longest first."""
-    joined = of_byte[1:] & of_byte[:-1]
-    starts[1:-1] |= of_byte[1:] != of_byte[:-1]
-    starts[1:-1] &= ~joined
-    edges = np.flatnonzero(of_byte[1:] != of_byte[:-1]) + 1
-    starts[cuts_in(edges[::2], edges[1::2], longest)] = True
+    begins, ends = runs_of(of_byte)
+    starts[positions_in(begins, ends - begins)] = False
+    starts[begins] = starts[ends] = True
+    starts[cuts_in(begins, ends, longest)] = True
 
 
 def _hash(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int64]:

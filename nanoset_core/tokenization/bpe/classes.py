@@ -7,7 +7,6 @@ to remove the members of each class from a text of all code points.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -79,31 +78,16 @@ def positions_in(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArr
     return np.arange(lengths.sum()) + np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
 
 
+def runs_of(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (begin, end excl) of runs of True, each int64, shape (runs,); the first and last value are in none."""
+    edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
+    return edges[::2], edges[1::2]
+
+
 def cuts_in(begins: NDArray[np.int64], ends: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
     """Return where ranges (begin, end excl) are cut so that no part is longer than `longest`: int64, shape (cuts,)."""
     counts = (ends - begins - 1) // longest
     return positions_in(np.zeros_like(counts), counts) * longest + np.repeat(begins + longest, counts)
-
-
-def to_runs(values: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Return where runs of equal values begin, and the value of each run; both of shape (runs,)."""
-    begins = np.flatnonzero(np.diff(values, prepend=255)).astype(np.int32)
-    return begins, values[begins]
-
-
-def from_runs(begins: NDArray[np.int32], values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return a value for every code point: uint8, shape (0x110000,)."""
-    return np.repeat(values, np.diff(begins, append=CODE_POINTS))
-
-
-@dataclass(frozen=True, slots=True)
-class ByteClasses:
-    """Classes of the bytes of a buffer."""
-
-    codes: NDArray[np.uint8]
-    """uint8, shape (bytes,), writable: class of the character that each byte belongs to."""
-    wide_spaces: NDArray[np.int64]
-    """int64, shape (spaces,): positions of the first byte of white space that is longer than a byte."""
 
 
 class ByteClassifier:
@@ -117,12 +101,17 @@ class ByteClassifier:
         )
         self._of_pair = _classes_of_pairs(classes)
 
-    def classify(self, buffer: bytes) -> ByteClasses:
-        """Return the classes of bytes of valid UTF-8, with 0xFF between texts."""
+    def classify(self, buffer: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return the classes of bytes of valid UTF-8, with 0xFF between texts.
+
+        Returns:
+            codes: uint8, shape (bytes,), writable: class of the character that each byte belongs to.
+            wide_spaces: int64, shape (spaces,): first bytes of white space that is longer than a byte.
+        """
         codes = np.frombuffer(bytearray(buffer.translate(self._translation)), np.uint8)
         leads = np.flatnonzero(codes == LEAD)
         if not len(leads):
-            return ByteClasses(codes, leads)
+            return codes, leads
         data = np.frombuffer(buffer, np.uint8)
         lead_bytes = data[leads]
         pairs = lead_bytes.astype(np.uint16) << 8 | data[leads + 1]
@@ -135,7 +124,7 @@ class ByteClassifier:
         for width, first_lead in ((3, 0xE0), (4, 0xF0)):
             wide = np.flatnonzero(lead_bytes >= first_lead)
             codes[leads[wide] + (width - 1)] = found[wide]
-        return ByteClasses(codes, leads[found == SPACE])
+        return codes, leads[found == SPACE]
 
 
 def _classes_of_pairs(classes: NDArray[np.uint8]) -> NDArray[np.uint8]:

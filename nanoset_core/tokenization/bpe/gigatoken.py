@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 import numpy as np
-import orjson
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe.reference import (
@@ -38,11 +37,9 @@ class GigatokenEngine:
     reason = "asked for"
     reference = None
 
-    def __init__(self, tokenizer_json: str | os.PathLike[str], *, normalises: bool = True) -> None:
-        """normalises: Whether the library applies the tokenizer's normalizer, or is given text that is normal."""
+    def __init__(self, tokenizer_json: str | os.PathLike[str]) -> None:
         self.version = version()
-        self._source = tokenizer_json
-        self._normalises = normalises
+        self._definition = define(tokenizer_json)
         self._load()
 
     def _load(self) -> None:
@@ -57,16 +54,8 @@ class GigatokenEngine:
             ) from error
         try:
             with panics_as_errors():
-                definition = define(self._source)
-                if not self._normalises:
-                    content = orjson.loads(definition.json()) | {"normalizer": None}
-                    tokenizer = gigatoken.Tokenizer.from_json(orjson.dumps(content))
-                elif definition.content is None:
-                    tokenizer = gigatoken.Tokenizer(os.fspath(self._source))
-                else:
-                    tokenizer = gigatoken.Tokenizer.from_json(definition.content.json)
                 # One text at a time: given a list, SentencePiece tokenizers forget what they learnt from earlier ones.
-                self._encode = tokenizer.backend.encode
+                self._encode = gigatoken.Tokenizer.from_json(self._definition.json()).backend.encode
         except Exception as error:
             raise NotRecognisedError(f"the library cannot load it: {error}") from error
         self._resident, self._unchecked = resident_bytes(), 0
@@ -79,8 +68,6 @@ class GigatokenEngine:
             if any(map(SURROGATE.search, texts)):
                 raise not_unicode(texts) from error
             raise
-        if not lists:
-            return Encoded(np.empty(0, np.int32), np.empty(0, np.int32))
         self._unchecked += sum(map(len, texts))
         if self._unchecked > _CHECKED_EVERY:
             self._unchecked = 0
@@ -89,7 +76,7 @@ class GigatokenEngine:
                 del self._encode
                 self._load()
         lengths = np.fromiter(map(len, lists), np.int32, len(lists))
-        return Encoded(np.concatenate(lists).view(np.int32), lengths)
+        return Encoded(np.concatenate([np.empty(0, np.uint32), *lists]).view(np.int32), lengths)
 
 
 def resident_bytes() -> int:

@@ -110,9 +110,8 @@ class Merger:
             words: uint8, shape (words, width), zero-padded, without zero bytes inside; width at most LONGEST_WORD.
         """
         parts = [self._merge_batch(words[begin : begin + _BATCH].T) for begin in range(0, len(words), _BATCH)]
-        if not parts:
-            return np.empty(0, np.int32), np.empty(0, np.int64)
-        return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
+        ids, lengths = zip((np.empty(0, np.int32), np.empty(0, np.int64)), *parts, strict=True)
+        return np.concatenate(ids), np.concatenate(lengths)
 
     def _merge_batch(self, letters: NDArray[np.uint8]) -> FlatLists:
         """Merge letters, uint8, shape (width, words). Row `width` of each table stands for what is beside a word.

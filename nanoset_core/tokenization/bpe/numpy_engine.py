@@ -6,19 +6,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
+from unicodedata import is_normalized
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.characters import CharacterMerger, PairSplitter, SpaceSigns
 from nanoset_core.tokenization.bpe.classes import ByteClassifier
-from nanoset_core.tokenization.bpe.compiled import CompiledTokenizer
 from nanoset_core.tokenization.bpe.merges import Merger, PairRanks
 from nanoset_core.tokenization.bpe.pretoken_cache import PADDING, Batch, PretokenCache
 from nanoset_core.tokenization.bpe.reference import Encoded, FlatLists, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenization.bpe.rules import Rules
-from nanoset_core.tokenization.bpe.splits import piece_starts
-from nanoset_core.tokenization.bpe.units import UNIT_BYTES, FallbackText, Units, cut, partition_units
+from nanoset_core.tokenization.bpe.splits import BLANK, piece_starts
+from nanoset_core.tokenization.bpe.units import UNIT_BYTES, FallbackText, cut, partition_units
 from nanoset_core.tokenization.knowledge import Knowledge, installed_version
 
 BATCH_BYTES = 4 << 20
@@ -27,12 +27,14 @@ _FEW = 0.75
 """Words per byte of width below which the reference is faster: merging takes rounds, whatever the number of words."""
 _SEPARATOR = b"\xff"
 
+Unit: TypeAlias = tuple[bytes, int, bool]
+"""UTF-8 of a piece of a document, the document's number, whether the piece is for the reference."""
 FindStarts: TypeAlias = Callable[[NDArray[np.uint8], bytes, bool], NDArray[np.bool_]]
 """(bytes as an array, the same bytes, whether added tokens of spaces are looked for) → where words begin."""
 
 
 class NumpyEngine:
-    """Encodes by rules read from a `tokenizer.json`; asks the reference about the little that they don't cover.
+    """Encodes by rules read from a `tokenizer.json`, and with the reference the little text that they don't cover.
 
     It may be called from several threads, one of which works at a time.
     """
@@ -40,31 +42,25 @@ class NumpyEngine:
     name = "numpy"
     helper = ""
 
-    def __init__(
-        self, compiled: CompiledTokenizer, reference: ReferenceEngine, *, words: Knowledge | None = None
-    ) -> None:
+    def __init__(self, rules: Rules, reference: ReferenceEngine, *, words: Knowledge | None = None) -> None:
         """Prepare the tables.
 
         Args:
-            compiled: The tokenizer.
+            rules: The tokenizer.
             reference: The same tokenizer.
             words: Where the tokens of words are kept between runs.
         """
-        rules = compiled.rules
         self.reason = f"{rules.described} recognised, canary passed"
         self.version = version()
         self.reference = reference
         self._context_spans = rules.context_spans
-        self._fallback_text = FallbackText(
-            rules.added_tokens, rules.forbidden_bytes, form=rules.form, context_spans=rules.context_spans
-        )
-        self._cuts_before_normalising = not (rules.form and rules.normalized_tokens)
+        self._form = rules.form
+        tokens = [token.encode() for token in rules.added_tokens]
+        self._fallback_text = FallbackText(tokens, rules.forbidden_bytes, rules.context_spans)
         self._signs = rules.split if isinstance(rules.split, SpaceSigns) else None
-        self._starts = _splitter(compiled)
-        ranks = PairRanks(*rules.vocabulary.merges.T)
-        merger = (
-            CharacterMerger(rules.vocabulary, ranks) if self._signs else Merger(rules.vocabulary.byte_tokens, ranks)
-        )
+        self._starts = _splitter(rules)
+        vocabulary, ranks = rules.vocabulary, PairRanks(*rules.vocabulary.merges.T)
+        merger = CharacterMerger(vocabulary, ranks) if self._signs else Merger(vocabulary.byte_tokens, ranks)
         by_reference = reference.encode_pieces if self._signs else reference.encode_words
 
         def encode(words: NDArray[np.uint8]) -> FlatLists:
@@ -82,7 +78,7 @@ class NumpyEngine:
             parts = [np.empty(0, np.int32)]
             for units in self._units(texts):
                 ids, counts = self._encode_units(units)
-                np.add.at(lengths, units.documents, counts)
+                np.add.at(lengths, np.array([document for _, document, _ in units], np.int64), counts)
                 parts.append(ids)
             return Encoded(np.concatenate(parts), lengths.astype(np.int32))
 
@@ -101,60 +97,50 @@ class NumpyEngine:
         is_character = (data & 0xC0) != 0x80
         return np.flatnonzero(self._starts(data, buffer, False)[1:-2][is_character[1:-1]]).tolist()
 
-    def _units(self, texts: Sequence[str]) -> Iterator[Units]:
-        """Yield units of all documents, about BATCH_BYTES at a time."""
-        units = Units()
+    def _units(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
+        """Yield the units of all documents in order, about BATCH_BYTES at a time; none is empty."""
+        units: list[Unit] = []
+        size = 0
         for begin, end in slices(texts, UNIT_BYTES):
             try:
                 encoded = [text.encode() for text in texts[begin:end]]
             except UnicodeEncodeError as error:
                 raise not_unicode(texts) from error
-            suspect = self._fallback_text.suspects(_SEPARATOR.join(encoded))
+            some = _SEPARATOR.join(encoded) in self._fallback_text
             for document, data in enumerate(encoded, begin):
-                data, is_mixed = self._checked(texts[document], data, suspect)
-                for piece, is_fallback in self._partition(data, is_mixed):
+                for piece, is_fallback in self._partition(texts[document], data, some and data in self._fallback_text):
                     if piece:
-                        units.add(piece, document, is_fallback)
-                    if units.size >= BATCH_BYTES:
+                        units.append((piece, document, is_fallback))
+                        size += len(piece)
+                    if size >= BATCH_BYTES:
                         yield units
-                        units = Units()
+                        units, size = [], 0
         yield units
 
-    def _partition(self, data: bytes, is_mixed: bool) -> Iterator[tuple[bytes, bool]]:
-        """Yield (piece, whether it is for the reference) of a document."""
+    def _partition(self, text: str, data: bytes, is_mixed: bool) -> Iterator[tuple[bytes, bool]]:
+        """Yield (piece, whether it is for the reference) of a document; `data`: its UTF-8, `is_mixed`: some is."""
+        if self._form and not text.isascii() and not is_normalized(self._form, text):
+            normal = self.reference.normalise(text).encode()
+            if is_mixed or normal in self._fallback_text:
+                yield data, True  # an added token may lie across a cut, or come and go, once the text is normalised
+                return
+            data = normal
         if not is_mixed:
             prepared = data if self._signs is None else self._signs.prepared(data)
             yield from ((piece, False) for piece in cut(prepared, UNIT_BYTES))
-        elif self._signs is None:
-            if self._cuts_before_normalising or not self._fallback_text.unnormalised(data.decode()):
-                yield from partition_units(data, self._fallback_text)
-            else:
-                yield data, True  # an added token may lie across a cut once the text is normalised
-        elif self._signs.prepend == "never":
+        elif self._signs is None or self._signs.prepend == "never":
             for piece, is_fallback in partition_units(data, self._fallback_text):
-                yield (piece if is_fallback else self._signs.prepared(piece)), is_fallback
+                yield piece if is_fallback or self._signs is None else self._signs.prepared(piece), is_fallback
         else:
             yield data, True  # the reference would put a ▁ before each piece
 
-    def _checked(self, text: str, data: bytes, suspect: bool) -> tuple[bytes, bool]:
-        """Return a document in normal form, or as it is if it holds anything for the reference; and whether it does."""
-        if suspect and self._fallback_text.holds(data):
-            return data, True
-        if not self._fallback_text.unnormalised(text):
-            return data, False
-        normal = self.reference.normalise(text).encode()
-        return (data, True) if self._fallback_text.holds(normal) else (normal, False)
-
-    def _encode_units(self, units: Units) -> FlatLists:
-        fallback = np.array(units.fallback, bool)
-        encoded = self._encode_pure(
-            [text for text, is_fallback in zip(units.texts, units.fallback, strict=True) if not is_fallback]
-        )
-        if not fallback.any():
+    def _encode_units(self, units: list[Unit]) -> FlatLists:
+        encoded = self._encode_pure([text for text, _, is_fallback in units if not is_fallback])
+        texts = [text.decode() for text, _, is_fallback in units if is_fallback]
+        if not texts:
             return encoded
-        texts = [text.decode() for text, is_fallback in zip(units.texts, units.fallback, strict=True) if is_fallback]
         asked = self.reference.encode(texts)
-        return interleave(fallback, (asked.ids, asked.lengths), encoded)
+        return interleave(np.array([is_fallback for *_, is_fallback in units]), asked, encoded)
 
     def _encode_pure(self, texts: list[bytes]) -> FlatLists:
         """Encode units without anything for the reference."""
@@ -195,14 +181,14 @@ class NumpyEngine:
         return data, begins, lengths, first
 
 
-def interleave(mask: NDArray[np.bool_], where: FlatLists, elsewhere: FlatLists) -> FlatLists:
+def interleave(mask: NDArray[np.bool_], where: FlatLists, elsewhere: FlatLists) -> Encoded:
     """Put two runs of lists back in order: the next list of `where` for each True of `mask`."""
-    lengths = np.empty(len(mask), np.int64)
+    lengths = np.empty(len(mask), np.int32)
     lengths[mask], lengths[~mask] = where[1], elsewhere[1]
     of_where = np.repeat(mask, lengths)
     ids = np.empty(len(of_where), np.int32)
     ids[of_where], ids[~of_where] = where[0], elsewhere[0]
-    return ids, lengths
+    return Encoded(ids, lengths)
 
 
 def version() -> str:
@@ -210,27 +196,23 @@ def version() -> str:
     return installed_version("nanoset-platform")
 
 
-def _splitter(compiled: CompiledTokenizer) -> FindStarts:
-    rules = compiled.rules
+def _splitter(rules: Rules) -> FindStarts:
+    longest = {ord(character): max(runs) for character, runs in rules.runs.items()}
     if isinstance(rules.split, SpaceSigns):
-        longest_runs = {ord(character): max(runs) for character, runs in rules.literal_runs.items()}
-        pairs = PairSplitter(rules.vocabulary, rules.split, longest_runs)
+        pairs = PairSplitter(rules.vocabulary, rules.split, longest)
         return lambda data, buffer, runs: pairs.starts(data)
-    pattern, classifier, longest = rules.split, ByteClassifier(compiled.classes), max(rules.space_runs, default=0)
-    return lambda data, buffer, runs: piece_starts(data, classifier.classify(buffer), pattern, longest if runs else 0)
+    pattern, classifier, spaces = rules.split, ByteClassifier(rules.classes), longest.get(BLANK, 0)
+    return lambda data, buffer, runs: piece_starts(data, *classifier.classify(buffer), pattern, spaces if runs else 0)
 
 
 def _seed(rules: Rules, merger: Merger, pretokens: PretokenCache) -> None:
     """Teach the added tokens of runs of one character and the words of the vocabulary."""
-    for character, runs in {" ": rules.space_runs, **rules.literal_runs}.items():
+    for character, runs in rules.runs.items():
         lengths = np.array(sorted(runs), np.int64)
         text = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
         tokens = np.array([runs[length] for length in sorted(runs)], np.int32)
-        pretokens.teach(text, np.cumsum(lengths) - lengths, lengths, tokens)
+        pretokens.learn(text, np.cumsum(lengths) - lengths, lengths, tokens)
     words = rules.vocabulary
     data = np.append(words.data, np.zeros(PADDING, np.uint8))
-    begins = np.cumsum(words.lengths) - words.lengths
-    if rules.whole_words:
-        pretokens.teach(data, begins, words.lengths, words.ids)
-    else:
-        pretokens.learn(data, begins, words.lengths, merger.merge_words)
+    tokens_of = words.ids if rules.whole_words else merger.merge_words
+    pretokens.learn(data, np.cumsum(words.lengths) - words.lengths, words.lengths, tokens_of)

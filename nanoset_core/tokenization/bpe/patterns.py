@@ -2,7 +2,7 @@
 
 All of them cut text into runs of one class of characters, and differ in which classes there are, in what a run takes
 along from before it (a plain space, any white space, one symbol), in what follows it (newlines, contractions), and in
-where numbers and letters of two cases are cut. Those are the fields of `SplitPattern`; `splits` knows what they mean.
+where numbers and letters of two cases are cut. Those are the fields of `SplitPattern`, by which `splits` cuts.
 """
 
 from __future__ import annotations
@@ -74,23 +74,23 @@ class SplitPattern:
     digits: int = 0
     """Most digits in a number, 0 for any."""
     regex: tuple[str, ...] = ()
-    """The pre-tokenizers whose work it is: regular expressions, or DIGITS."""
+    """The pre-tokenizers that split in this way: regular expressions, or DIGITS."""
     context_spans: ContextSpans = NO_SPANS
     """Text that is left to the reference."""
 
     @property
     def newlines(self) -> bool:
-        """Whether white space ends with its last newline, and newlines follow symbols."""
+        """Return whether white space ends with its last newline, and newlines follow symbols."""
         return any(value == NEWLINE for _, value in self.classes)
 
     @property
     def cased(self) -> bool:
-        """Whether words end before capital letters; marks are then letters or symbols by what is before them."""
+        """Return whether words end before capital letters; what precedes a mark then makes it a letter or symbol."""
         return any(value == UPPER for _, value in self.classes)
 
     @property
     def covers_all(self) -> bool:
-        """Whether each character is part of a match, so that nothing is between matches."""
+        """Return whether each character is part of a match, so that nothing is between matches."""
         return self.rest == OTHER
 
 
@@ -249,4 +249,4 @@ _OTHER_SPELLINGS = {
 }
 
 SPLIT_PATTERNS = {pattern.regex: pattern for pattern in _PATTERNS} | _OTHER_SPELLINGS
-"""By the pre-tokenizers whose work each is."""
+"""By the pre-tokenizers that split in this way."""

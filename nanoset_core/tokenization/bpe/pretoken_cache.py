@@ -22,7 +22,7 @@ from nanoset_core.tokenization.bpe.words import (
     WordTable,
     unique_keys,
 )
-from nanoset_core.tokenization.knowledge import Arrays, Knowledge
+from nanoset_core.tokenization.knowledge import Knowledge
 
 SLOT_BITS_LIMITS = {1: 20, 2: 19, 4: 18, 8: 16, 16: 14, 31: 12}
 """Largest size of the table for words of each number of 64-bit words: together about 45 MB."""
@@ -33,9 +33,6 @@ LEAST_SAVED = 1 << 15
 PADDING = LONGEST + 8
 """Bytes that must be readable after the last word of a buffer."""
 
-_SAMPLED_WORDS = 256
-"""Words of each table that are encoded again before what was kept is believed."""
-_MOST_SAVED_BYTES = 96 << 20
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _NEXT_NARROWER = dict(zip([*SLOT_BITS_LIMITS][1:], SLOT_BITS_LIMITS, strict=False))
 _RECURRING = (1, 2)  # widths whose words recur: when their tables are full, the text has changed, and all start anew
@@ -63,9 +60,15 @@ class Batch:
         """Note the words that were not found among those at `places` (None: all) of the current block."""
         missing = (found == ABSENT).nonzero()[0]
         if len(missing):
-            places = missing if places is None else places[missing]
-            noted = [key[missing] for key in keys], places + self.size
-            self.unknown.setdefault(width, []).append(noted)
+            places = missing if places is None else places.take(missing)
+            self.unknown.setdefault(width, []).append((keys.take(missing, axis=1), places + self.size))
+
+    def missing(self) -> dict[int, tuple[Keys, NDArray[np.int64]]]:
+        """Return the keys and places of all unknown words, by width."""
+        found = {width: zip(*parts, strict=True) for width, parts in self.unknown.items()}
+        return {
+            width: (np.concatenate(keys, axis=1), np.concatenate(places)) for width, (keys, places) in found.items()
+        }
 
 
 class PretokenCache:
@@ -91,84 +94,38 @@ class PretokenCache:
         self._seed = seed
         self._kept = kept
         self._saved: float = LEAST_SAVED / 1.5
-        if kept is None or not self._recalls(kept):
+        arrays = None if kept is None else kept.load()
+        if arrays is None:
             self.restart()
+            return
+        self._lists = TokenLists(arrays["ends"], arrays["tokens"])
+        self._tables = {width: WordTable(arrays[f"keys{width}"], arrays[f"codes{width}"]) for width in SLOT_BITS_LIMITS}
+        self._seeded = dict(zip(SLOT_BITS_LIMITS, arrays["seeded"].tolist(), strict=True))
+        self._saved = self.learnt
 
     def restart(self) -> None:
         """Forget all but the first words."""
         self._lists = TokenLists()
         self._seeded = dict.fromkeys(SLOT_BITS_LIMITS, 0)
-        self._tables = {width: WordTable(width) for width in SLOT_BITS_LIMITS}
+        self._tables = {width: WordTable.empty(width) for width in SLOT_BITS_LIMITS}
         self._seed(self)
-        self._seeded = {width: len(table) for width, table in self._tables.items()}
-        self._seeded_lists = len(self._lists)
+        self._seeded = {width: table.count for width, table in self._tables.items()}
 
     @property
     def learnt(self) -> int:
-        """Number of words beyond the first ones."""
-        return sum(len(table) - self._seeded[width] for width, table in self._tables.items())
-
-    def _recalls(self, kept: Knowledge) -> bool:
-        """Begin with what was kept, and tell whether there is any that can be believed; drop any other."""
-        arrays = kept.load()
-        if arrays is None:
-            return False
-        try:
-            self._recall(arrays)
-            if not all(map(self._knows, SLOT_BITS_LIMITS)):
-                raise ValueError("other tokens than are made now")
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            kept.drop(error)
-            return False
-        self._saved = self.learnt
-        return True
-
-    def _recall(self, arrays: Arrays) -> None:
-        self._lists = TokenLists.from_arrays(arrays["ends"], arrays["tokens"])
-        self._tables = {
-            width: WordTable.from_arrays(arrays[f"keys{width}"], arrays[f"codes{width}"], len(self._lists))
-            for width in SLOT_BITS_LIMITS
-        }
-        *seeded, self._seeded_lists = arrays["seeded"].tolist()
-        self._seeded = dict(zip(SLOT_BITS_LIMITS, seeded, strict=True))
-
-    def _knows(self, width: int) -> bool:
-        """Tell whether a sample of the learnt words of a width have the tokens that they would be given now.
-
-        It is of words with several tokens: nearly all, since words of one token are among the first words.
-        """
-        table = self._tables[width]
-        keys, codes = table.sample(self._seeded_lists, _SAMPLED_WORDS)
-        if table.width != width or not len(codes):
-            return table.width == width
-        found, wanted = self._lists.gather(codes), self._encode(np.stack(keys, axis=1).view(np.uint8))
-        return all(map(np.array_equal, found, wanted)) and np.array_equal(table.find(keys), codes)
+        """Return the number of words beyond the first ones."""
+        return sum(table.count - self._seeded[width] for width, table in self._tables.items())
 
     def _keep(self) -> None:
         """Save what was learnt whenever it has grown by half, if that leaves later runs room for other words."""
         if self._kept is None or self.learnt < 1.5 * self._saved:
             return
         self._saved = self.learnt
-        half_full = {width: int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2 for width in _RECURRING}
-        if not all(self._has_room(width, count) for width, count in half_full.items()):
-            return
-        seeded = [*(self._seeded[width] for width in SLOT_BITS_LIMITS), self._seeded_lists]
-        arrays = self._lists.to_arrays() | {"seeded": np.array(seeded)}
-        for width, table in self._tables.items():
-            arrays |= {f"{name}{width}": array for name, array in table.to_arrays().items()}
-        if sum(array.nbytes for array in arrays.values()) <= _MOST_SAVED_BYTES:
+        if all(self._has_room(width, int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2) for width in _RECURRING):
+            arrays = self._lists.to_arrays() | {"seeded": np.array(list(self._seeded.values()))}
+            for width, table in self._tables.items():
+                arrays |= {f"keys{width}": table.keys, f"codes{width}": table.codes}
             self._kept.save(arrays)
-
-    def teach(
-        self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], tokens: NDArray[np.int32]
-    ) -> None:
-        """Add words of one token each; those already known stay as they are."""
-        every = [(1, np.flatnonzero(lengths <= 8)), *_by_width(np.flatnonzero(lengths > 8), lengths)]
-        for width, chosen in every:
-            keys = _keys(data, begins.take(chosen), lengths.take(chosen), width)
-            fresh = (self._tables[width].find(keys) == ABSENT).nonzero()[0]
-            codes = self._lists.add(tokens[chosen[fresh]], np.ones(len(fresh), np.int32))
-            self._tables[width].insert([key[fresh] for key in keys], codes)
 
     def look_up(
         self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], batch: Batch
@@ -197,30 +154,41 @@ class PretokenCache:
         batch.size += len(codes)
 
     def learn(
-        self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], encode: EncodeWords
+        self,
+        data: NDArray[np.uint8],
+        begins: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        tokens: NDArray[np.int32] | EncodeWords,
     ) -> None:
-        """Add first words whose tokens `encode` gives; those already known stay as they are."""
+        """Add first words; those already known stay as they are.
+
+        Args:
+            data: As for `look_up`.
+            begins: As for `look_up`.
+            lengths: As for `look_up`.
+            tokens: int32, shape (words,): the one token of each; or what gives their tokens.
+        """
         batch = Batch()
         self.look_up(data, begins, lengths, batch)
-        for width, parts in batch.unknown.items():
-            self._learn(width, *_joined(parts), batch.codes[0], encode)
+        for width, (keys, places) in batch.missing().items():
+            self._learn(width, keys, places, batch.codes[0], tokens)
 
     def tokens(self, batch: Batch) -> FlatLists:
         """Return the tokens of all words of a batch."""
         codes = np.concatenate(batch.codes) if batch.codes else np.empty(0, np.int32)
-        unknown = {width: _joined(parts) for width, parts in batch.unknown.items()}
-        roomy = [width for width, (keys, _) in unknown.items() if self._has_room(width, len(keys[0]))]
-        for width in roomy:
-            self._learn(width, *unknown.pop(width), codes, self._encode)
+        unknown = batch.missing()
+        full = {width for width, (_, places) in unknown.items() if not self._has_room(width, len(places))}
+        for width in unknown.keys() - full:
+            self._learn(width, *unknown[width], codes, self._encode)
         kept = len(self._lists)  # what there is no room for follows, to be dropped after use
-        for width, (keys, places) in unknown.items():
-            self._learn(width, keys, places, codes, self._encode, remember=False)
+        for width in full:
+            self._learn(width, *unknown[width], codes, self._encode, remember=False)
         if batch.long:
             places = np.array([place for place, _ in batch.long])
             codes[places] = self._lists.add(*self._encode_long([word for _, word in batch.long]))
         gathered = self._lists.gather(codes)
         self._lists.truncate(kept)
-        if any(width in _RECURRING for width in unknown):
+        if not full.isdisjoint(_RECURRING):
             self.restart()
         self._keep()
         return gathered
@@ -231,30 +199,25 @@ class PretokenCache:
         keys: Keys,
         places: NDArray[np.int64],
         codes: Codes,
-        encode: EncodeWords,
+        tokens: NDArray[np.int32] | EncodeWords,
         *,
         remember: bool = True,
     ) -> None:
-        """Encode the distinct words of `keys`, and set `codes` at `places`."""
+        """Find the tokens of the distinct words of `keys`, and set `codes` at `places`."""
         first, inverse = unique_keys(keys)
-        distinct = [key[first] for key in keys]
-        words = np.stack(distinct, axis=1).view(np.uint8)  # (distinct words, 8 * width)
-        added = self._lists.add(*encode(words))
+        distinct = keys.take(first, axis=1)
+        if isinstance(tokens, np.ndarray):
+            found: FlatLists = tokens.take(places.take(first)), np.ones(len(first), np.int64)
+        else:
+            found = tokens(np.ascontiguousarray(distinct.T).view(np.uint8))  # (distinct words, 8 * width)
+        added = self._lists.add(*found)
         if remember:
             self._tables[width].insert(distinct, added)
         codes[places] = added[inverse]
 
     def _has_room(self, width: int, count: int) -> bool:
-        learnt = len(self._tables[width]) - self._seeded[width]
+        learnt: int = self._tables[width].count - self._seeded[width]
         return learnt + count <= FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])
-
-
-def _joined(parts: list[tuple[Keys, NDArray[np.int64]]]) -> tuple[Keys, NDArray[np.int64]]:
-    """Return keys and places of several blocks as one."""
-    if len(parts) == 1:
-        return parts[0]
-    keys = [np.concatenate(words) for words in zip(*(keys for keys, _ in parts), strict=True)]
-    return keys, np.concatenate([places for _, places in parts])
 
 
 def _by_width(chosen: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
@@ -276,4 +239,4 @@ def _keys(data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[n
         if 8 * (word + 1) > least:
             key &= _MASKS.take(lengths - 8 * word if word else lengths, mode="clip")
         keys.append(key)
-    return keys
+    return keys[0][None] if width == 1 else np.stack(keys)

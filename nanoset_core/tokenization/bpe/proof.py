@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import groupby, pairwise, product
+from itertools import groupby, islice, pairwise, product
 from typing import Any
 from unicodedata import category, combining
 
 import numpy as np
 
 from nanoset_core.tokenization.bpe.reference import Engine
-from nanoset_core.tokenization.files.content import byte_characters
+from nanoset_core.tokenization.files.content import token_bytes
 
 _WORDS = 1 << 14
 _WORDS_OF_A_TEXT = 200
@@ -26,7 +26,6 @@ _UTF8_BOUNDS = (0x80, 0x800, 0x10000)
 _KINDS = "aAé1٣½中あー가。'’ſ/-_ \n\r\t\xa0\u3000\u0301\u200d🎉▁<"
 """One of each kind that split patterns, normal forms and SentencePiece's spaces tell apart."""
 _CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "rs", "l", "")
-_BYTE_OF = {character: byte for byte, character in enumerate(byte_characters())}
 
 
 def added_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
@@ -34,7 +33,7 @@ def added_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
     return [token["content"] for token in tokenizer.get("added_tokens") or [] if token.get("content")]
 
 
-def texts_with(token: str) -> list[str]:
+def _texts_with(token: str) -> list[str]:
     """Return an added token alone; and in words, at both edges, doubled, beside white space, and all but whole."""
     return [token, f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t{token[1:]}x {token[:-1]}中{token}"]
 
@@ -42,7 +41,7 @@ def texts_with(token: str) -> list[str]:
 def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
     """Return every canary text for a parsed `tokenizer.json` of whatever kind."""
     tokens = added_tokens(tokenizer)
-    own = (text for token in tokens for text in texts_with(token))
+    own = (text for token in tokens for text in _texts_with(token))
     return [*_texts_for_all(), *own, *_overlaps(tokens), *_vocabulary(tokenizer)]
 
 
@@ -58,45 +57,43 @@ def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[i
 @cache
 def _texts_for_all() -> tuple[str, ...]:
     categories = {point: category(chr(point)) for low, high in _ASSIGNED for point in range(low, high)}
-    samples = _samples(categories)
+    del categories[0]  # with which a text would be left to the reference
+    assigned = {point: kind for point, kind in categories.items() if kind != "Cs"}
+    ends: dict[tuple[str, int], list[int]] = {}  # first and last character of each category, of each length in UTF-8
+    for point, kind in assigned.items():
+        ends.setdefault((kind, bisect_right(_UTF8_BOUNDS, point)), [point, point])[1] = point
+    samples = [chr(point) for point in sorted({point for pair in ends.values() for point in pair})]
     pairs = ("".join(first + second for second in samples) for first in samples)
     triples = ("".join(first + second + third for third in _KINDS) for first, second in product(_KINDS, repeat=2))
-    return (*triples, *pairs, *_points(categories), *_marks(), *_runs(), *_contractions())
+    unknown = [chr(point) for point, kind in assigned.items() if kind == "Cn"]
+    return (*triples, *pairs, *_points(assigned), *_unknown(unknown), *_marks(), *_runs(), *_contractions())
 
 
-def _samples(categories: Mapping[int, str]) -> list[str]:
-    """Return the first and last character of each category, of each length in UTF-8."""
-    found: dict[tuple[str, int], list[int]] = {}
-    for point, kind in categories.items():
-        if kind != "Cs" and point:
-            size = bisect_right(_UTF8_BOUNDS, point)
-            found.setdefault((kind, size), [point, point])[1] = point
-    return [chr(point) for point in sorted({point for pair in found.values() for point in pair})]
+def _unknown(characters: Sequence[str]) -> Iterator[str]:
+    """Yield characters that this version of Unicode does not know behind the mark that sorts behind all others.
+
+    Where the library's Unicode is newer than Python's, it changes or sorts one that Python calls normal.
+    """
+    yield from ("".join(f"a\u0345{one}" for one in characters[i : i + 500]) for i in range(0, len(characters), 500))
 
 
 def _points(categories: Mapping[int, str]) -> Iterator[str]:
-    """Yield every character but those within long runs of one category, behind others; and some of all planes.
-
-    There is no zero byte, with which a text would be left to the reference.
-    """
+    """Yield every character but those within long runs of one category, behind others; and some of all planes."""
     edges = [*range(0x40000, 0xE0000, _PRIVATE_STEP), *range(0xF0000, 0x110000, _PRIVATE_STEP), 0x10FFFF]
     points = [*edges]
-    for kind, run in groupby(filter(None, categories), categories.__getitem__):
+    for _, run in groupby(categories, categories.__getitem__):
         members = list(run)
-        if kind != "Cs":
-            edges += members[:2] + members[-2:]
-            points += members if len(members) < _LONG_RUN_OF_ONE_KIND else members[:2] + members[-2:]
+        edges += members[:2] + members[-2:]
+        points += members if len(members) < _LONG_RUN_OF_ONE_KIND else members[:2] + members[-2:]
     for beside, some in (("a", points), (" ", points), ("!", edges), ("中", edges)):
         yield from ("".join(beside + chr(point) for point in some[i : i + 500]) for i in range(0, len(some), 500))
 
 
 def _marks() -> Iterator[str]:
     """Yield two marks of each combining class behind one another on a letter, in every order."""
-    classes: dict[int, list[str]] = {}
-    for mark in map(chr, range(0x300, 0x1F000)):
-        if order := combining(mark):
-            classes.setdefault(order, []).append(mark)
-    marks = [mark for _, found in sorted(classes.items()) for mark in {found[0], found[-1]}]
+    ordered = sorted(filter(combining, map(chr, range(0x300, 0x1F000))), key=combining)
+    groups = [list(group) for _, group in groupby(ordered, combining)]
+    marks = [mark for group in groups for mark in {group[0], group[-1]}]
     yield from (" ".join(f"e{first}{second}" for second in marks) for first in marks)
 
 
@@ -124,14 +121,13 @@ def _overlaps(tokens: Sequence[str]) -> Iterator[str]:
     for token in ordered:
         for size in range(1, len(token)):
             beginning.setdefault(token[:size], []).append(token)
-    found = 0
-    for token in ordered:
-        for size in range(1, len(token)):
-            for other in beginning.get(token[-size:], [])[:3]:
-                yield f"a{token}{other[size:]} b"
-                found += 1
-        if found > _OVERLAPS:
-            return
+    shared = (
+        f"a{token}{other[size:]} b"
+        for token in ordered
+        for size in range(1, len(token))
+        for other in beginning.get(token[-size:], [])[:3]
+    )
+    yield from islice(shared, _OVERLAPS)
 
 
 def _vocabulary(tokenizer: Mapping[str, Any]) -> Iterator[str]:
@@ -147,7 +143,5 @@ def _vocabulary(tokenizer: Mapping[str, Any]) -> Iterator[str]:
 
 def _readable(entry: str) -> str:
     """Return the text of an entry of a byte-level vocabulary, or of one with SentencePiece's spaces."""
-    try:
-        return bytes(map(_BYTE_OF.__getitem__, entry)).decode(errors="ignore")
-    except KeyError:
-        return entry.replace("▁", " ")
+    data = token_bytes(entry)
+    return entry.replace("▁", " ") if data is None else data.decode(errors="ignore")

@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -28,8 +28,7 @@ BATCH_CHARACTERS = 1 << 18
 """Characters handed to the library at once: its encodings cost some 50 bytes of memory a character."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(NamedTuple):
     """Token ids of a batch of documents, without added special tokens."""
 
     ids: NDArray[np.int32]
@@ -45,27 +44,18 @@ FlatLists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.integer[Any]]]
 class Engine(Protocol):
     """Turns texts into token ids. Every engine gives the same ids for the same tokenizer."""
 
+    name: str
+    """One of KINDS, without `auto`."""
+    version: str
+    """Version of the code that encodes."""
     reason: str
     """Why this engine was chosen, for logs and metadata."""
-
-    @property
-    def name(self) -> str:
-        """One of KINDS, without `auto`."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """Version of the code that encodes."""
-        ...
-
-    @property
-    def helper(self) -> str:
-        """Name and version of another engine, not the reference, that encodes a part of the texts; or nothing."""
-        ...
+    helper: str
+    """Name and version of another engine, not the reference, that encodes a part of the texts; or nothing."""
 
     @property
     def reference(self) -> Engine | None:
-        """The engine whose ids this one has to give; None where it is the reference itself."""
+        """Return the engine whose ids this one has to give; None where it is the reference itself."""
         ...
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -105,7 +95,7 @@ class ReferenceEngine:
         _engines[_identity(tokenizer_json)] = self
         self._normalizer = self.tokenizer.normalizer
         self._pre_tokenizer = self.tokenizer.pre_tokenizer
-        # We work in parallel by processes; the library would warn about forks, or start threads in each of them.
+        # Work is spread over processes; the library would warn about forks, or start threads in each of them.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -116,8 +106,7 @@ class ReferenceEngine:
         except UnicodeEncodeError as error:
             raise not_unicode(texts) from error
         parts = [_flat(self._encode_slice(texts[begin:end])) for begin, end in slices(texts)]
-        ids, lengths = zip(_flat([]), *parts, strict=True)
-        return Encoded(np.concatenate(ids), np.concatenate(lengths))
+        return Encoded(*map(np.concatenate, zip(_flat([]), *parts, strict=True)))
 
     def locate(self, text: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a text, and the character at which each begins."""
@@ -138,8 +127,7 @@ class ReferenceEngine:
 
         A pre-token on its own is split into nothing but itself, so it can be encoded as a document.
         """
-        encoded = self.encode([word.decode() for word in words])
-        return encoded.ids, encoded.lengths
+        return self.encode([word.decode() for word in words])
 
     def encode_pieces(self, words: list[bytes]) -> FlatLists:
         """Return the tokens of words with a space for each ▁, by the model alone: nothing is put before them."""
@@ -248,14 +236,11 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     from tokenizers import Tokenizer
 
     definition = define(tokenizer_json)
-    if definition.content is None:
-        check_merges(definition.json(), definition.source)
+    content = definition.json()
+    check_merges(content, definition.source)
     try:
         with panics_as_errors():
-            if definition.content is None:
-                tokenizer = Tokenizer.from_file(str(definition.source))
-            else:
-                tokenizer = Tokenizer.from_buffer(definition.content.json)
+            tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:
         raise FormatError(
             "not a tokenizer that the tokenizers library can load",
@@ -314,6 +299,6 @@ def not_unicode(texts: Sequence[str]) -> InputError:
     )
 
 
-def _flat(lists: Sequence[Sequence[int]]) -> FlatLists:
+def _flat(lists: Sequence[Sequence[int]]) -> Encoded:
     lengths = np.fromiter(map(len, lists), np.int32, len(lists))
-    return np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum())), lengths
+    return Encoded(np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum())), lengths)

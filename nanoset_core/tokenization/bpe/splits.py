@@ -1,8 +1,8 @@
-"""Pre-tokens: where each piece of a split pattern begins, seen from the bytes.
+"""Find where the pre-tokens of a split pattern begin, by operations on all bytes of a text at once.
 
-A piece begins where the class of characters changes, and where the last white space before a word begins. The fields of
-a `SplitPattern` say what joins pieces (a space, a symbol or newlines go with a word) and what cuts them (contractions,
-long numbers, capital letters). Each is an operation on all bytes at once, or on the few places where it can matter.
+A pre-token begins where the class of characters changes, and at the last white space before a word. The fields of a
+`SplitPattern` say what joins two such pieces (a space, a symbol or newlines go with a word) and what cuts one
+(contractions, long numbers, capital letters). Functions that are passed `starts`, bool, shape (bytes + 1,), change it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from nanoset_core.tokenization.bpe.classes import (
     SPACE,
     SUFFIX,
     UPPER,
-    ByteClasses,
     cuts_in,
     positions_in,
+    runs_of,
 )
 from nanoset_core.tokenization.bpe.patterns import SplitPattern
 
@@ -36,27 +36,29 @@ _APOSTROPHE, _SLASH = 0x27, 0x2F
 
 
 def piece_starts(
-    data: NDArray[np.uint8], classes: ByteClasses, pattern: SplitPattern, longest_run: int = 0
+    data: NDArray[np.uint8],
+    codes: NDArray[np.uint8],
+    wide_spaces: NDArray[np.int64],
+    pattern: SplitPattern,
+    longest_run: int = 0,
 ) -> NDArray[np.bool_]:
     """Return where pieces begin: bool, shape (bytes + 1,), the last one True.
 
     Args:
         data: uint8, shape (bytes,): texts between 0xFF bytes, the first and last byte among them.
-        classes: Of these bytes; its codes are changed.
+        codes: As `ByteClassifier.classify` gives them for these bytes; they are changed.
+        wide_spaces: As it gives them.
         pattern: How to split.
         longest_run: Spaces in the longest added token of spaces (GPT-NeoX: 24), 0 for none.
     """
-    codes = classes.codes
-    cuts = mark_space_runs(data == BLANK, codes, longest_run) if longest_run else None
+    cuts = _mark_space_runs(data == BLANK, codes, longest_run) if longest_run else None
     capitals = _settle_case(data, codes, pattern) if pattern.cased else None
     starts = np.empty(len(data) + 1, bool)
     starts[0] = starts[-1] = True
     np.not_equal(codes[1:], codes[:-1], out=starts[1:-1])
     if pattern.newlines:
         _join_newlines(starts, codes, tail=pattern.newline_tail)
-    before_word = last_space_before_word(codes)
-    begin_last_space(starts, before_word, classes.wide_spaces, data)
-    _join_spaces(starts, before_word, data, codes, white_leads=pattern.white_leads)
+    _place_last_spaces(starts, data, codes, wide_spaces, white_leads=pattern.white_leads)
     if pattern.leader is not None:
         _join_leaders(starts, data, codes, pattern.leader, LETTER)
     if pattern.leader == BARE:
@@ -64,7 +66,7 @@ def piece_starts(
     if pattern.ascii_leader:
         _join_ascii_symbols(starts, data, codes)
     if pattern.contractions in ("exact", "any case"):
-        end_contractions(starts, data, any_case=pattern.contractions == "any case")
+        _end_contractions(starts, data, any_case=pattern.contractions == "any case")
     if pattern.digits:
         apart = any(value == DIGIT for _, value in pattern.classes)
         _cut_numbers(starts, data, codes == (DIGIT if apart else NUMBER), pattern.digits)
@@ -74,37 +76,43 @@ def piece_starts(
     return starts
 
 
-def last_space_before_word(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return where white space that a word class follows has its last byte: bool, shape (bytes - 1,)."""
-    mask: NDArray[np.bool_] = codes[:-1] == SPACE
-    mask &= codes[1:] < SPACE
-    return mask
-
-
-def begin_last_space(
-    starts: NDArray[np.bool_], before_word: NDArray[np.bool_], wide: NDArray[np.int64], data: NDArray[np.uint8]
+def _place_last_spaces(
+    starts: NDArray[np.bool_],
+    data: NDArray[np.uint8],
+    codes: NDArray[np.uint8],
+    wide_spaces: NDArray[np.int64],
+    *,
+    white_leads: bool,
 ) -> None:
-    """Begin a piece at the last white space before a word; at its first byte where it has several."""
-    starts[:-2] |= before_word
-    if not len(wide):
-        return
-    last = wide + 1 + (data[wide] >= 0xE0)
-    followed = before_word[last]
-    starts[last[followed]] = False
-    starts[wide[followed]] = True
+    """Begin a piece at the last white space before a word, which is joined with the word where the pattern says so."""
+    last = codes[:-1] == SPACE
+    last &= codes[1:] < SPACE
+    starts[:-2] |= last
+    if len(wide_spaces):
+        ends = wide_spaces + 1 + (data[wide_spaces] >= 0xE0)
+        followed = last[ends]
+        starts[ends[followed]] = False
+        starts[wide_spaces[followed]] = True
+    if white_leads:
+        joined = codes[1:] == OTHER
+        joined &= data[:-1] == BLANK
+        joined |= codes[1:] == LETTER
+        last &= joined
+    else:
+        last &= data[:-1] == BLANK
+    starts[1:-1] &= ~last
 
 
-def mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest: int) -> NDArray[np.int64]:
+def _mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest: int) -> NDArray[np.int64]:
     """Give added tokens of 2 to `longest` spaces the class RUN, and return where they abut: int64, shape (cuts,).
 
     The library matches the longest token first, so a run of spaces is cut every `longest` spaces, and one space that is
     left over at its end is ordinary white space.
     """
-    followed = (blank[1:] & blank[:-1]).nonzero()[0]  # spaces that another one follows
-    last = (followed[1:] != followed[:-1] + 1).nonzero()[0]
-    begins = followed.take(np.append(0, last + 1)[: len(followed)])
-    ends = followed.take(np.append(last, -1)[: len(followed)]) + 2
-    codes[followed] = RUN
+    followed = blank[1:] & blank[:-1]  # spaces that another one follows
+    begins, ends = runs_of(followed)
+    ends = ends + 1
+    codes[:-1][followed] = RUN
     codes[ends - 1] = RUN
     lengths = ends - begins
     long = np.flatnonzero(lengths > longest)
@@ -115,7 +123,7 @@ def mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest:
 
 def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8], *, tail: bool) -> None:
     """Make white space up to its last newline one piece; newlines right after symbols belong to those, if `tail`."""
-    begins, ends = _runs(codes == NEWLINE)
+    begins, ends = runs_of(codes == NEWLINE)
     before = codes[begins - 1]
     absorbed = (before == OTHER) & tail
     starts[begins[absorbed | (before == SPACE)]] = False
@@ -128,29 +136,10 @@ def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8], *, tail:
     starts[ends[first[after_spaces == begins[first + 1]]]] = False
 
 
-def _join_spaces(
-    starts: NDArray[np.bool_],
-    before_word: NDArray[np.bool_],
-    data: NDArray[np.uint8],
-    codes: NDArray[np.uint8],
-    *,
-    white_leads: bool,
-) -> None:
-    """Join words with a space before them; `before_word` is changed."""
-    if white_leads:
-        joined = codes[1:] == OTHER
-        joined &= data[:-1] == BLANK
-        joined |= codes[1:] == LETTER
-        before_word &= joined
-    else:
-        before_word &= data[:-1] == BLANK
-    starts[1:-1] &= ~before_word
-
-
 def _join_leaders(
     starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8], leader: int, letter: int
 ) -> None:
-    """Join letters with a character of a class before them: of symbols one that is alone and has no plain space."""
+    """Join letters with a character of class `leader` before them; a symbol only if no symbol or space precedes it."""
     last = np.flatnonzero((codes[:-1] == leader) & (codes[1:] == letter))
     first = last.copy()
     wide = np.flatnonzero(data[last] >= 0x80)
@@ -165,7 +154,7 @@ def _join_leaders(
 
 
 def _join_ascii_symbols(starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
-    """Join ASCII letters with an ASCII symbol that begins a piece; other letters after them are then a new piece."""
+    """Join ASCII letters with an ASCII symbol that begins a piece, and begin a piece at other letters behind those."""
     last = np.flatnonzero((codes[:-1] == OTHER) & (codes[1:] == LETTER))
     last = last[(data[last] < 0x80) & (data[last + 1] < 0x80) & starts[last]]
     starts[last + 1] = False
@@ -173,14 +162,14 @@ def _join_ascii_symbols(starts: NDArray[np.bool_], data: NDArray[np.uint8], code
     ends = np.flatnonzero(ascii_letter[:-1] & (codes[1:] == LETTER) & (data[1:] >= 0x80)) + 1
     if not len(ends) or not len(last):
         return
-    begins, every_end = _runs(ascii_letter)
+    begins, every_end = runs_of(ascii_letter)
     begin = begins[np.searchsorted(every_end, ends)]
     starts[ends[np.isin(begin, last + 1)]] = True
 
 
 def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], numbers: NDArray[np.bool_], digits: int) -> None:
     """Cut numbers every so many digits."""
-    begins, ends = _runs(numbers)
+    begins, ends = runs_of(numbers)
     long = np.flatnonzero(ends - begins > digits)
     if not len(long):
         return
@@ -191,12 +180,6 @@ def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], numbers: ND
     digit = np.cumsum(is_digit)
     digit -= np.repeat(digit[np.cumsum(lengths) - lengths], lengths)  # 0 for the first of its number
     starts[positions[is_digit & (digit % digits == 0)]] = True
-
-
-def _runs(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (begin, end excl) of runs of True, each int64, shape (runs,); the first and last byte are in none."""
-    edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
-    return edges[::2], edges[1::2]
 
 
 def _settle_case(data: NDArray[np.uint8], codes: NDArray[np.uint8], pattern: SplitPattern) -> NDArray[np.int64]:
@@ -215,9 +198,9 @@ def _settle_case(data: NDArray[np.uint8], codes: NDArray[np.uint8], pattern: Spl
 
 
 def _settle_marks(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
-    """Make marks letters, but symbols after two symbols, or after one with a plain space before it."""
+    """Make marks symbols after two symbols, or after a plain space and a symbol, and all others letters."""
     mark = codes == MARK
-    begins, ends = _runs(mark)
+    begins, ends = runs_of(mark)
     if not len(begins):
         return
     after_symbol = codes[begins - 1] == OTHER
@@ -226,7 +209,7 @@ def _settle_marks(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
     codes[mark] = LETTER
     if not len(begins):
         return
-    mixed_begins, mixed_ends = _runs(mark | symbol)
+    mixed_begins, mixed_ends = runs_of(mark | symbol)
     triggers = symbol[:-1] | (data[:-1] == BLANK)
     triggers &= symbol[1:]
     triggers &= data[1:] & 0xC0 != 0x80
@@ -237,11 +220,11 @@ def _settle_marks(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
 
 
 def _lengthen_tails(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
-    """Treat slashes right after newlines that belong to symbols as newlines."""
-    begins, ends = _runs(codes == NEWLINE)
+    """Give slashes the class NEWLINE where they follow newlines that follow a symbol."""
+    begins, ends = runs_of(codes == NEWLINE)
     tails = ends[(codes[begins - 1] == OTHER) & (data[ends] == _SLASH)]
     if len(tails):
-        slashes, after_slashes = _runs(data == _SLASH)
+        slashes, after_slashes = runs_of(data == _SLASH)
         codes[positions_in(tails, after_slashes[np.searchsorted(slashes, tails)] - tails)] = NEWLINE
 
 
@@ -270,8 +253,8 @@ def _mark_suffixes(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray
 def _capitals(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return where words are cut before capital letters: int64, shape (cuts,).
 
-    Before capitals after a small letter; and after a letter of no case, if a small letter is before that one, or if the
-    word ends with these capitals.
+    A word is cut between a small letter and a capital. Behind a letter without case it is cut before a capital if a
+    small letter precedes that letter, or if the word ends with these capitals.
     """
     upper = codes == UPPER
     either = codes == LETTER
@@ -280,9 +263,9 @@ def _capitals(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
     doubtful = cuts[is_doubtful]
     if not len(doubtful):
         return cuts
-    begins, ends = _runs(either)
+    begins, ends = runs_of(either)
     after_small = codes[begins[np.searchsorted(ends, doubtful)] - 1] == LOWER
-    begins, ends = _runs(upper)
+    begins, ends = runs_of(upper)
     following = codes[ends[np.searchsorted(begins, doubtful)]]
     last_of_word = (following != LETTER) & (following != LOWER)
     kept: NDArray[np.bool_] = ~is_doubtful
@@ -314,12 +297,8 @@ _ANY_CASE = (
 )
 
 
-def end_contractions(starts: NDArray[np.bool_], data: NDArray[np.uint8], *, any_case: bool) -> None:
-    """Make each contraction a piece: `starts`, bool, shape (bytes + 1,), is changed.
-
-    An apostrophe begins one only where a piece begins (so that no space or symbol goes before it in its piece).
-    `data` is uint8, shape (bytes,), and ends in 0xFF.
-    """
+def _end_contractions(starts: NDArray[np.bool_], data: NDArray[np.uint8], *, any_case: bool) -> None:
+    """Make each contraction a piece, where its apostrophe begins one (no space or symbol goes with it)."""
     quotes = np.flatnonzero(data == _APOSTROPHE)
     quotes = quotes[starts[quotes]]
     if not len(quotes):

@@ -1,19 +1,18 @@
 """Documents as units: stretches of text that can be encoded on their own, and by which engine.
 
-A document is cut only where every split pattern that we know begins a piece, where no characters compose, and where no
-added token that we accept can lie across; so its tokens are those of its units. Thus a long document needs no more
+A document is cut only where every known split pattern begins a piece, where no characters compose, and where no
+accepted added token can lie across; so its tokens are those of its units. Thus a long document needs no more
 memory than a short one, and what the numpy engine leaves to the reference (zero bytes, text of added tokens,
 unnormalised text) is a few lines and not the whole document.
 """
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import Literal
-from unicodedata import is_normalized, normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +26,6 @@ UNIT_BYTES = 1 << 19
 """Longer documents are cut into units of little more than this."""
 _FALLBACK_BYTES = 1 << 11
 _DEEPEST = 50  # of alternatives within alternatives, which Python compiles by recursion
-_BLOCK = 0x10000
-_CONTEXTS = ("", "a\u0345")  # alone, and after the mark that sorts behind all others
 
 _NEVER_SPACE = ((0xC0, 0x1000), (0x4000, 0xD800), (0xE000, 0x10000))
 _ALWAYS_LETTER = ((0x3041, 0x3080), (0x30A1, 0x30FB), (0x5000, 0x9000))
@@ -59,52 +56,21 @@ def cuts_are_safe(classes: NDArray[np.uint8]) -> bool:
     )
 
 
-@dataclass(slots=True)
-class Units:
-    """Units of consecutive documents, none of them empty."""
-
-    texts: list[bytes] = field(default_factory=list)
-    """UTF-8, in order."""
-    documents: list[int] = field(default_factory=list)
-    """The document that each belongs to."""
-    fallback: list[bool] = field(default_factory=list)
-    """Whether each is for the reference."""
-    size: int = 0
-    """Bytes of all of them."""
-
-    def add(self, text: bytes, document: int, fallback: bool) -> None:
-        """Add the next unit."""
-        self.texts.append(text)
-        self.documents.append(document)
-        self.fallback.append(fallback)
-        self.size += len(text)
-
-
 class FallbackText:
-    """Finds text that the numpy engine leaves to the reference."""
+    """Finds text that the numpy engine leaves to the reference: `text in fallback_text`."""
 
     def __init__(
-        self,
-        added_tokens: Sequence[bytes],
-        forbidden_bytes: bytes,
-        *,
-        form: Form | None,
-        context_spans: ContextSpans = NO_SPANS,
+        self, added_tokens: Sequence[bytes], forbidden_bytes: bytes, context_spans: ContextSpans = NO_SPANS
     ) -> None:
-        """Take the texts of added tokens; bytes without a token, and zero; the normal form; hard text of a pattern."""
+        """Take the texts of added tokens; bytes without a token, and zero; hard text of a pattern."""
         self._added = re.compile(any_of(added_tokens))
-        groups = groupby(sorted(added_tokens), lambda token: token[0])
+        groups = groupby(sorted(added_tokens), operator.itemgetter(0))
         self._hints: list[bytes] = [_shared(list(group)) for _, group in groups]
         self._allowed = bytes(set(range(256)) - set(forbidden_bytes))
         self._forbidden = [bytes([byte]) for byte in forbidden_bytes]
-        self._form = form
         self._context_spans = context_spans
 
-    def suspects(self, data: bytes) -> bool:
-        """Tell quickly whether `holds` may be True; never False where it is."""
-        return any(hint in data for hint in self._hints) or self._forbids(data) or data in self._context_spans
-
-    def holds(self, data: bytes) -> bool:
+    def __contains__(self, data: bytes) -> bool:
         """Tell whether a UTF-8 text holds forbidden bytes, an added token, or context-dependent spans."""
         return (
             self._forbids(data)
@@ -112,51 +78,35 @@ class FallbackText:
             or (any(hint in data for hint in self._hints) and self._added.search(data) is not None)
         )
 
-    def unnormalised(self, text: str) -> bool:
-        """Tell whether the tokenizer would change a text by normalising it; sometimes True when it would not."""
-        return self._form is not None and not text.isascii() and not is_normalized(self._form, text)
-
-    def __contains__(self, data: bytes) -> bool:
-        """Tell whether there is anything for the reference in a UTF-8 text."""
-        return self.holds(data) or (not data.isascii() and self.unnormalised(data.decode()))
-
     def _forbids(self, data: bytes) -> bool:
         if len(self._forbidden) <= 2:
             return any(byte in data for byte in self._forbidden)
         return bool(data.translate(None, self._allowed))
 
 
-def any_of(strings: Sequence[bytes]) -> bytes:
+def any_of(strings: Collection[bytes], depth: int = _DEEPEST) -> bytes:
     """Return a regular expression that is somewhere in a text if one of the strings is; b"(?!)" for none.
 
     It is a trie: beginnings that strings share come once, so that looking at a place takes a few steps and not one for
     each string.
     """
-    kept: list[bytes] = []
-    for string in sorted(set(strings)):
-        if not (kept and string.startswith(kept[-1])):
-            kept.append(string)
-    return _branches(kept) if kept else b"(?!)"
-
-
-def _branches(strings: list[bytes], skip: int = 0, depth: int = 0) -> bytes:
-    """Do the same for what is behind the first `skip` bytes of sorted strings, none of which begins with another."""
+    if b"" in strings or not strings:
+        return b"" if strings else b"(?!)"
+    if not depth:
+        return b"|".join(map(re.escape, strings))
     branches = []
-    for _, members in groupby(strings, lambda string: string[skip]):
+    for _, members in groupby(sorted(strings), operator.itemgetter(0)):
         group = list(members)
-        if len(group) == 1 or depth == _DEEPEST:
-            branches += [re.escape(string[skip:]) for string in group]
-        else:
-            size = len(_shared(group))
-            branches.append(re.escape(group[0][skip:size]) + b"(?:%b)" % _branches(group, size, depth + 1))
+        shared = _shared(group)
+        rest = any_of({string[len(shared) :] for string in group}, depth - 1)
+        branches.append(re.escape(shared) + b"(?:%b)" % rest)
     return b"|".join(branches)
 
 
 def _shared(strings: list[bytes]) -> bytes:
     """Return what all strings begin with."""
     first, last = min(strings), max(strings)
-    size = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return first[:size]
+    return first[: next((place for place, byte in enumerate(first) if last[place : place + 1] != bytes([byte])), None)]
 
 
 def cut(text: bytes, size: int) -> Iterator[bytes]:
@@ -184,21 +134,3 @@ def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[
         size += len(piece)
         kind = is_fallback
     yield b"".join(run), kind
-
-
-def trusts_python(normalise: Callable[[str], str], form: Form) -> bool:
-    """Tell whether the library leaves alone every text that Python calls normal.
-
-    Unicode never changes the normal form of characters it has, so two versions differ in newer characters only, and a
-    text that the newer version calls normal is normal to the older one. The library's tables must not be the newer:
-    it must not change a character, or move it as a mark, that Python leaves alone.
-    """
-    for begin in range(0, 0x110000, _BLOCK):
-        points = [point for point in range(begin, begin + _BLOCK) if point != 0x0A and not 0xD800 <= point < 0xE000]
-        for context in _CONTEXTS:
-            text = "\n".join(context + chr(point) for point in points)
-            here, there = normalize(form, text), normalise(text)
-            lines = zip(text.split("\n"), here.split("\n"), there.split("\n"), strict=True)
-            if here != there and any(before == in_python != in_library for before, in_python, in_library in lines):
-                return False
-    return True

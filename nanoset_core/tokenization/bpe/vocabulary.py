@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.tokenization.bpe.merges import MOST_IDS, MOST_MERGES
 from nanoset_core.tokenization.bpe.reference import NotRecognisedError
-from nanoset_core.tokenization.files.content import byte_characters
+from nanoset_core.tokenization.files.content import byte_characters, token_bytes
 from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
 
 
@@ -37,97 +37,66 @@ class Vocabulary:
     begins with characters."""
 
 
-_NO_BYTE = 256
-_BYTE_OF = np.full(0x200, _NO_BYTE, np.uint16)
-_BYTE_OF[[ord(character) for character in byte_characters()]] = np.arange(256)
-
-
-def decode_tokens(tokens: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the bytes that tokens stand for.
-
-    Returns:
-        data: uint8, shape (bytes,): bytes of all tokens, back to back.
-        lengths: int64, shape (tokens,): bytes of each.
-        readable: bool, shape (tokens,): False where a character is outside of the alphabet, and the bytes mean nothing.
-    """
-    characters = np.frombuffer("".join(tokens).encode("utf-32-le", "surrogatepass"), "<u4")
-    found = _BYTE_OF[np.minimum(characters, len(_BYTE_OF) - 1)]
-    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-    unreadable_before = np.append(0, np.cumsum(found == _NO_BYTE))
-    ends = np.cumsum(lengths)
-    readable = unreadable_before[ends] == unreadable_before[ends - lengths]
-    return found.astype(np.uint8), lengths, readable
-
-
 def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
     """Return `vocab` and `merges` of the model as arrays.
 
     Raises:
         NotRecognisedError: They are none of a byte-level BPE model, or larger than the engine can hold.
     """
-    ids = _checked_ids(vocabulary, merges)
-    data, lengths, readable = decode_tokens(list(vocabulary))
-    of_word = np.repeat(np.arange(len(lengths)), lengths)
-    readable[of_word[data == 0]] = False
-    readable &= lengths > 0
-    byte_tokens = np.array([vocabulary.get(character, -1) for character in byte_characters()], np.int32)
-    return Vocabulary(
-        data[readable[of_word]],
-        lengths[readable],
-        ids[readable].astype(np.int32),
-        byte_tokens,
-        _merge_table(vocabulary, _flattened(merges)),
-        np.empty((0, 2), np.int32),
-        np.empty((0, 2), np.int32),
-    )
+    words = ((token_bytes(word), ident) for word, ident in vocabulary.items())
+    byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
+    return _arrays(vocabulary, words, byte_tokens, _flattened(merges), [], [])
 
 
 def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """Do the same for a model that begins with characters, and writes spaces as ▁: a space stands for each.
+    """Return the arrays of a model that begins with characters, and writes spaces as ▁: a space stands for each.
 
     Raises:
         NotRecognisedError: It has no token for some byte, or merges those, or see `read_vocabulary`.
     """
-    ids = _checked_ids(vocabulary, merges)
-    byte_tokens = np.array([vocabulary.get(f"<0x{byte:02X}>", -1) for byte in range(256)], np.int32)
+    names = [f"<0x{byte:02X}>" for byte in range(256)]
     parts = _flattened(merges)
-    table = _merge_table(vocabulary, parts)
-    if byte_tokens.min() < 0 or np.isin(table, byte_tokens).any():
+    merging = {*parts, *map(operator.add, parts[::2], parts[1::2])}
+    if any(name not in vocabulary or name in merging for name in names):
         raise NotRecognisedError("tokens of single bytes that are not there, or that merge")
-    if not all(parts) or any(" " in part for part in parts):
+    if "" in merging or any(" " in part for part in parts):
         raise NotRecognisedError("a merge of nothing, or of a space")
-    words = [word.replace(SPACE_SIGN, " ").encode() for word in vocabulary]
-    chosen = [
-        place
-        for place, (word, text) in enumerate(zip(vocabulary, words, strict=True))
-        if text and b"\0" not in text and " " not in word
-    ]
-    words = [words[place] for place in chosen]
-    characters = [(_point(word), ident) for word, ident in vocabulary.items() if len(word) == 1 and word != " "]
+    own = {word: ident for word, ident in vocabulary.items() if " " not in word}
+    words = ((word.replace(SPACE_SIGN, " ").encode(), ident) for word, ident in own.items())
+    characters = [(_point(word), ident) for word, ident in own.items() if len(word) == 1]
     boundary_pairs = {(_point(left[-1]), _point(right[0])) for left, right in zip(parts[::2], parts[1::2], strict=True)}
+    byte_tokens = [vocabulary[name] for name in names]
+    return _arrays(vocabulary, words, byte_tokens, parts, sorted(characters), sorted(boundary_pairs))
+
+
+def _arrays(
+    vocabulary: dict[str, int],
+    words: Iterable[tuple[bytes | None, int]],
+    byte_tokens: list[int],
+    parts: list[str],
+    characters: list[tuple[int, int]],
+    boundary_pairs: list[tuple[int, int]],
+) -> Vocabulary:
+    ids = set(vocabulary.values())
+    if not ids or min(ids) < 0 or max(ids) >= MOST_IDS or len(parts) >= 2 * MOST_MERGES:
+        raise NotRecognisedError(f"{len(vocabulary)} tokens and {len(parts) // 2} merges are out of bounds")
+    if len(ids) != len(vocabulary):
+        raise NotRecognisedError("two tokens with one id")
+    kept = [(word, ident) for word, ident in words if word and b"\0" not in word]
     return Vocabulary(
-        np.frombuffer(b"".join(words), np.uint8),
-        np.fromiter(map(len, words), np.int64, len(words)),
-        ids[chosen].astype(np.int32),
-        byte_tokens,
-        table,
-        np.array(sorted(characters), np.int32).reshape(-1, 2),
-        np.array(sorted(boundary_pairs), np.int32).reshape(-1, 2),
+        np.frombuffer(b"".join(word for word, _ in kept), np.uint8),
+        np.array([len(word) for word, _ in kept], np.int64),
+        np.array([ident for _, ident in kept], np.int32),
+        np.array(byte_tokens, np.int32),
+        _merge_table(vocabulary, parts),
+        np.array(characters, np.int32).reshape(-1, 2),
+        np.array(boundary_pairs, np.int32).reshape(-1, 2),
     )
 
 
 def _point(character: str) -> int:
     """Return a code point, that of a space for ▁."""
     return 0x20 if character == SPACE_SIGN else ord(character)
-
-
-def _checked_ids(vocabulary: dict[str, int], merges: list[Any]) -> NDArray[np.int64]:
-    ids = np.fromiter(vocabulary.values(), np.int64, len(vocabulary))
-    if not len(ids) or ids.min() < 0 or ids.max() >= MOST_IDS or len(merges) >= MOST_MERGES:
-        raise NotRecognisedError(f"{len(vocabulary)} tokens and {len(merges)} merges are out of bounds")
-    if len(np.unique(ids)) != len(ids):
-        raise NotRecognisedError("two tokens with one id")
-    return ids
 
 
 def _merge_table(vocabulary: dict[str, int], parts: list[str]) -> NDArray[np.int32]:

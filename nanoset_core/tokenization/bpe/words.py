@@ -17,8 +17,8 @@ from nanoset_core.tokenization.bpe.classes import positions_in
 from nanoset_core.tokenization.bpe.merges import ID_BITS
 from nanoset_core.tokenization.bpe.reference import FlatLists
 
-Keys: TypeAlias = list[NDArray[np.uint64]]
-"""Byte strings, 64-bit word by word: uint64, shape (keys,), for each word."""
+Keys: TypeAlias = NDArray[np.uint64]
+"""Byte strings: uint64, shape (64-bit words, keys)."""
 Codes: TypeAlias = NDArray[np.int32]
 """Lists of tokens: a token below _LISTS, or the sum of _LISTS and the number of a list: of several, or of a greater
 one."""
@@ -36,24 +36,31 @@ FILL_LIMIT = 0.5
 
 
 class WordTable:
-    """Maps keys of `width` 64-bit words to codes; grows by doubling."""
+    """Maps keys of a number of 64-bit words to codes; grows by doubling."""
 
-    def __init__(self, width: int, slot_bits: int = 12) -> None:
-        self.width = width
-        self._allocate(slot_bits)
+    def __init__(self, keys: Keys, codes: Codes) -> None:
+        """Take the key and the code, or ABSENT, of every slot; their number is a power of two."""
+        self._assign(keys, codes)
 
-    def __len__(self) -> int:
-        return self.count
+    def _assign(self, keys: Keys, codes: Codes) -> None:
+        self.keys, self.codes = keys, codes
+        self.count = int(np.count_nonzero(codes != ABSENT))
+        self._slot_shift = np.uint64(65 - len(codes).bit_length())
+
+    @staticmethod
+    def empty(width: int, slots: int = 1 << 12) -> WordTable:
+        """Return a table without keys, of `width` 64-bit words each."""
+        return WordTable(np.zeros((width, slots), np.uint64), np.full(slots, ABSENT))
 
     def find(self, keys: Keys, skip: NDArray[np.int64] | None = None) -> Codes:
         """Return the codes of keys: int32, shape (keys,), ABSENT where there is none.
 
         Args:
-            keys: as many words as the table's width.
+            keys: of as many 64-bit words as the table's.
             skip: int64, shape (skipped,): keys whose code does not matter; they get 0.
         """
         slots = self._slots(keys)
-        codes = self._codes.take(slots)
+        codes = self.codes.take(slots)
         differs = self._differs(keys, slots)
         if skip is not None:
             differs[skip] = False
@@ -68,58 +75,22 @@ class WordTable:
 
         Keys should come with the most frequent first: the earlier a key, the nearer it is to where it is looked for.
         """
-        if self.count + len(codes) > FILL_LIMIT * len(self._codes):
+        if self.count + len(codes) > FILL_LIMIT * len(self.codes):
             self._grow(self.count + len(codes))
         self.count += len(codes)
         slots, pending, step = self._slots(keys), np.arange(len(codes)), 0
         while len(pending):
             step += 1
-            free = (self._codes.take(slots) == ABSENT).nonzero()[0]
+            free = (self.codes.take(slots) == ABSENT).nonzero()[0]
             wanted, numbers = slots.take(free), free.astype(np.int32)
-            self._codes[wanted[::-1]] = numbers[::-1]  # several may claim one slot; whichever is written has it
-            won = (self._codes.take(wanted) == numbers).nonzero()[0]
+            self.codes[wanted[::-1]] = numbers[::-1]  # several may claim one slot; whichever is written has it
+            won = (self.codes.take(wanted) == numbers).nonzero()[0]
             wanted, winners = wanted.take(won), free.take(won)
             placed = pending.take(winners)
-            self._codes[wanted] = codes.take(placed)
-            for words, key in zip(self._words, keys, strict=True):
-                words[wanted] = key.take(placed)
-            left = np.ones(len(pending), bool)
-            left[winners] = False
-            lost = left.nonzero()[0]
-            pending, slots = pending.take(lost), slots.take(lost) + step & len(self._codes) - 1
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything that the table holds."""
-        return {"keys": np.stack(self._words), "codes": self._codes}
-
-    @classmethod
-    def from_arrays(cls, keys: NDArray[np.uint64], codes: Codes, lists: int) -> WordTable:
-        """Return the table that `to_arrays` was asked of.
-
-        Raises:
-            ValueError: It is no table, or has codes beyond so many lists.
-        """
-        slots, types = len(codes), (keys.dtype, codes.dtype)
-        if types != (np.dtype(np.uint64), np.dtype(np.int32)) or keys.shape[1:] != (slots,):
-            raise ValueError(f"{slots} slots, keys of shape {keys.shape}, {types}")
-        if slots < 2 or slots & slots - 1:
-            raise ValueError(f"{slots} slots, which is no power of two")
-        if codes.min() < ABSENT or codes.max() >= _LISTS + lists or 2 * np.count_nonzero(codes != ABSENT) > slots:
-            raise ValueError("other codes, or more of them, than a table has")
-        table = cls(len(keys), 1)
-        table._slot_shift = np.uint64(65 - len(codes).bit_length())
-        table._words, table._codes = list(keys), codes
-        table.count = int(np.count_nonzero(codes != ABSENT))
-        return table
-
-    def sample(self, least: int, count: int) -> tuple[Keys, Codes]:
-        """Return about `count` keys from all over the table whose codes are of lists from number `least` on; and those.
-
-        As numbers grow, these are the keys that were added last.
-        """
-        used = (self._codes >= _LISTS + least).nonzero()[0]
-        used = used[:: max(1, len(used) // count)]
-        return [words[used] for words in self._words], self._codes[used]
+            self.codes[wanted] = codes.take(placed)
+            self.keys[:, wanted] = keys.take(placed, axis=1)
+            pending = np.delete(pending, winners)
+            slots = np.delete(slots, winners) + step & len(self.codes) - 1
 
     def _probe(self, keys: Keys, slots: NDArray[np.int64], codes: Codes, unsettled: NDArray[np.int64]) -> None:
         """Follow keys whose first slot holds another key, and correct `codes` at `unsettled`."""
@@ -129,18 +100,18 @@ class WordTable:
         slots, step = slots.take(unsettled), 0
         while len(unsettled):
             step += 1
-            slots = slots + step & len(self._codes) - 1
-            found = self._codes.take(slots)
-            differs = self._differs([key.take(unsettled) for key in keys], slots)
+            slots = slots + step & len(self.codes) - 1
+            found = self.codes.take(slots)
+            differs = self._differs(keys.take(unsettled, axis=1), slots)
             same = (~differs).nonzero()[0]
             codes[unsettled.take(same)] = found.take(same)
             follow = (differs & (found != ABSENT)).nonzero()[0]
             unsettled, slots = unsettled.take(follow), slots.take(follow)
 
     def _differs(self, keys: Keys, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
-        differs: NDArray[np.bool_] = self._words[0].take(slots) != keys[0]
-        for words, key in zip(self._words[1:], keys[1:], strict=True):
-            differs |= words.take(slots) != key
+        differs: NDArray[np.bool_] = self.keys[0].take(slots) != keys[0]
+        for held, key in zip(self.keys[1:], keys[1:], strict=True):
+            differs |= held.take(slots) != key
         return differs
 
     def _slots(self, keys: Keys) -> NDArray[np.int64]:
@@ -149,25 +120,20 @@ class WordTable:
         hashed >>= self._slot_shift
         return hashed.view(np.int64)
 
-    def _allocate(self, slot_bits: int) -> None:
-        self.count = 0
-        self._slot_shift = np.uint64(64 - slot_bits)
-        self._words = [np.zeros(1 << slot_bits, np.uint64) for _ in range(self.width)]
-        self._codes = np.full(1 << slot_bits, ABSENT)
-
     def _grow(self, count: int) -> None:
-        used = (self._codes != ABSENT).nonzero()[0]
-        keys, codes = [words.take(used) for words in self._words], self._codes.take(used)
-        slots = len(self._codes)
+        used = (self.codes != ABSENT).nonzero()[0]
+        keys, codes = self.keys.take(used, axis=1), self.codes.take(used)
+        slots = len(self.codes)
         while count > FILL_LIMIT * slots:
             slots *= 2
-        self._allocate(slots.bit_length() - 1)
+        larger = WordTable.empty(len(keys), slots)
+        self._assign(larger.keys, larger.codes)
         self.insert(keys, codes)
 
 
 def mixed(keys: Keys) -> NDArray[np.uint64]:
     """Return a hash of each key whose upper bits depend on all of it (multiplicative): uint64, shape (keys,)."""
-    hashed = keys[0] * _FACTORS[0]
+    hashed: NDArray[np.uint64] = keys[0] * _FACTORS[0]
     for key, factor in zip(keys[1:], _FACTORS[1:], strict=False):
         hashed ^= key * factor
         hashed ^= hashed >> _SHIFT
@@ -185,16 +151,12 @@ def unique_keys(keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         inverse: int64, shape (keys,): which of them each key is.
     """
     order = np.argsort(mixed(keys))
-    fresh = np.zeros(len(order), bool)
-    fresh[:1] = True
-    for key in keys:
-        ordered = key[order]
-        fresh[1:] |= ordered[1:] != ordered[:-1]
+    ordered = keys.take(order, axis=1)
+    fresh = np.append(True, (ordered[:, 1:] != ordered[:, :-1]).any(axis=0))[: len(order)]
     first = np.minimum.reduceat(order, np.flatnonzero(fresh)) if len(order) else order
     by_place = np.argsort(first)
-    rank = np.empty(len(first), np.int64)
+    rank, inverse = np.empty_like(first), np.empty_like(order)
     rank[by_place] = np.arange(len(first))
-    inverse = np.empty(len(order), np.int64)
     inverse[order] = rank[np.cumsum(fresh) - 1]
     return first[by_place], inverse
 
@@ -202,10 +164,11 @@ def unique_keys(keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 class TokenLists:
     """Lists of one token or more as codes; those that are more than a small token are numbered, and lie here."""
 
-    def __init__(self) -> None:
-        self._count = 0
-        self._ends = np.zeros(1 << 12, np.int64)  # of the lists before each, and of all
-        self._tokens = np.empty(1 << 12, np.int32)
+    def __init__(self, ends: NDArray[np.int64] | None = None, tokens: NDArray[np.int32] | None = None) -> None:
+        """Begin with the lists that `to_arrays` gave, else without any."""
+        self._ends = np.zeros(1, np.int64) if ends is None else ends  # of the lists before each, and of all
+        self._tokens = np.empty(0, np.int32) if tokens is None else tokens
+        self._count = len(self._ends) - 1
 
     def __len__(self) -> int:
         return self._count
@@ -223,34 +186,17 @@ class TokenLists:
 
     def _number(self, ids: NDArray[np.int32], counts: NDArray[np.int64]) -> Codes:
         """Give lists numbers, and return their codes."""
-        used, end = int(self._ends[self._count]), self._count + len(counts)
+        used, first, end = int(self._ends[self._count]), self._count, self._count + len(counts)
         self._ends = _with_room(self._ends, end + 1)
         self._tokens = _with_room(self._tokens, used + len(ids))
         self._tokens[used : used + len(ids)] = ids
-        self._ends[self._count + 1 : end + 1] = used + np.cumsum(counts)
-        codes = np.arange(self._count, end, dtype=np.int32)
-        codes += _LISTS
+        self._ends[first + 1 : end + 1] = used + np.cumsum(counts)
         self._count = end
-        return codes
+        return np.arange(first, end, dtype=np.int32) + _LISTS
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything that the lists hold."""
         return {"ends": self._ends[: self._count + 1], "tokens": self._tokens[: self._ends[self._count]]}
-
-    @classmethod
-    def from_arrays(cls, ends: NDArray[np.int64], tokens: NDArray[np.int32]) -> TokenLists:
-        """Return the lists that `to_arrays` was asked of.
-
-        Raises:
-            ValueError: They are no lists that lie back to back.
-        """
-        if (ends.dtype, tokens.dtype) != (np.dtype(np.int64), np.dtype(np.int32)) or (np.diff(ends) < 1).any():
-            raise ValueError("lists of other types, or without tokens")
-        if ends[0] != 0 or ends[-1] != len(tokens):
-            raise ValueError(f"lists of {ends[-1]} tokens, of which there are {len(tokens)}")
-        lists = cls()
-        lists._ends, lists._tokens, lists._count = ends, tokens, len(ends) - 1
-        return lists
 
     def truncate(self, count: int) -> None:
         """Forget all numbered lists but the first `count`."""
@@ -259,8 +205,8 @@ class TokenLists:
     def gather(self, codes: Codes) -> FlatLists:
         """Return the lists of these codes, int32, shape (lists,), back to back."""
         slices = [codes[begin : begin + _SLICE] for begin in range(0, len(codes), _SLICE)]
-        parts = [self._gather(part) for part in slices] or [self._gather(codes)]
-        return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
+        ids, lengths = zip(*map(self._gather, slices or [codes]), strict=True)
+        return np.concatenate(ids), np.concatenate(lengths)
 
     def _gather(self, codes: Codes) -> FlatLists:
         several = (codes >= _LISTS).nonzero()[0]

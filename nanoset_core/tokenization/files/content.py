@@ -39,6 +39,17 @@ def byte_characters() -> list[str]:
     return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
 
 
+_BYTE_OF = {character: byte for byte, character in enumerate(byte_characters())}
+
+
+def token_bytes(entry: str) -> bytes | None:
+    """Return the bytes that an entry of a byte-level vocabulary stands for; None where it holds other characters."""
+    try:
+        return bytes(map(_BYTE_OF.__getitem__, entry))
+    except KeyError:
+        return None
+
+
 def tokenizer_json(**parts: Any) -> bytes:
     """Return a tokenizer.json of these parts; what is not given is null."""
     empty = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))

@@ -15,7 +15,7 @@ import orjson
 from nanoset_core.errors import FormatError
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenization.files import gpt2, rank_json, sentencepiece, tiktoken
+from nanoset_core.tokenization.files import gpt2, ranks, sentencepiece
 from nanoset_core.tokenization.files.content import Content
 from nanoset_core.tokenization.files.source import Kind, TokenizerFile, as_source, kind_of, stat_signature
 from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, to_array
@@ -38,6 +38,12 @@ class Definition:
     """sha256 of the tokenizer.json; else over the files and all settings that reach the tokens."""
     content: Content | None = field(repr=False)
     """What other files than a tokenizer.json define."""
+    special_tokens: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """Name → id of the special tokens that other files than a tokenizer.json define."""
+    eod: str | None = None
+    """The token that the trainer ends documents with, where files of this kind settle it."""
+    notice: str = ""
+    """What the user should know and the files cannot say; or nothing."""
 
     def json(self) -> bytes:
         """Return a tokenizer.json: the file itself, or what other files were made into."""
@@ -45,26 +51,10 @@ class Definition:
 
     @property
     def identity(self) -> str:
-        """Hex sha256 that changes with anything that the tokens depend on: for what is kept between runs."""
+        """Return a hex sha256 that changes with anything that the tokens depend on: for what is kept between runs."""
         if self.content is None:
             return self.fingerprint
         return hashlib.sha256(f"{self.fingerprint} ".encode() + self.content.json).hexdigest()
-
-    @property
-    def special_tokens(self) -> Mapping[str, int]:
-        """Name → id of the special tokens that other files than a tokenizer.json define."""
-        return {} if self.content is None else self.content.special_tokens
-
-    @property
-    def notice(self) -> str:
-        """What the user should know and the files cannot say; or nothing."""
-        told = "" if self.content is None else self.content.notice
-        return told and f"{self.source} {told}"
-
-    @property
-    def eod(self) -> str | None:
-        """The token that the trainer ends documents with, where files of this kind settle it."""
-        return None if self.content is None else self.content.eod
 
 
 def define(tokenizer: str | os.PathLike[str]) -> Definition:
@@ -81,9 +71,9 @@ def define(tokenizer: str | os.PathLike[str]) -> Definition:
 
 _READERS = {
     "vocab.json": gpt2.read_vocabulary,
-    "tiktoken": tiktoken.read_ranks,
-    "tiktoken JSON": rank_json.read_megatron,
-    "tekken.json": rank_json.read_tekken,
+    "tiktoken": ranks.read_ranks,
+    "tiktoken JSON": ranks.read_megatron,
+    "tekken.json": ranks.read_tekken,
     "SentencePiece": sentencepiece.read_model,
 }
 
@@ -97,7 +87,9 @@ def _define(source: TokenizerFile, _stamp: object) -> Definition:
     digests = [kind, *(sha256_file(file) for file in files if file.is_file())]
     content = _read(kind, digests, source)
     meaning = orjson.dumps(content.meaning, option=orjson.OPT_SORT_KEYS)
-    return Definition(source, kind, hashlib.sha256("\n".join(digests).encode() + b"\n" + meaning).hexdigest(), content)
+    fingerprint = hashlib.sha256("\n".join(digests).encode() + b"\n" + meaning).hexdigest()
+    notice = content.notice and f"{source} {content.notice}"
+    return Definition(source, kind, fingerprint, content, content.special_tokens, content.eod, notice)
 
 
 def _read(kind: Kind, digests: list[str], source: TokenizerFile) -> Content:

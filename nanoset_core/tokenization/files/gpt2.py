@@ -30,8 +30,7 @@ def read_vocabulary(source: TokenizerFile) -> Content:
     """
     vocabulary = _read_tokens(source)
     merges = _read_merges(source, vocabulary)
-    end = vocabulary.get(END_OF_TEXT)
-    special = {} if end is None else {END_OF_TEXT: end}
+    special = {name: ident for name, ident in vocabulary.items() if name == END_OF_TEXT}
     return Content(
         json=tokenizer_json(
             added_tokens=[added_token(name, ident) for name, ident in special.items()],
@@ -49,32 +48,36 @@ def read_vocabulary(source: TokenizerFile) -> Content:
 
 def _read_tokens(source: TokenizerFile) -> dict[str, int]:
     """Read the vocabulary: token → id."""
-
-    def error(what: str, found: object) -> FormatError:
-        return FormatError(
+    cause: Exception | None = None
+    value: dict[str, int] = {}
+    try:
+        value = orjson.loads(read_regular(source.path))
+        what, found = _fault(value)
+    except orjson.JSONDecodeError as error:
+        cause, what, found = error, "the vocabulary cannot be read as JSON", str(error)
+    if what:
+        raise FormatError(
             what,
             where=source,
             found=found,
             expected='a vocab.json of a byte-level BPE: {"!": 0, …}, each id once, a token for each byte',
             remedy="fetch or write the file again, or name a tokenizer.json",
-        )
-
-    try:
-        value = orjson.loads(read_regular(source.path))
-    except orjson.JSONDecodeError as cause:
-        raise error("the vocabulary cannot be read as JSON", cause) from cause
-    if not isinstance(value, dict):
-        raise error("the vocabulary is no JSON object", type(value).__name__)
-    tokens: dict[int, str] = {}
-    for token, ident in value.items():
-        if type(ident) is not int or ident < 0:
-            raise error("an id in the vocabulary is no number from 0 on", f"{token!r}: {ident!r}")
-        if tokens.setdefault(ident, token) != token:
-            raise error("two tokens of the vocabulary have one id", f"{tokens[ident]!r} and {token!r}: {ident}")
-    for byte, character in enumerate(byte_characters()):
-        if character not in value and byte not in _NEVER_IN_UTF_8:
-            raise error("the vocabulary lacks a byte", f"no token {character!r}, which stands for byte 0x{byte:02X}")
+        ) from cause
     return value
+
+
+def _fault(vocabulary: dict[str, int]) -> tuple[str, str]:
+    """Return what is wrong with a vocabulary, and what was found; or nothing."""
+    tokens: dict[int, str] = {}
+    for token, ident in vocabulary.items():
+        if type(ident) is not int or ident < 0:
+            return "an id in the vocabulary is no number from 0 on", f"{token!r}: {ident!r}"
+        if tokens.setdefault(ident, token) != token:
+            return "two tokens of the vocabulary have one id", f"{tokens[ident]!r} and {token!r}: {ident}"
+    for byte, character in enumerate(byte_characters()):
+        if character not in vocabulary and byte not in _NEVER_IN_UTF_8:
+            return "the vocabulary lacks a byte", f"no token {character!r}, which stands for byte 0x{byte:02X}"
+    return "", ""
 
 
 def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list[str]]:
@@ -87,12 +90,11 @@ def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list
             remedy="put it there, or name it: `merges:` beside `path:` in nanoset.yaml, or --merge-file",
         )
     merges = []
-    lines = read_regular(file).split(b"\n")
-    for number, data in enumerate(lines, start=1):
-        line = data.removesuffix(b"\r").decode(errors="replace")
-        if line.startswith("#version") or (not line and number == len(lines)):
+    lines = read_regular(file).decode(errors="replace").removesuffix("\n").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("#version"):
             continue
-        parts = line.split(" ")
+        parts = line.removesuffix("\r").split(" ")
         missing = [token for token in (*parts, "".join(parts)) if token not in vocabulary]
         if len(parts) != 2 or missing:
             is_pair = len(parts) == 2 and all(parts)

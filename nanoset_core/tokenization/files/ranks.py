@@ -1,4 +1,4 @@
-"""Byte-level BPE as ranks: what .tiktoken, Megatron-LM's tiktoken JSON and tekken.json have in common.
+"""Byte-level BPE as ranks: files of tiktoken's lines, Megatron-LM's tiktoken JSON and Mistral's tekken.json.
 
 tiktoken's library takes a piece that has a rank as one token, and else merges, again and again, the first of the two
 neighbours that together have the least rank. The same in merges: every pair of tokens that makes a token, in the order
@@ -7,9 +7,15 @@ of the ranks of what they make, and whole pieces first (`ignore_merges`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from binascii import a2b_base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
 
 from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.files.content import (
     NEVER_IN_TEXT,
     Content,
@@ -20,12 +26,228 @@ from nanoset_core.tokenization.files.content import (
     tokenizer_json,
 )
 from nanoset_core.tokenization.files.source import TokenizerFile
-from nanoset_core.tokenization.files.split_patterns import BOUNDED_POSSESSIVE, NamedPattern
+from nanoset_core.tokenization.files.split_patterns import BOUNDED_POSSESSIVE, MEGATRON, PATTERNS, NamedPattern
 
 _WRITE_BYTES = str.maketrans(dict(enumerate(byte_characters())))
+_MEGATRON_TOKENS = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
+_MEGATRON_SPECIAL, _MEGATRON_VOCABULARY = 1000, 1 << 17
+_TEKKEN_TOKENS = (
+    *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"),
+    *("[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]"),
+    *("[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"),
+)
+"""Of a tekken.json that names none, which files up to its version 7 need not."""
+_LAST_VERSION_WITHOUT_NAMES = 7
+_ENDS = ("<|endoftext|>", "<|end_of_text|>")
+_LINES_FORM = "lines of a token in base64, a space and its rank; each rank once, from 0 on, one for each byte"
+_MEGATRON_FORM = (
+    'Megatron-LM\'s [{"rank": 0, "token_bytes": "AA==", "token_str": …}, …], ranks in order, from 0 on, the bytes 0 to '
+    "255 first"
+)
+_TEKKEN_FORM = (
+    "a tekken.json: config (pattern, default_vocab_size, default_num_special_tokens, version), vocab with ranks from 0 "
+    "on in order, and special_tokens"
+)
 
 
-def ranks_content(
+def read_ranks(source: TokenizerFile) -> Content:
+    """Read lines of a token in base64 and its rank, for which a pattern must be named.
+
+    Raises:
+        FormatError: the file is damaged, or its ranks have holes.
+        ConfigError: the pattern is not named, or is none.
+    """
+    words = _read_lines(source)
+    pattern = _pattern(source)
+    last, ranks, names = max(words.values()), set(words.values()), source.special_tokens
+    if names is not None and (len(set(names)) != len(names) or not all(names)):
+        raise ConfigError(
+            "a special token is named twice, or is empty",
+            where=source,
+            found=" ".join(names[:12]),
+            expected="different names",
+            remedy="name each once (tokenizer.special_tokens, --tokenizer-special-tokens)",
+        )
+    if names is not None:
+        special = {name: last + number for number, name in enumerate(names, start=1)}
+    else:
+        special = dict(pattern.special_tokens) if pattern.ranks == len(words) else {}
+    if len(ranks) != len(words):
+        found = f"{len(words):,} tokens, {len(ranks):,} ranks"
+        raise _error(source, "two tokens have one rank", found, _LINES_FORM)
+    clash = next((name for name, ident in special.items() if ident in ranks), None)
+    if clash is not None:
+        found = f"{clash!r}: {special[clash]:,}"
+        raise _error(source, "a special token has the id of an ordinary one", found, _LINES_FORM)
+    ids = ranks.union(special.values())
+    hole = next((rank for rank in range(last) if rank not in ids), None)
+    if hole is not None:
+        found = f"no token of rank {hole:,}; the last is {last:,}"
+        raise _error(source, "the ranks have a hole", found, _LINES_FORM)
+    notice = _notice(source, pattern, len(words))
+    return _content(source, words, pattern, special, vocab_size=max(ids) + 1, notice=notice)
+
+
+def _read_lines(source: TokenizerFile) -> dict[bytes, int]:
+    """Read the ranks: token → rank."""
+    words: dict[bytes, int] = {}
+    for number, line in enumerate(read_regular(source.path).split(b"\n"), start=1):
+        parts, where = line.split(), f"{source}:{number}"
+        if not parts:
+            continue
+        if len(parts) != 2 or not parts[1].isdigit():
+            found = repr(line[:80].decode(errors="replace"))
+            raise _error(where, "a line is no token and its rank", found, _LINES_FORM)
+        try:
+            word = a2b_base64(parts[0], strict_mode=True)
+        except ValueError as cause:
+            raise _error(where, "a token is not base64", f"{parts[0][:80]!r}: {cause}", _LINES_FORM) from cause
+        if not word or word in words:
+            raise _error(where, "a token is empty, or there twice", repr(word), _LINES_FORM)
+        words[word] = int(parts[1])
+    lacking = [byte for byte in range(256) if bytes([byte]) not in words]
+    if lacking:
+        found = f"none for {len(lacking):,} of 256 bytes, the first 0x{lacking[0]:02X}; {len(words):,} tokens"
+        raise _error(source, "a byte has no rank", found, _LINES_FORM)
+    return words
+
+
+def _notice(source: TokenizerFile, pattern: NamedPattern, count: int) -> str:
+    """Return what the number of ranks tells: a file that was cut at the end of a line looks whole."""
+    if pattern.ranks == count:
+        return ""
+    found = f"holds {count:,} ranks without a hole"
+    if pattern.ranks is None:
+        return f"{found}; whether these are all, such a file does not say"
+    found += f", and the vocabulary that was published with the pattern {source.pattern} has {pattern.ranks:,}"
+    return f"{found}: {'the file is cut, or ' if count < pattern.ranks else ''}it is a vocabulary of its own"
+
+
+def _pattern(source: TokenizerFile) -> NamedPattern:
+    names = [name for name in PATTERNS if name not in MEGATRON]
+    if source.pattern in names:
+        return PATTERNS[source.pattern]
+    if source.pattern is None or re.fullmatch(r"[\w .-]*", source.pattern):
+        is_named = source.pattern is not None
+        what = "no such split pattern" if is_named else "tiktoken's ranks do not say how text is split before merging"
+        raise ConfigError(
+            what,
+            where=source,
+            found=f"tokenizer.pattern (--tiktoken-pattern): {source.pattern!r}" if is_named else "no pattern",
+            expected=f"one of {', '.join(names)}, or a regular expression",
+            remedy="name the tokenizer's pattern: `pattern:` beside `path:` in nanoset.yaml, or --tiktoken-pattern",
+        )
+    _check_regex(source.pattern, source)
+    return NamedPattern(source.pattern)
+
+
+def read_megatron(source: TokenizerFile) -> Content:
+    """Read Megatron-LM's tiktoken JSON: the first ids are kept for special tokens, ranks come behind them.
+
+    Raises:
+        FormatError: the file is damaged, or holds fewer ranks than its vocabulary asks for.
+        ConfigError: the pattern or the special tokens are none that Megatron-LM takes.
+    """
+    name = source.pattern or "v2"
+    if name not in MEGATRON:
+        raise ConfigError(
+            "not a pattern that Megatron-LM's TikTokenizer takes",
+            where=source,
+            found=f"tokenizer.pattern (--tiktoken-pattern): {name!r}",
+            expected=" or ".join(MEGATRON),
+            remedy="name one of these; Megatron-LM's default is v2",
+        )
+    size = source.vocab_size or _MEGATRON_VOCABULARY
+    count = _MEGATRON_SPECIAL if source.num_special_tokens is None else source.num_special_tokens
+    names = _MEGATRON_TOKENS if source.special_tokens is None else source.special_tokens
+    if not len(names) <= count < size or len(set(names)) != len(names) or not set(_MEGATRON_TOKENS) <= set(names):
+        raise ConfigError(
+            "special tokens that Megatron-LM's TikTokenizer refuses",
+            where=source,
+            found=f"{len(names):,} names, {count:,} ids kept for them, {size:,} ids in all: {' '.join(names[:10])}",
+            expected=f"different names with {' '.join(_MEGATRON_TOKENS)} among them, and room for all",
+            remedy="name them so (--tokenizer-special-tokens), or raise --tiktoken-num-special-tokens",
+        )
+    words = _read_entries(source, _read_json(source), count, size, _MEGATRON_FORM)
+    return _content(source, words, PATTERNS[name], _filled_up(names, count), vocab_size=size, eod="</s>")
+
+
+def read_tekken(source: TokenizerFile) -> Content:
+    """Read Mistral's tekken.json: as Megatron-LM's, with pattern and special tokens, which no text gives.
+
+    Raises:
+        FormatError: the file is damaged.
+    """
+    value = _read_json(source)
+    config = value.get("config") if isinstance(value, dict) else None
+    if not isinstance(config, dict) or not isinstance(value.get("vocab"), list):
+        raise _error(source, "this is no tekken.json", "no config, or no list vocab", _TEKKEN_FORM)
+    pattern, size, count = (config.get(key) for key in ("pattern", "default_vocab_size", "default_num_special_tokens"))
+    if not isinstance(pattern, str) or type(size) is not int or type(count) is not int or not 0 <= count < size:
+        raise _error(source, "the config of this tekken.json is none", config, _TEKKEN_FORM)
+    names = _tekken_names(value, config, source)
+    if len(names) > count or len(set(names)) != len(names):
+        raise _error(source, "its special tokens do not fit", f"{len(names):,} for {count:,} ids", _TEKKEN_FORM)
+    words = _read_entries(source, value["vocab"], count, size, _TEKKEN_FORM)
+    _check_regex(pattern, source)
+    special = _filled_up(names, count)
+    return _content(source, words, NamedPattern(pattern), special, vocab_size=size, eod="</s>", from_text=False)
+
+
+def _tekken_names(value: dict[str, Any], config: dict[str, Any], source: TokenizerFile) -> Sequence[str]:
+    entries = value.get("special_tokens")
+    if entries is None:
+        version = re.fullmatch(r"v(\d+)m?\d*", str(config.get("version")))
+        if version is None or int(version[1]) > _LAST_VERSION_WITHOUT_NAMES:
+            found = f"version {config.get('version')!r}"
+            raise _error(source, "it names no special tokens", found, _TEKKEN_FORM)
+        return _TEKKEN_TOKENS
+    listed = entries if isinstance(entries, list) else [entries]
+    ranked = [entry for number, entry in enumerate(listed) if isinstance(entry, dict) and entry.get("rank") == number]
+    names = [entry["token_str"] for entry in ranked if entry.get("token_str")]
+    if len(names) != len(listed) or not all(isinstance(name, str) for name in names):
+        raise _error(source, "a special token has no name, or another rank than its place", listed, _TEKKEN_FORM)
+    return names
+
+
+def _read_json(source: TokenizerFile) -> Any:
+    content = read_regular(source.path)
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as cause:
+        expected = f"JSON to its end ({len(content):,} bytes are there)"
+        raise _error(source, "the tokenizer cannot be read as JSON", cause, expected) from cause
+
+
+def _read_entries(source: TokenizerFile, entries: Any, special: int, size: int, form: str) -> dict[bytes, int]:
+    """Read the tokens that make a vocabulary of `size` ids behind the special ones, in order of rank: token → id."""
+    words: dict[bytes, int] = {}
+    count = size - special
+    for number, entry in enumerate(entries):
+        try:
+            word = a2b_base64(entry["token_bytes"], strict_mode=True)
+            if entry["rank"] != number or not word or (number < 256 and word != bytes([number])):
+                raise ValueError("another token, or another rank, than there should be")
+        except (TypeError, KeyError, ValueError) as cause:
+            found = f"{str(entry)[:120]} ({cause})"
+            raise _error(source, f"entry {number:,} is no token and its rank", found, form) from cause
+        if number < count:
+            words[word] = special + number
+    if len(entries) < count:
+        found = f"{len(entries):,} of {count:,}"
+        raise _error(source, "there are fewer tokens than the vocabulary asks for", found, form)
+    if len(words) != count or count < 256:
+        raise _error(source, "a token is there twice, or a byte has none", f"{len(words):,} different tokens", form)
+    return words
+
+
+def _filled_up(names: Sequence[str], count: int) -> dict[str, int]:
+    """Number names from id 0 on, then made-up ones."""
+    all_names = [*names, *(f"<SPECIAL_{ident}>" for ident in range(len(names), count))]
+    return {name: ident for ident, name in enumerate(all_names)}
+
+
+def _content(
     source: TokenizerFile,
     words: Mapping[bytes, int],
     pattern: NamedPattern,
@@ -49,7 +271,6 @@ def ranks_content(
                 remedy="name another special token (tokenizer.special_tokens)",
             )
         vocabulary[name if from_text else NEVER_IN_TEXT + name] = ident
-    ends = ("<|endoftext|>", "<|end_of_text|>")
     split = {"type": "Split", "pattern": {"Regex": pattern.regex}, "behavior": "Isolated", "invert": False}
     added = special.items() if from_text else ()
     return Content(
@@ -69,7 +290,7 @@ def ranks_content(
         vocab_size=vocab_size,
         max_id=max(vocabulary.values()),
         special_tokens=dict(special),
-        eod=eod or next((name for name in ends if name in special), None),
+        eod=eod or next((name for name in _ENDS if name in special), None),
         notice=notice,
     )
 
@@ -83,11 +304,10 @@ def _merges(vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
             left = rank_of(word[:cut])
             if left is not None and (right := rank_of(word[cut:])) is not None:
                 found.append((rank, left, right, word[:cut], word[cut:]))
-    found.sort()
-    return [pair[3:] for pair in found]
+    return [pair[3:] for pair in sorted(found)]
 
 
-def check_regex(regex: str, source: TokenizerFile) -> None:
+def _check_regex(regex: str, source: TokenizerFile) -> None:
     """Refuse a split pattern that the tokenizers library cannot read, or reads in another way than tiktoken's."""
     from tokenizers import Regex
 
@@ -109,3 +329,10 @@ def check_regex(regex: str, source: TokenizerFile) -> None:
             expected="a regular expression as tiktoken has, or the name of one",
             remedy="correct the pattern",
         ) from error
+
+
+def _error(where: object, what: str, found: object, expected: str) -> FormatError:
+    remedy = (
+        "fetch or write the file again; or lower --vocab-size where it holds fewer tokens; or name a tokenizer.json"
+    )
+    return FormatError(what, where=where, found=str(found)[:200], expected=expected, remedy=remedy)

@@ -7,9 +7,10 @@ stays the reference. The package is optional, and facts of a model need none: so
 from __future__ import annotations
 
 import base64
+import itertools
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError
@@ -18,30 +19,24 @@ from nanoset_core.tokenization.files.content import NEVER_IN_TEXT, Content, adde
 from nanoset_core.tokenization.files.source import TokenizerFile
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
-_UNIGRAM, _BPE = 1, 2
-_MODELS = {_UNIGRAM: "Unigram", _BPE: "BPE", 3: "word", 4: "character"}
+_UNIGRAM, _BPE, _WORD, _CHARACTER = 1, 2, 3, 4
 SPACE_SIGN = "▁"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Model:
     """What of sentencepiece_model.proto's ModelProto decides."""
 
-    pieces: list[tuple[str, float, int]] = field(default_factory=list)
+    pieces: list[tuple[str, float, int]]
     """(text, score, type), by id."""
-    model_type: int = _UNIGRAM
-    byte_fallback: bool = False
-    suffix: bool = False
-    eos_piece: str = "</s>"
-    charsmap: bytes = b""
-    add_dummy_prefix: bool = True
-    remove_extra_whitespaces: bool = True
-    escape_whitespaces: bool = True
-
-    @property
-    def eos(self) -> str | None:
-        """The piece that ends documents, if there is one."""
-        return next((text for text, _, kind in self.pieces if text == self.eos_piece and kind == _CONTROL), None)
+    model_type: int
+    byte_fallback: bool
+    suffix: bool
+    eos_piece: str
+    charsmap: bytes
+    add_dummy_prefix: bool
+    remove_extra_whitespaces: bool
+    escape_whitespaces: bool
 
 
 def read_model(source: TokenizerFile) -> Content:
@@ -65,7 +60,11 @@ def read_model(source: TokenizerFile) -> Content:
     if len(ids) != len(model.pieces) or not ids:
         raise _error(source, "the model has no pieces, or two alike", f"{len(ids):,} different pieces")
     special = {text: ident for text, ident in ids.items() if model.pieces[ident][2] in (_UNKNOWN, _CONTROL)}
-    legacy = _legacy_tokens(source, model, ids)
+    further = itertools.count(len(ids))  # for special tokens of Megatron-LM's legacy wrapper that are no pieces
+    legacy = {
+        name: ids[name] if name in ids and model.pieces[ids[name]][2] != _UNKNOWN else next(further)
+        for name in dict.fromkeys(source.special_tokens or ())
+    }
     vocab_size = max(len(ids) - 1, *legacy.values(), 0) + 1
     return Content(
         json=_as_tokenizer_json(model, ids, special, legacy),
@@ -73,23 +72,8 @@ def read_model(source: TokenizerFile) -> Content:
         vocab_size=vocab_size,
         max_id=vocab_size - 1,
         special_tokens={**special, **legacy},
-        eod=model.eos,
+        eod=next((text for text, _, kind in model.pieces if text == model.eos_piece and kind == _CONTROL), None),
     )
-
-
-def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int]) -> dict[str, int]:
-    """Return the special tokens of Megatron-LM's legacy wrapper: those that are no pieces get the next ids."""
-    found: dict[str, int] = {}
-    following = len(ids)
-    for name in source.special_tokens or ():
-        if name in found:
-            continue
-        if name in ids and model.pieces[ids[name]][2] != _UNKNOWN:
-            found[name] = ids[name]
-        else:
-            found[name] = following
-            following += 1
-    return found
 
 
 def _as_tokenizer_json(
@@ -154,42 +138,39 @@ def _merges(model: _Model) -> list[tuple[str, str]] | None:
     return merges
 
 
-# ------------------------------------------------------------------------------------------------- the file
-
-
 def _parse(content: bytes, source: TokenizerFile) -> _Model:
     """Read a ModelProto of protobuf: field 1 are the pieces, 2 the trainer's settings, 3 the normalizer's."""
-    model, place = _Model(), 0
+    pieces: list[tuple[str, float, int]] = []
+    settings: dict[int, dict[int, Any]] = {2: {}, 3: {}}
+    place = 0
     try:
         while place < len(content):
             number, value, end = _field(content, place)
             if number == 1:
-                piece = dict(_fields(value))
+                piece = _message(value)
                 (score,) = struct.unpack("<f", piece.get(2, bytes(4)))
-                model.pieces.append((piece[1].decode(), score, piece.get(3, _NORMAL)))
-            elif number == 2:
-                _read_trainer(model, dict(_fields(value)))
-            elif number == 3:
-                _read_normalizer(model, dict(_fields(value)))
+                pieces.append((piece[1].decode(), score, piece.get(3, _NORMAL)))
+            elif number in settings:
+                settings[number] = _message(value)
             place = end
+        trainer, normalizer = settings[2], settings[3]
+        model = _Model(
+            pieces,
+            model_type=trainer.get(3, _UNIGRAM),
+            byte_fallback=bool(trainer.get(35, 0)),
+            suffix=bool(trainer.get(24, 0)),
+            eos_piece=trainer.get(47, b"</s>").decode(),
+            charsmap=bytes(normalizer.get(2, b"")),
+            add_dummy_prefix=bool(normalizer.get(3, 1)),
+            remove_extra_whitespaces=bool(normalizer.get(4, 1)),
+            escape_whitespaces=bool(normalizer.get(5, 1)),
+        )
     except (ValueError, LookupError, TypeError, AttributeError, struct.error) as cause:
         what, where = "this is no SentencePiece model, or it is cut or damaged", f"{source}, byte {place:,}"
         raise _error(where, what, f"{cause}; {content[place : place + 30]!r}") from cause
-    if model.model_type not in _MODELS:
+    if model.model_type not in (_UNIGRAM, _BPE, _WORD, _CHARACTER):
         raise _error(source, "the model is of an unknown type", f"type {model.model_type}")
     return model
-
-
-def _read_trainer(model: _Model, fields: Mapping[int, Any]) -> None:
-    model.model_type = fields.get(3, _UNIGRAM)
-    model.suffix, model.byte_fallback = bool(fields.get(24, 0)), bool(fields.get(35, 0))
-    model.eos_piece = fields[47].decode() if 47 in fields else model.eos_piece
-
-
-def _read_normalizer(model: _Model, fields: Mapping[int, Any]) -> None:
-    model.charsmap = bytes(fields.get(2, b""))
-    model.add_dummy_prefix, model.remove_extra_whitespaces = bool(fields.get(3, 1)), bool(fields.get(4, 1))
-    model.escape_whitespaces = bool(fields.get(5, 1))
 
 
 def _error(where: object, what: str, found: object) -> FormatError:
@@ -198,12 +179,12 @@ def _error(where: object, what: str, found: object) -> FormatError:
     return FormatError(what, where=where, found=found, expected=expected, remedy=remedy)
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Give (number, value) of the fields of a protobuf message."""
-    place = 0
-    while place < len(message):
-        number, value, place = _field(message, place)
-        yield number, value
+def _message(data: bytes) -> dict[int, Any]:
+    """Return number → value of the fields of a protobuf message."""
+    fields, place = {}, 0
+    while place < len(data):
+        number, fields[number], place = _field(data, place)
+    return fields
 
 
 def _field(message: bytes, begin: int) -> tuple[int, Any, int]:
@@ -211,8 +192,7 @@ def _field(message: bytes, begin: int) -> tuple[int, Any, int]:
     key, place = _varint(message, begin)
     wire = key & 7
     if wire == 0 and key:
-        value, end = _varint(message, place)
-        return key >> 3, value, end
+        return key >> 3, *_varint(message, place)
     size = {1: 8, 5: 4}.get(wire)
     if wire == 2:
         size, place = _varint(message, place)
@@ -225,9 +205,8 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
     """Read a number → (number, place behind it)."""
     value = 0
     for shift in range(0, 70, 7):
-        byte = message[place]
-        place += 1
+        byte = message[place + shift // 7]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, place
+            return value, place + shift // 7 + 1
     raise ValueError("a number without an end")

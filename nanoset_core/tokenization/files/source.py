@@ -6,11 +6,14 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.storage.access import local_copy_of
 from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.workers import local_copy_of
+
+if TYPE_CHECKING:
+    from nanoset_core.storage.location import RemoteFolder
 
 Kind = Literal["tokenizer.json", "vocab.json", "tiktoken", "tiktoken JSON", "tekken.json", "SentencePiece"]
 
@@ -28,6 +31,7 @@ _SUFFIXES = (".json", ".tiktoken", ".model")
 _HEAD_BYTES = 4096
 _LFS_POINTER = b"version https://git-lfs"
 _RANKS_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s*(\n|$)")
+_COMPANIONS = ("tokenizer_config.json", "merges.txt")
 _TEKKEN_KEYS = (b'"num_vocab_tokens"', b'"token_bytes"', b'"is_control"')
 _VOCABULARY = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\d')
 
@@ -59,26 +63,26 @@ class TokenizerFile:
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """Return the file's name."""
         return self.path.name
 
     @property
     def parent(self) -> Path:
-        """The file's folder."""
+        """Return the file's folder."""
         return self.path.parent
 
     def is_file(self) -> bool:
-        """Whether it is there."""
+        """Return whether the file is there."""
         return self.path.is_file()
 
     @property
     def merges_file(self) -> Path:
-        """The merges of a vocab.json."""
+        """Return the file with the merges of a vocab.json."""
         return self.merges or self.path.with_name("merges.txt")
 
     @property
     def settings(self) -> dict[str, object]:
-        """Key of nanoset.yaml's tokenizer section → value, of those that are set."""
+        """Return key of nanoset.yaml's tokenizer section → value, of those that are set."""
         named = ("merges", "pattern", "special_tokens", "num_special_tokens", "vocab_size")
         found = {name: value for name in named if (value := getattr(self, name)) is not None}
         return {**found, **({"legacy": True} if self.legacy else {})}
@@ -237,10 +241,38 @@ def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -
             "correct the path; or, where a model of the Hugging Face Hub is meant, fetch its tokenizer: "
             f"`hf download {name} tokenizer.json --local-dir {name}`, and name {name}/tokenizer.json"
         )
-    return MissingError(
-        "no tokenizer there",
-        where=path if where is None else where,
-        found=f"{path} is {found}",
-        expected=HELD,
-        remedy=remedy,
-    )
+    where = path if where is None else where
+    return MissingError("no tokenizer there", where=where, found=f"{path} is {found}", expected=HELD, remedy=remedy)
+
+
+def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
+    """Copy a tokenizer's file as the bucket has it now, with what is read beside it; or its folder.
+
+    Args:
+        location: the file, or the folder that holds it.
+        mirror: folder of working copies; absent = that in the user's cache folder.
+
+    Raises:
+        MissingError: neither is there.
+        StorageError: the bucket cannot be reached, or refuses.
+    """
+    from nanoset_core.storage.access import copies_of
+    from nanoset_core.storage.location import StorageSpec, copies_folder, mirror_folder
+
+    is_file = location.is_file()
+    folder = location.parent if is_file else location
+    names = [location.name] if is_file else location.store.level(location.path)[1]
+    wanted = [name for name in names if is_file or name in FOLDER_NAMES or name.endswith(".tiktoken")]
+    if not wanted:
+        raise MissingError(
+            "no tokenizer there",
+            where=location,
+            found="no such object, and no folder that holds one",
+            expected=HELD,
+            remedy="correct the address; tokenizer.json is what save_pretrained and tokenizer.save write",
+        )
+    place = folder.place.below(folder.path) if folder.path else folder.place
+    access = copies_of(copies_folder(place, StorageSpec()) if mirror is None else mirror_folder(place, mirror), place)
+    for name in dict.fromkeys([*wanted, *([] if is_file else FOLDER_NAMES), *_COMPANIONS]):
+        access.revalidate(access.folder / name)  # and remove the copies of what the folder does not hold
+    return access.folder / location.name if is_file else access.folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import random
 import shutil
@@ -14,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from faults.interruptions.local import together
-from faults.interruptions.places import conclude
-from faults.interruptions.processes import start
+from faults.interruptions.places import Place, conclude, start
 from faults.interruptions.proxy import Plan
 from faults.interruptions.servers import Store
 from faults.interruptions.subject import Subject, differences, visible, write_subject
-from faults.interruptions.trials import Trial
+from faults.runner import Trial
 from s3_server import new_bucket
 
 from nanoset_core.pipeline.project import Project
@@ -32,28 +30,21 @@ from nanoset_core.versions.gc import collect
 _PREFIX = "some/prefix"
 
 
-@dataclass(slots=True)
-class BucketPlace:
+@dataclass(slots=True, kw_only=True)
+class BucketPlace(Place):
     """Outputs in buckets, one for each project."""
 
-    base: Path
-    """an empty folder, for all projects"""
     store: Store
     template: Path
     """outputs of an undisturbed build into a local folder"""
-    expected: dict[str, str] = field(default_factory=dict)
-    """name → md5 of each of them"""
     collects: bool = False
     """whether outputs are judged after a collection, when what is left over has no other reason to go"""
-    name: str = "S3"
     _buckets: dict[Path, S3Place] = field(default_factory=dict)
     _needs: dict[str, list[str]] = field(default_factory=dict)
-    _seconds: dict[int, float] = field(default_factory=dict)
-    _numbers: itertools.count = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
         files = {name: path for name, path in visible(self.template).items() if not path.is_symlink()}
-        self.expected = {name: _md5(path) for name, path in files.items()}
+        self.expected = {name: _md5(path.read_bytes()) for name, path in files.items()}
         self._needs = {name: _needs(path, self.template) for name, path in files.items()}
 
     def new(self, *, workers: int = 1) -> Subject:
@@ -98,15 +89,6 @@ class BucketPlace:
         answer = client(bucket).list_multipart_uploads(Bucket=bucket.bucket)
         return [upload["Key"] for upload in answer.get("Uploads", ())]
 
-    def seconds(self, workers: int) -> float:
-        if workers not in self._seconds:
-            subject = self.new(workers=workers)
-            begun = time.monotonic()
-            outcome = start(subject).wait()
-            self._seconds[workers] = time.monotonic() - begun
-            outcome.require_done(*(self.judge(subject) if outcome.end == "done" else ()))
-        return self._seconds[workers]
-
 
 def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
@@ -114,15 +96,11 @@ def _is_hidden(name: str) -> bool:
 
 def _digest(store: S3Store, found: Stored) -> str:
     mark = found.mark.strip('"')
-    return mark if "-" not in mark else _md5_of(store.read_range(found.name, 0, found.size))  # it came in parts
+    return mark if "-" not in mark else _md5(store.read_range(found.name, 0, found.size))  # it came in parts
 
 
-def _md5(path: Path) -> str:
+def _md5(data: bytes) -> str:
     """What a bucket gives as the ETag of an object that came in one part."""
-    return _md5_of(path.read_bytes())
-
-
-def _md5_of(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
@@ -141,8 +119,7 @@ def spoiled_requests(place: BucketPlace, rng: random.Random, *, rate: float) -> 
     place.store.follow(Plan(rate=rate))
     outcome = start(subject).wait()
     counts = place.store.follow(Plan())
-    trial = Trial(faults=sum(counts.spoiled.values()))
-    trial.details = counts.spoiled + Counter({"all requests": counts.requests})
+    trial = Trial(counts.spoiled + Counter(faults=sum(counts.spoiled.values()), requests=counts.requests))
     trial.ended(outcome, "done", "refused")
     trial.wrong += place.judge(subject) if outcome.end == "done" else place.look(subject)
     return conclude(place, subject, trial)
@@ -155,8 +132,8 @@ def store_down(place: BucketPlace, rng: random.Random) -> Trial:
     build = start(subject)
     time.sleep(rng.uniform(0, place.seconds(1)))
     place.store.follow(Plan(rate=1.0, faults=(rng.choice(("500", "503", "reset")),)))
-    trial = together(place, subject, [build])
-    trial.faults = sum(place.store.follow(Plan()).spoiled.values())
+    trial = together(place, subject, build)
+    trial.counts["faults"] = sum(place.store.follow(Plan()).spoiled.values())
     return conclude(place, subject, trial)
 
 
@@ -203,7 +180,8 @@ def kill_by_request(
     place.store.follow(Plan(rate=rate, kill=victim, kill_at=request, kill_after=rng.random() < 0.5))
     hold.touch()
     outcome = build.wait()
-    trial = Trial(faults=sum(place.store.follow(Plan()).spoiled.values()) + (outcome.end == "killed"))
+    faults = sum(place.store.follow(Plan()).spoiled.values()) + (outcome.end == "killed")
+    trial = Trial(Counter(faults=faults))
     trial.ended(outcome, "killed", "done", *allowed)
     trial.wrong += place.look(subject)
     return subject, trial
@@ -227,9 +205,9 @@ def two_machines(place: BucketPlace, rng: random.Random) -> Trial:
     first = place.new()
     second = place.elsewhere(first)
     place.store.follow(Plan(rate=rng.choice((0.0, 0.1))))
-    builds = [start(first, rebuild=rng.random() < 0.3)]
+    build = start(first, rebuild=rng.random() < 0.3)
     time.sleep(rng.choice((0.0, rng.uniform(0, place.seconds(1)))))
-    trial = together(place, first, [*builds, start(second, rebuild=rng.random() < 0.3)])
+    trial = together(place, first, build, start(second, rebuild=rng.random() < 0.3))
     place.store.follow(Plan())
     trial = conclude(place, second, trial, keep=True)
     return conclude(place, first, trial)

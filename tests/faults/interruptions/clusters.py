@@ -15,11 +15,10 @@ from pathlib import Path
 
 from dask_cluster import Cluster, can_hide, running
 from faults.interruptions.buckets import BucketPlace, kill_by_request
-from faults.interruptions.places import conclude
-from faults.interruptions.processes import start
+from faults.interruptions.places import conclude, start
 from faults.interruptions.servers import Store
 from faults.interruptions.subject import Subject, rewrite, write_subject
-from faults.interruptions.trials import Trial
+from faults.runner import Trial
 from s3_server import new_bucket, upload_raw
 
 from nanoset_core.pipeline.project import Project
@@ -61,7 +60,7 @@ def missing() -> str:
     return "" if can_hide() else "no process may have file systems of its own"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ClusterPlace(BucketPlace):
     """Raw text and outputs in buckets; a cluster of which no worker sees the folders of the projects."""
 
@@ -102,7 +101,7 @@ def cluster_place(folder: Path, store: Store) -> Iterator[ClusterPlace]:
     start(source).wait().require_done()
     raw = upload_raw(raw_text, new_bucket(store.endpoint))
     with running(machines) as cluster:
-        yield ClusterPlace(projects, store, source.root, collects=True, cluster=cluster, raw_url=raw.url)
+        yield ClusterPlace(projects, store=store, template=source.root, collects=True, cluster=cluster, raw_url=raw.url)
 
 
 def kill_one(place: ClusterPlace, rng: random.Random, request: int) -> Trial:
@@ -116,12 +115,8 @@ def kill_one(place: ClusterPlace, rng: random.Random, request: int) -> Trial:
         prepare=lambda: importlib.import_module(IMPATIENCE),
         workers=place.staff(),
     )
-    if "killed" in trial.ends:
-        trial.details["build killed"] += 1
-    elif dead := place.dead():
-        trial.details["worker killed"] += len(dead)
-    else:
-        trial.details["nobody killed"] += 1
+    if not trial.counts["killed"]:
+        trial.counts["workers killed"] = len(place.dead())
     if rng.random() < 0.5:  # while workers may still be at it, whom nobody told
         collect(Project.open(subject.config))
         trial.wrong += place.look(subject)

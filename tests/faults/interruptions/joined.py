@@ -15,11 +15,10 @@ from pathlib import Path
 
 from faults.interruptions.buckets import BucketPlace, as_another_machine, count_requests, kill_by_request
 from faults.interruptions.clusters import FAILING, IMPATIENCE
-from faults.interruptions.places import conclude
-from faults.interruptions.processes import start
+from faults.interruptions.places import conclude, start
 from faults.interruptions.servers import Store
 from faults.interruptions.subject import Subject, differences, rewrite, write_subject
-from faults.interruptions.trials import Trial
+from faults.runner import Trial
 from s3_server import Kept, restore
 from sample_project import jsonl
 
@@ -36,7 +35,7 @@ LEVELS = (s3_joining.MOST_PARTS, 2)
 """How many parts an object may have: all shards are joined at once, or in runs first."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class JoinedPlace(BucketPlace):
     """Buckets that hold all shards of a corpus, and nothing that is made of them."""
 
@@ -77,7 +76,7 @@ def joined_place(folder: Path, store: Store) -> JoinedPlace:
     _write_text(raw / "noise")
     rewrite(source, _SETTINGS)
     start(source).wait().require_done()
-    place = JoinedPlace(folder / "projects", store, source.root, collects=True, raw=raw)
+    place = JoinedPlace(folder / "projects", store=store, template=source.root, collects=True, raw=raw)
     place.learn()
     return place
 
@@ -102,7 +101,7 @@ def kill_joining(place: JoinedPlace, rng: random.Random, request: int, parts: in
     rate = rng.choice((0.0, FAILING))
     refused = ["refused"] if rate else []
     subject, trial = kill_by_request(place, rng, request, *refused, rate=rate, prepare=partial(_begin, parts))
-    trial.details["uploads begun"] += len(place.uploads(subject))
+    trial.counts["uploads begun"] += len(place.uploads(subject))
     as_another_machine(subject, rng)
     return conclude(place, subject, trial)
 

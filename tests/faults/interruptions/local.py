@@ -10,17 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from child_processes import wait_until
-from faults.interruptions.places import LocalPlace, Place, begin, conclude, dispose
-from faults.interruptions.processes import Build, start, start_command
+from faults.interruptions.places import LocalPlace, Place, begin, conclude, dispose, disturbed, start, start_command
 from faults.interruptions.subject import Subject
-from faults.interruptions.trials import Trial
-from faults.runner import drop_rights
+from faults.runner import Child, Skipped, Trial, drop_rights, limit_memory
 
 _STEPS = frozenset({"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.symlink", "os.link", "shutil.rmtree"})
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -45,15 +42,14 @@ def kill_at_random(place: Place, rng: random.Random, *, workers: int = 1, second
 
     seconds: how long an undisturbed `nanoset build` takes; 0 = the core's stages are run, whose time is known.
     """
-    trial, command = Trial(faults=0), bool(seconds)
+    trial, command = Trial(), bool(seconds)
     subject = place.new(workers=workers)
     whole = seconds or place.seconds(workers)
     moment = rng.uniform(0, whole)
     for _ in range(rng.randint(1, 4)):
         build = begin(subject, command)
         time.sleep(moment)
-        killed = build.kill(workers=rng.random() < 0.7)
-        trial.faults += killed
+        trial.counts["faults"] += build.kill(workers=rng.random() < 0.7)
         trial.ended(build.wait(), "killed", "done")
         trial.wrong += place.look(subject)
         moment = rng.uniform(0, 0.6 * whole)
@@ -72,10 +68,8 @@ def count_steps(place: Place) -> int:
 
 def kill_at_step(place: Place, step: int) -> Trial:
     """Kill a build just before it renames, links, removes or opens for writing for the step-th time (from 1)."""
-    trial = Trial()
-    subject = place.new()
-    outcome = start(subject, prepare=lambda: _watch(subject.folder, step, None)).wait()
-    trial.ended(outcome, "killed")
+    subject, trial = place.new(), Trial(Counter(faults=1))
+    trial.ended(start(subject, prepare=lambda: _watch(subject.folder, step, None)).wait(), "killed")
     trial.wrong += place.look(subject)
     return conclude(place, subject, trial)
 
@@ -103,16 +97,7 @@ def _watch(folder: Path, last: int, counted: Path | None) -> None:
 # Disks and rights
 
 
-def disturbed(place: Place, subject: Subject, build: Build, *allowed: str) -> Trial:
-    """Wait for a build that something disturbs, and look at what readers see of it."""
-    outcome = build.wait()
-    trial = Trial(faults=int(outcome.end != "done"))
-    trial.ended(outcome, "refused", "done", *allowed)
-    trial.wrong += place.look(subject)
-    return trial
-
-
-def full_disk(place: LocalPlace, rng: random.Random, *, command: bool = False) -> Trial | str:
+def full_disk(place: LocalPlace, rng: random.Random, *, command: bool = False) -> Trial:
     """Build onto a file system with less room than the outputs take, then give it room."""
     subject = place.new(workers=rng.choice((1, 1, 2)))
     needed = sum(path.stat().st_size for path in place.template.rglob("*") if path.is_file())
@@ -120,17 +105,15 @@ def full_disk(place: LocalPlace, rng: random.Random, *, command: bool = False) -
     return _mounted_build(place, subject, f"size={pages * 4096}", f"size={_ROOMY}", command=command)
 
 
-def no_more_inodes(place: LocalPlace, rng: random.Random) -> Trial | str:
+def no_more_inodes(place: LocalPlace, rng: random.Random) -> Trial:
     """Build onto a file system that takes fewer files than there will be, then let it take more."""
     return _mounted_build(place, place.new(), f"nr_inodes={rng.randrange(2, 330)}", "nr_inodes=100000")
 
 
 def _mounted_build(
     place: LocalPlace, subject: Subject, options: str, afterwards: str, *, command: bool = False
-) -> Trial | str:
-    with _mounted(subject.root, options) as reason:
-        if reason:
-            return reason
+) -> Trial:
+    with _mounted(subject.root, options):
         trial = disturbed(place, subject, begin(subject, command))
         _mount("-o", f"remount,{afterwards}", str(subject.root))
         return conclude(place, subject, trial, command=command, keep=True)
@@ -165,41 +148,36 @@ def _set_rights(subject: Subject, mode: int) -> None:
             Path(folder).chmod(mode)
 
 
-def read_only_disk(place: LocalPlace, rng: random.Random) -> Trial | str:
+def read_only_disk(place: LocalPlace, rng: random.Random) -> Trial:
     """Mount the outputs read-only, half-built, as kernels do after errors of a disk; then writable again."""
     subject = place.new()
-    with _mounted(subject.root, f"size={_ROOMY}") as reason:
-        if reason:
-            return reason
+    with _mounted(subject.root, f"size={_ROOMY}"):
         build = start(subject)
         time.sleep(rng.uniform(0, place.seconds(1)))
         build.kill()
         _mount("-o", "remount,ro", str(subject.root))
         trial = disturbed(place, subject, start(subject))
-        trial.faults = 1
+        trial.counts["faults"] = 1
         _mount("-o", "remount,rw", str(subject.root))
         return conclude(place, subject, trial, keep=True)
 
 
 @contextmanager
-def _mounted(folder: Path, options: str) -> Iterator[str]:
-    """A file system in memory at a folder until the block ends; → why that cannot be, or ""."""
+def _mounted(folder: Path, options: str) -> Iterator[None]:
+    """A file system in memory at a folder until the block ends."""
     folder.mkdir()
-    failed = _mount("-t", "tmpfs", "-o", options, "tmpfs", str(folder))
     try:
-        yield failed
+        _mount("-t", "tmpfs", "-o", options, "tmpfs", str(folder))
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        raise Skipped(f"nothing can be mounted here ({error})") from None
+    try:
+        yield
     finally:
-        if not failed:
-            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def _mount(*arguments: str) -> str:
-    """→ what mount says when it fails."""
-    try:
-        done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return "there is no mount command"
-    return "" if done.returncode == 0 else f"nothing can be mounted here ({done.stderr.strip()[:80]})"
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], capture_output=True, check=True)
 
 
 # Memory
@@ -210,18 +188,18 @@ def killed_worker(place: Place, rng: random.Random) -> Trial:
     faults, subject = 0, place.new(workers=2)
     build = start(subject)
     moment = time.monotonic() + rng.uniform(0, place.seconds(2))
-    while build.poll() is None and time.monotonic() < moment + _PATIENCE:
+    while not build.poll() and time.monotonic() < moment + _PATIENCE:
         if time.monotonic() > moment and (largest := _largest_worker(build)) is not None:
             os.kill(largest, signal.SIGKILL)
             faults = 1
             break
         time.sleep(0.002)
     trial = disturbed(place, subject, build)
-    trial.faults = faults
+    trial.counts["faults"] = faults
     return conclude(place, subject, trial)
 
 
-def _largest_worker(build: Build) -> int | None:
+def _largest_worker(build: Child) -> int | None:
     """The worker process of a build that holds the most memory; None while there is none."""
     sizes = {}
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -236,16 +214,10 @@ def refused_memory(place: Place, rng: random.Random) -> Trial:
     """Build with little more address space than the process has, as under `ulimit -v`; then with enough."""
     subject = place.new()
     extra = int(2 ** rng.uniform(21, 29))
-    build = start(subject, prepare=lambda: _limit(extra))
-    if not wait_until(lambda: build.poll() is not None, _PATIENCE) and _STILLBORN in build.told():
+    build = start(subject, prepare=lambda: limit_memory(extra))
+    if not build.poll(_PATIENCE) and _STILLBORN in build.said():
         build.kill()
-    return conclude(place, subject, disturbed(place, subject, build, "killed"))
-
-
-def _limit(extra: int) -> None:
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + extra, resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    return conclude(place, subject, disturbed(place, subject, build, allowed=("killed",)))
 
 
 # Clocks
@@ -253,8 +225,7 @@ def _limit(extra: int) -> None:
 
 def jumping_clock(place: Place, rng: random.Random) -> Trial:
     """Build with a clock that jumps to and fro, kill it, let all file times lie, and build with such a clock again."""
-    trial = Trial(faults=0)
-    subject = place.new()
+    trial, subject = Trial(), place.new()
     _shift_times(subject.folder / "raw", rng)
     for last in (False, True):
         seed = rng.getrandbits(64)
@@ -265,7 +236,7 @@ def jumping_clock(place: Place, rng: random.Random) -> Trial:
             time.sleep(rng.uniform(0, place.seconds(1)))
             build.kill()
         trial.ended(build.wait(), "done", *(() if last else ("killed",)))
-        trial.faults += jumps.stat().st_size
+        trial.counts["faults"] += jumps.stat().st_size
         trial.wrong += place.look(subject)
         _shift_times(subject.folder, rng)
     trial.wrong += place.judge(subject)
@@ -306,7 +277,7 @@ def two_builds(place: Place, rng: random.Random) -> Trial:
     """Two builds, started together or one a moment after the other; either may make everything again."""
     subject = place.new(workers=rng.choice((1, 1, 2)))
 
-    def another() -> Build:
+    def another() -> Child:
         rebuild, seed = rng.random() < 0.4, rng.getrandbits(64)
         clock = seed if rng.random() < 0.3 else None
         return start(subject, rebuild=rebuild, prepare=lambda: jump(clock))
@@ -319,24 +290,22 @@ def two_commands(place: Place, rng: random.Random) -> Trial:
     """`nanoset build` twice at once, with one history."""
     subject = place.new()
 
-    def another() -> Build:
-        return start_command(subject, subject.folder / ".home", *(["--force"] if rng.random() < 0.3 else []))
+    def another() -> Child:
+        return start_command(subject, *(["--force"] if rng.random() < 0.3 else []))
 
     return conclude(place, subject, _both(place, subject, another, rng.uniform(0, 3)))
 
 
-def _both(place: Place, subject: Subject, another: Callable[[], Build], pause: float) -> Trial:
+def _both(place: Place, subject: Subject, another: Callable[[], Child], pause: float) -> Trial:
     first = another()
     time.sleep(pause)
-    return together(place, subject, [first, another()])
+    return together(place, subject, first, another())
 
 
-def together(place: Place, subject: Subject, builds: list[Build], **options: Any) -> Trial:
+def together(place: Place, subject: Subject, *builds: Child) -> Trial:
     """Wait for builds of the same thing, and look at what readers see."""
-    trial = Trial(**options)
-    for build in builds:
-        trial.ended(build.wait(), "done", "refused")
-    trial.wrong += place.look(subject)
+    trial = disturbed(place, subject, *builds)
+    trial.counts["faults"] = 1
     return trial
 
 
@@ -346,6 +315,7 @@ def one_of_two_killed(place: Place, rng: random.Random) -> Trial:
     victim, other = start(subject), start(subject)
     time.sleep(rng.uniform(0, place.seconds(1)))
     faults = int(victim.kill())
-    trial = together(place, subject, [other], faults=faults)
+    trial = disturbed(place, subject, other)
+    trial.counts["faults"] = faults
     trial.ended(victim.wait(), "killed", "done")
     return conclude(place, subject, trial)

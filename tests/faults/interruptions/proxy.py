@@ -1,22 +1,14 @@
-"""A reverse proxy that spoils a share of the requests that pass through it: a store on a bad day.
-
-    python -m faults.interruptions.proxy HOST PORT SEED
-
-prints its port, then reads a JSON value a line from stdin, which replaces its plan, and answers each with the counts
-of the plan before it. It ends with its stdin.
-"""
+"""A reverse proxy that spoils a share of the requests that pass through it: a store on a bad day."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
 import random
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from collections import Counter
@@ -246,16 +238,3 @@ def _dechunked(file: BinaryIO) -> bytes:
     while file.readline().strip():
         pass
     return b"".join(pieces)
-
-
-def main() -> None:
-    host, port, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    with FaultProxy(host, port, seed) as proxy:
-        print(proxy.port, flush=True)
-        for line in sys.stdin:
-            counts = proxy.follow(Plan(**json.loads(line)))
-            print(json.dumps({"requests": counts.requests, "spoiled": counts.spoiled}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

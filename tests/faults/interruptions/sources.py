@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
@@ -12,11 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from faults.interruptions.places import LocalPlace, dispose
-from faults.interruptions.processes import Outcome, start
+from faults.interruptions.places import LocalPlace, dispose, start
 from faults.interruptions.subject import LONG, LONG_FILES, Subject, outputs, visible, write_subject
-from faults.interruptions.trials import Trial
-from sample_project import jsonl, sentences
+from faults.runner import Outcome, Trial
+from sample_project import encoded, sentences
 
 _MEGABYTES = 2
 _GROWTH_STEPS = 12
@@ -24,11 +22,10 @@ _GROWTH_STEPS = 12
 
 def append(path: Path) -> None:
     """More documents at its end; a table is written anew, since it cannot grow."""
-    rows = sentences("late", 40)
     if path.name.endswith(".parquet"):
         return replace(path)
     with path.open("ab") as file:
-        file.write(_encoded(path, jsonl(rows)))
+        file.write(encoded(path.name, sentences("late", 40), 40))
 
 
 def grow(path: Path) -> None:
@@ -37,7 +34,7 @@ def grow(path: Path) -> None:
         return replace(path)
     for step in range(_GROWTH_STEPS):
         with path.open("ab") as file:
-            file.write(_encoded(path, jsonl(sentences(f"late {step}", 5))))
+            file.write(encoded(path.name, sentences(f"late {step}", 5), 5))
         time.sleep(0.01)
 
 
@@ -58,13 +55,7 @@ def rewrite(path: Path) -> None:
 def replace(path: Path) -> None:
     """Another file takes its name."""
     other = path.with_name(".other")
-    if path.name.endswith(".parquet"):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.Table.from_pylist(sentences("late", 200)), other, row_group_size=50)
-    else:
-        other.write_bytes(_encoded(path, jsonl(sentences("late", 200))))
+    other.write_bytes(encoded(path.name, sentences("late", 200), 50))
     other.rename(path)
 
 
@@ -74,16 +65,6 @@ def remove(path: Path) -> None:
 
 
 CHANGES: tuple[Callable[[Path], None], ...] = (append, grow, truncate, rewrite, replace, remove)
-
-
-def _encoded(path: Path, data: bytes) -> bytes:
-    if path.name.endswith(".gz"):
-        return gzip.compress(data, mtime=0)
-    if path.name.endswith(".zst"):
-        import zstandard
-
-        return zstandard.compress(data)
-    return data
 
 
 def changed_while_read(place: LocalPlace, rng: random.Random, number: int) -> Trial:
@@ -97,7 +78,7 @@ def changed_while_read(place: LocalPlace, rng: random.Random, number: int) -> Tr
     subject = write_subject(place.base / f"changed-{number}", workers=workers, long=_MEGABYTES)
     build = start(subject)
     time.sleep(rng.uniform(0, 1.5 * place.seconds(workers)))
-    trial.faults = int(build.poll() is None)
+    trial.counts["faults"] = int(not build.poll())
     change(subject.folder / "raw" / LONG / victim)
     trial.ended(build.wait(), "done", "refused")
     trial.wrong += inconsistent(subject.root)
@@ -108,7 +89,7 @@ def changed_while_read(place: LocalPlace, rng: random.Random, number: int) -> Tr
 def _compare(subject: Subject, afterwards: Outcome, trial: Trial) -> Trial:
     """The build after the change, and a fresh one of the same text: the same end, the same outputs."""
     fresh = Subject(subject.folder.with_name(f"{subject.folder.name}-fresh") / "nanoset.yaml")
-    shutil.copytree(subject.folder, fresh.folder, ignore=shutil.ignore_patterns("data", ".notes*"))
+    shutil.copytree(subject.folder, fresh.folder, ignore=shutil.ignore_patterns("data"))
     wanted = start(fresh).wait()
     if wanted.end != afterwards.end or afterwards.end not in ("done", "refused"):
         trial.wrong.append(f"after the change it ended as {afterwards}; a fresh build as {wanted}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faults.settings import tokenizer_json
-from sample_project import CONFIG, jsonl, run_stages, sentences, tree, write_raw
+from sample_project import CONFIG, encoded, run_stages, sentences, tree, write_raw
 
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import sweep
@@ -54,7 +54,11 @@ def write_subject(folder: Path, *, workers: int = 1, root: str = "data", storage
     """
     folder.mkdir(parents=True)
     write_raw(folder / "raw")
-    _write_tables(folder / "raw" / "tables")
+    (folder / "raw" / "tables").mkdir()
+    rows = sentences("tables", 80)
+    for part in range(2):
+        data = encoded(".parquet", rows[part * 40 : part * 40 + 40], 15)
+        (folder / "raw" / "tables" / f"rows-{part}.parquet").write_bytes(data)
     if long:
         _write_long(folder / "raw" / LONG, long)
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
@@ -71,32 +75,12 @@ def rewrite(subject: Subject, settings: str, *, raw: str = "raw") -> None:
     subject.config.write_text("\n".join([f"raw: {raw}", *kept, settings]))
 
 
-def _write_tables(folder: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder.mkdir()
-    rows = sentences("tables", 80)
-    for part in range(2):
-        table = pa.Table.from_pylist(rows[part * 40 : part * 40 + 40])
-        pq.write_table(table, folder / f"rows-{part}.parquet", row_group_size=15)
-
-
 def _write_long(folder: Path, megabytes: int) -> None:
-    import gzip
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    import zstandard
-
     folder.mkdir()
     rng = random.Random(megabytes)
     rows = [{"id": f"{number}", "text": _random_text(rng)} for number in range(520 * megabytes)]
-    plain, zipped, framed, table = (rows[part::4] for part in range(4))
-    (folder / LONG_FILES[0]).write_bytes(jsonl(plain))
-    (folder / LONG_FILES[1]).write_bytes(gzip.compress(jsonl(zipped), compresslevel=1, mtime=0))
-    (folder / LONG_FILES[2]).write_bytes(zstandard.compress(jsonl(framed), 1))
-    pq.write_table(pa.Table.from_pylist(table), folder / LONG_FILES[3], row_group_size=100, compression="none")
+    for part, name in enumerate(LONG_FILES):
+        (folder / name).write_bytes(encoded(name, rows[part::4], 100))
 
 
 def _random_text(rng: random.Random) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from nanoset_core.tokenization.bpe import compiled, patterns
-from nanoset_core.tokenization.bpe.compiled import CompiledTokenizer, compile_tokenizer
+from nanoset_core.tokenization.bpe import patterns, rules
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
+from nanoset_core.tokenization.bpe.rules import Rules, compile_tokenizer
 
 PROSE = """The quick brown fox can't jump over the lazy dog's 12 fences; they've tried 345 times, haven't they?
     def frobnicate(self, value=None):\n        return self.table[value] != "x" or 3.14159\n\n
@@ -156,22 +156,13 @@ KINDS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def _each_probe_once() -> Iterator[None]:
-    """What the library says of every code point depends on a tokenizer's patterns and form alone: asked once of each.
+    """What the library says of every code point depends on a tokenizer's patterns alone: asked once of each.
 
     The tests of the probes themselves call them where they are.
     """
-    classes = cache(compiled.probe_classes)
-    trusted: dict[str, bool] = {}
-    original = compiled.trusts_python
-
-    def trusts_python(normalise, form):
-        if form not in trusted:
-            trusted[form] = original(normalise, form)
-        return trusted[form]
-
+    classes = cache(rules.probe_classes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "probe_classes", lambda *rules: classes(*rules).copy())
-        patch.setattr(compiled, "trusts_python", trusts_python)
+        patch.setattr(rules, "probe_classes", lambda *asked: classes(*asked).copy())
         yield
 
 
@@ -204,7 +195,7 @@ def changed_tokenizer(tokenizer_files, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def known(tokenizer_files) -> dict[str, tuple[CompiledTokenizer, ReferenceEngine]]:
+def known(tokenizer_files) -> dict[str, tuple[Rules, ReferenceEngine]]:
     """Rules and classes of each tokenizer, and the reference."""
     return _Known(tokenizer_files)
 
@@ -215,9 +206,9 @@ class _Known(dict):
     def __init__(self, files: dict[str, Path]) -> None:
         self._files = files
 
-    def __missing__(self, kind: str) -> tuple[CompiledTokenizer, ReferenceEngine]:
+    def __missing__(self, kind: str) -> tuple[Rules, ReferenceEngine]:
         reference = ReferenceEngine(self._files[kind])
-        self[kind] = compile_tokenizer(self._files[kind], reference), reference
+        self[kind] = compile_tokenizer(json.loads(self._files[kind].read_bytes()), reference), reference
         return self[kind]
 
 

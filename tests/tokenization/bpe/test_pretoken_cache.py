@@ -53,7 +53,7 @@ def test_memory_is_bounded_when_words_never_come_back(monkeypatch):
     for turn in range(40):
         before = known(cache)
         check(cache, [[word(turn * 100 + number, size) for number in range(25) for size in (6, 12, 30, 60, 300)]])
-        arrays = [*cache._lists.to_arrays().values(), *(table._codes for table in cache._tables.values())]
+        arrays = [*cache._lists.to_arrays().values(), *(table.codes for table in cache._tables.values())]
         sizes.append(sum(array.nbytes for array in arrays))
         restarts += known(cache) < before
     assert max(sizes) == max(sizes[:10])
@@ -132,39 +132,13 @@ def test_a_later_cache_has_nothing_to_learn(kept, file):
     check(cache, [[b"another"], WORDS, [b"another", b"one more"]])
 
 
-def test_few_words_and_too_many_are_not_kept(kept, tmp_path, monkeypatch):
+def test_few_words_are_not_kept(kept, tmp_path):
     check(PretokenCache(encode, encode_long, seed, kept), [WORDS[:10]])
-    monkeypatch.setattr(pretoken_cache, "_MOST_SAVED_BYTES", 1000)
-    check(PretokenCache(encode, encode_long, seed, kept), [WORDS])
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_cut_file_is_made_again(kept, file):
     file.write_bytes(file.read_bytes()[:-1])
-    assert begins_cold(kept)
-    assert not begins_cold(kept), "it was not made again"
-
-
-@pytest.mark.parametrize("change", ["tokens", "numbers", "beyond", "slots", "full", "ends", "missing"])
-def test_other_content_under_the_right_name_is_not_taken(kept, file, change):
-    with np.load(file) as members:
-        arrays = {name: members[name] for name in members.files}
-    taken = arrays["codes1"] >= 0
-    if change == "tokens":
-        arrays["tokens"] += 1
-    elif change == "numbers":
-        arrays["codes1"][taken] = np.roll(arrays["codes1"][taken], 1)
-    elif change == "beyond":
-        arrays["codes2"][arrays["codes2"] >= 0] += len(arrays["ends"])
-    elif change == "slots":
-        arrays["codes1"] = arrays["codes1"][:-1]
-    elif change == "full":
-        arrays["codes1"][:] = 1
-    elif change == "ends":
-        arrays["ends"][3:-1] = 0
-    else:
-        del arrays["keys4"]
-    np.savez(file, **arrays)
     assert begins_cold(kept)
     assert not begins_cold(kept), "it was not made again"
 

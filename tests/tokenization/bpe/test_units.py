@@ -20,10 +20,9 @@ from nanoset_core.tokenization.bpe.units import (
     cut,
     cuts_are_safe,
     partition_units,
-    trusts_python,
 )
 
-FALLBACK = FallbackText([b"<|endoftext|>", b"<|pad|>", b"[MASK]"], b"\0", form="NFC")
+FALLBACK = FallbackText([b"<|endoftext|>", b"<|pad|>", b"[MASK]"], b"\0")
 
 
 def test_pieces_are_the_text(known, kinds, hard_texts):
@@ -71,34 +70,18 @@ def test_cuts_are_checked_against_the_classes(known):
     [
         ("", False),
         ("plain <| text [MASK", False),
-        ("é composed", False),
         ("a\0b", True),
         ("x<|pad|>y", True),
         ("[MASK]", True),
-        ("e\u0301", True),
-        ("\u212b", True),
     ],
 )
 def test_fallback_text(text, expected):
     assert (text.encode() in FALLBACK) is expected
-    if expected and text.isascii():
-        assert FALLBACK.suspects(text.encode())
-
-
-def test_unnormalised_text_is_nothing_special_without_a_normalizer():
-    assert "e\u0301".encode() not in FallbackText([], b"\0", form=None)
 
 
 def test_several_forbidden_bytes():
-    fallback = FallbackText([], b"\0qQ\xf0", form=None)
-    assert [text.encode() in fallback for text in ("a", "iq", "Q", "🎉", "é", "\0")] == [
-        False,
-        True,
-        True,
-        True,
-        False,
-        True,
-    ]
+    fallback = FallbackText([], b"\0qQ\xf0")
+    assert {text for text in ("a", "iq", "Q", "🎉", "é", "\0") if text.encode() in fallback} == {"iq", "Q", "🎉", "\0"}
 
 
 @pytest.mark.parametrize(
@@ -109,10 +92,9 @@ def test_several_forbidden_bytes():
     ],
 )
 def test_what_depends_on_all_that_is_before(spans, texts):
-    fallback = FallbackText([], b"\0", form=None, context_spans=spans)
+    fallback = FallbackText([], b"\0", spans)
     for text, expected in texts.items():
         assert (text.encode() in fallback) is expected
-        assert fallback.suspects(text.encode()) is expected
 
 
 @given(st.lists(st.text("ab<é", min_size=1, max_size=5), max_size=12), st.text("ab<é", max_size=12))
@@ -128,13 +110,9 @@ def test_strings_that_begin_alike_many_times_over():
     assert not pattern.search(b"a" * 500)
 
 
-def test_no_added_tokens():
-    assert b"anything" not in FallbackText([], b"\0", form=None)
-
-
 def test_only_the_lines_that_need_it_are_fallback(monkeypatch):
     monkeypatch.setattr("nanoset_core.tokenization.bpe.units._FALLBACK_BYTES", 8)
-    text = "plain words here and <|pad|> then more plain words and e\u0301 end of it all"
+    text = "plain words here and <|pad|> then more plain words and a\0 end of it all"
     pieces, kinds = zip(*partition_units(text.encode(), FALLBACK), strict=True)
     assert b"".join(pieces) == text.encode()
     assert kinds == (False, True, False, True, False)
@@ -158,29 +136,6 @@ def test_cut_pattern_stays_linear():
     assert np.prod([len(piece) for piece in cut(b"-" * 100_000, 10)]) == 100_000
 
 
-NEW_MARK, NEW_COMPOSITE = "\u1abf", "\u0cc0"
-
-
-def nfc(text: str) -> str:
-    return normalize("NFC", text)
-
-
-def test_the_same_tables_are_trusted():
-    assert trusts_python(nfc, "NFC")
-
-
-def test_an_older_library_is_trusted():
-    """It takes a mark that it does not know for a letter, and leaves alone what Python sorts."""
-    assert trusts_python(lambda text: NEW_MARK.join(map(nfc, text.split(NEW_MARK))), "NFC")
-
-
-def test_a_newer_library_is_not_trusted():
-    """It sorts a mark, or changes a character, that Python does not know."""
-    letter = "\u0560"
-    assert not trusts_python(lambda text: nfc(text).replace("\u0345" + letter, letter + "\u0345"), "NFC")
-    assert not trusts_python(lambda text: nfc(text).replace(letter, "x"), "NFC")
-
-
 def test_the_library_leaves_alone_what_python_calls_normal():
     from tokenizers.normalizers import NFC
 
@@ -190,7 +145,7 @@ def test_the_library_leaves_alone_what_python_calls_normal():
     @settings(max_examples=500, deadline=None)
     @given(text)
     def check(text):
-        normal = nfc(text)
+        normal = normalize("NFC", text)
         assert library.normalize_str(normal) == normal
 
     check()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from nanoset_core.tokenization.bpe.words import ABSENT, TokenLists, WordTable, unique_keys
 
 
-def columns(keys: list[tuple[int, ...]], width: int) -> list[np.ndarray]:
-    return [np.array([key[word] for key in keys], np.uint64).reshape(len(keys)) for word in range(width)]
+def columns(keys: list[tuple[int, ...]], width: int) -> np.ndarray:
+    return np.array(keys, np.uint64).reshape(len(keys), width).T
 
 
 def keys_of(width: int) -> st.SearchStrategy[tuple[int, ...]]:
@@ -24,7 +24,7 @@ def test_table_is_a_dict(width):
     @settings(max_examples=60, deadline=None)
     @given(st.lists(st.lists(keys_of(width), unique=True, max_size=40), max_size=4), st.lists(keys_of(width)))
     def check(insertions, queries):
-        table, twin = WordTable(width, slot_bits=3), {}
+        table, twin = WordTable.empty(width, 8), {}
         for keys in insertions:
             new = [key for key in keys if key not in twin]
             values = np.arange(len(twin), len(twin) + len(new), dtype=np.int32)
@@ -32,25 +32,25 @@ def test_table_is_a_dict(width):
             twin.update(zip(new, values.tolist(), strict=True))
         asked = queries + list(twin)
         assert table.find(columns(asked, width)).tolist() == [twin.get(key, ABSENT) for key in asked]
-        assert len(table) == len(twin)
+        assert table.count == len(twin)
 
     check()
 
 
 def test_table_grows_and_keeps_everything():
-    table = WordTable(1, slot_bits=2)
+    table = WordTable.empty(1, 4)
     keys = np.random.default_rng(0).permutation(np.arange(1, 20_001)).astype(np.uint64)
     for begin in range(0, len(keys), 3_000):
-        table.insert([keys[begin : begin + 3_000]], np.arange(begin, min(begin + 3_000, len(keys)), dtype=np.int32))
-    np.testing.assert_array_equal(table.find([keys]), np.arange(len(keys)))
-    assert table.find([np.arange(30_000, 31_000, dtype=np.uint64)]).max() == ABSENT
-    assert len(table.to_arrays()["codes"]) == 1 << 16  # at most half full
+        table.insert(keys[None, begin : begin + 3_000], np.arange(begin, min(begin + 3_000, len(keys)), dtype=np.int32))
+    np.testing.assert_array_equal(table.find(keys[None]), np.arange(len(keys)))
+    assert table.find(np.arange(30_000, 31_000, dtype=np.uint64)[None]).max() == ABSENT
+    assert len(table.codes) == 1 << 16  # at most half full
 
 
 def test_skipped_keys_get_any_value_but_absent():
-    table = WordTable(1)
-    table.insert([np.array([5], np.uint64)], np.array([7], np.int32))
-    found = table.find([np.array([5, 6, 9], np.uint64)], skip=np.array([1]))
+    table = WordTable.empty(1)
+    table.insert(np.array([[5]], np.uint64), np.array([7], np.int32))
+    found = table.find(np.array([[5, 6, 9]], np.uint64), skip=np.array([1]))
     assert found[[0, 2]].tolist() == [7, ABSENT]
     assert found[1] != ABSENT
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import click
 from faults.settings import tokenizer_json
-from sample_project import EOD, jsonl, run_stages, sentences
+from sample_project import EOD, encoded, jsonl, run_stages, sentences
 
 from nanoset_core.cli import nanoset
 from nanoset_core.pipeline.project import Project
@@ -41,6 +40,8 @@ class Use:
     """outputs that would be, or lie in, its own input"""
     disks: tuple[str, ...] = ()
     """folders other than that of its output which a small disk may be"""
+    other: str = ""
+    """words that ask for another output of the same name"""
     rewrites: tuple[str, ...] = ()
     """files, and folders ending in /, that were there before and that it may write anew"""
     code: int = 0
@@ -72,6 +73,7 @@ USES = {
         "table.parquet",
         "made/t.jsonl.gz",
         ("table.parquet", "tables/new.jsonl"),
+        other="--columns text",
     ),
     "init": Use("init {output}", output="made/new", onto=(".", "nanoset.yaml")),
     "init, beside text": Use("init bare"),
@@ -86,29 +88,44 @@ USES = {
         "raw/a",
         "made/a.pbin",
         ("raw/a/a.jsonl", "tokenizer.json"),
+        other="--eod <|pad|>",
     ),
     "pack write, of a pair": Use(
-        "pack write {input} --output {output}", "pairs/x", "made/a.pbin", ("pairs/x.bin", "pairs/x.idx")
+        "pack write {input} --output {output}",
+        "pairs/x",
+        "made/a.pbin",
+        ("pairs/x.bin", "pairs/x.idx"),
+        other="--vocab-size 70000",
     ),
     "pack merge": Use(
         "pack merge {input} packs/y.pbin --output {output}",
         "packs/x.pbin",
         "made/m.pbin",
         ("packs/x.pbin", "packs/y.pbin"),
+        other="packs/y.pbin",
     ),
     "pack shuffle": Use(
-        "pack shuffle {input} --output {output} --seed 1", "packs/x.pbin", "made/s.pbin", ("packs/x.pbin",)
+        "pack shuffle {input} --output {output} --seed 1",
+        "packs/x.pbin",
+        "made/s.pbin",
+        ("packs/x.pbin",),
+        other="--seed 2",
     ),
     "pack filter": Use(
         "pack filter {input} --output {output} --keep numbers.txt",
         "packs/x.pbin",
         "made/f.pbin",
         ("packs/x.pbin", "numbers.txt"),
+        other="--keep others.txt",
     ),
     "pack repair": Use("pack repair {input} --output {output}", "packs/x.pbin", "made/r.pbin", ()),
     "pack repair, in place": Use("pack repair {input}", "packs/x.pbin", rewrites=("packs/x.pbin",)),
     "pack raw-index": Use(
-        "pack raw-index {input} --output {output}", "raw/a/a.jsonl", "made/a.idx", ("raw/a/a.jsonl",)
+        "pack raw-index {input} --output {output}",
+        "raw/a/a.jsonl",
+        "made/a.idx",
+        ("raw/a/a.jsonl",),
+        other="--drop-faulty",
     ),
     "pack raw-index, beside it": Use("pack raw-index {input}", "raw/a/a.jsonl"),
     "pack describe": Use("pack describe {input}", "packs/x.pbin"),
@@ -117,12 +134,21 @@ USES = {
         "raw/a",
         "made/tars",
         ("raw/a", "raw", "pairs"),
+        other="--seed 5",
     ),
     "shuffle, of pairs": Use(
-        "shuffle --input {input} pairs/y --output {output} --seqlen 16 --workers 1", "pairs/x", "made/tars", ("pairs",)
+        "shuffle --input {input} pairs/y --output {output} --seqlen 16 --workers 1",
+        "pairs/x",
+        "made/tars",
+        ("pairs",),
+        other="--seed 5",
     ),
     "shuffle, of tars": Use(
-        "shuffle --input {input} --output {output} --shuffle-only --workers 1", "tars", "made/tars", ("tars",)
+        "shuffle --input {input} --output {output} --shuffle-only --workers 1",
+        "tars",
+        "made/tars",
+        ("tars",),
+        other="--seed 5",
     ),
     "status": Use("status -c {input}", _CONFIGURATION),
     "tokenize": Use(
@@ -130,12 +156,14 @@ USES = {
         "raw/a",
         "made/t",
         ("raw/a/a", "raw/a/b"),
+        other="--preset nemo",
     ),
     "tokenize, by file": Use(
         f"tokenize --input {{input}} --output-prefix {{output}} --preset nanotron --per-file --workers 1 {_TOKENS}",
         "raw/a",
         "made/t",
         ("raw/a/a",),
+        other="--append-eod",
     ),
     "verify": Use("verify --deep -c {input}", _CONFIGURATION),
     "verify, a pair": Use(f"verify {{input}} --deep {_TOKENS}", "pairs/x"),
@@ -159,7 +187,7 @@ def make_world(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     rows = sentences("a", 60)
     (folder / "raw/a/a.jsonl").write_bytes(jsonl(rows[:50]))
-    (folder / "raw/b/b.jsonl.gz").write_bytes(gzip.compress(jsonl(sentences("b", 40)), mtime=0))
+    (folder / "raw/b/b.jsonl.gz").write_bytes(encoded(".gz", sentences("b", 40), 40))
     (folder / "bare/raw/c/c.jsonl").write_bytes(jsonl(rows))
     (folder / "raw/a/a_rejects.jsonl").write_bytes(jsonl(rows[:9]))
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
@@ -167,7 +195,8 @@ def make_world(folder: Path) -> None:
     (folder / "longer.yaml").write_text(_CONFIG.replace("sequence_length: 16", "sequence_length: 24"))
     (folder / "unbuilt.yaml").write_text(_CONFIG.replace("root: data", "root: unbuilt"))
     (folder / "numbers.txt").write_text("0\n3\n5\n")
-    _write_table(folder / "table.parquet", rows)
+    (folder / "others.txt").write_text("1\n")
+    (folder / "table.parquet").write_bytes(encoded(".parquet", rows, 60))
     project = Project.open(folder / "nanoset.yaml")
     run_stages(project)
     (folder / "raw/a/a.jsonl").write_bytes(jsonl(rows))
@@ -180,13 +209,6 @@ def make_world(folder: Path) -> None:
     tars = project.outputs.folder / "webdatasets/shuffled/current"
     shutil.copytree(tars, folder / "tars")
     _write_packs(folder)
-
-
-def _write_table(path: Path, rows: list[dict[str, str]]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.Table.from_pylist(rows), path)
 
 
 def _write_packs(folder: Path) -> None:

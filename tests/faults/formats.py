@@ -1,22 +1,28 @@
-"""One trial: a sound set of files, one of them damaged, and what a reader of ours makes of it."""
+"""Damaged files of every format, read in forks that may crash, hang or run out of memory."""
 
 from __future__ import annotations
 
+import argparse
+import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from faults.mutations import mutate, mutate_json
-from faults.runner import seeded
+from faults.runner import Kind, Trial, give, in_fork, seeded
 
 from nanoset_core.errors import NanosetError
 
 Outcome = Literal["refused", "unharmed", "as written", "bad"]
-OUTCOMES: tuple[Outcome, ...] = ("refused", "unharmed", "as written", "bad")
+HEAD, COLUMNS = ("format",), ("refused", "unharmed", "as written")
 """An error of ours that names the file; what the sound file gives; what an independent reader finds in the damaged file
-(which may be another sound one); anything else."""
+(which may be another sound one). Anything else is bad."""
+TRIALS = 3000
+_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +60,23 @@ class Bench:
             path.write_bytes(data)
         self.sound = kind.read(folder)
 
-    def damage(self, number: int) -> bytes:
+    def damage(self, number: int) -> None:
         """Put the damaged file of trial `number` into place; the bytes depend on format and number alone."""
-        rng = seeded(self.kind.name, number)
-        sound = self.kind.files[self.kind.victim]
-        data = mutate_json(sound, rng) if self.kind.is_json and rng.random() < 0.5 else mutate(sound, rng)
-        path = self.folder / self.kind.victim
+        kind, rng = self.kind, seeded(self.kind.name, number)
+        sound = kind.files[kind.victim]
+        data = mutate_json(sound, rng) if kind.is_json and rng.random() < 0.5 else mutate(sound, rng)
+        path = self.folder / kind.victim
         path.unlink(missing_ok=True)  # an earlier trial may still have it mapped
         path.write_bytes(data)
-        if self.kind.mend is not None:
-            for name in self._others():
-                (self.folder / name).write_bytes(self.kind.files[name])
+        if kind.mend is not None:
+            for name in kind.files:
+                if name != kind.victim and name.endswith(".json"):
+                    (self.folder / name).write_bytes(kind.files[name])
             if rng.random() < 0.34:
-                self.kind.mend(self.folder)
-        return data
-
-    def _others(self) -> list[str]:
-        return [name for name in self.kind.files if name != self.kind.victim and name.endswith(".json")]
+                kind.mend(self.folder)
 
     def run(self, number: int) -> tuple[Outcome, str]:
-        """(outcome, what was wrong or the error's text) of trial `number`."""
+        """Run a trial; → outcome, and what was wrong or the error's text."""
         self.damage(number)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -82,9 +85,9 @@ class Bench:
             except NanosetError as error:
                 named = str(self.folder) in str(error) and len(str(error)) < 20_000
                 return ("refused", str(error)) if named else ("bad", f"names no file, or too long: {str(error)[:400]}")
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt | SystemExit):
-                    raise
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever it is, that is the finding
                 return "bad", f"{type(error).__name__}: {str(error)[:400]}"
         return self._weigh(value)
 
@@ -100,3 +103,41 @@ class Bench:
         if not right:
             return "bad", f"not what is written: {str(value)[:300]}"
         return ("refused" if self.kind.refuses(value) else "as written"), ""
+
+
+def all_formats(scratch: Path) -> list[Format]:
+    """Every kind of file, made in an empty folder."""
+    from faults import datasets, outputs, settings, texts
+
+    tokenizer = settings.tokenizer_json()
+    made = [*datasets.formats(scratch), *texts.formats()]
+    return [*made, *outputs.formats(scratch, tokenizer), *settings.formats(tokenizer)]
+
+
+def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
+    """A kind for each format."""
+    (folder / "made").mkdir()
+    for kind in all_formats(folder / "made"):
+        yield Kind((kind.name,), max(1, round(options.trials * kind.share)), partial(_trials, kind, folder))
+
+
+def _trials(kind: Format, scratch: Path, numbers: range) -> Iterator[Trial]:
+    """In batches of forks."""
+    at = numbers.start
+    while at < numbers.stop:
+        batch = range(at, min(at + _BATCH, numbers.stop))
+        with tempfile.TemporaryDirectory(dir=scratch) as place:
+            work = partial(_batch, kind, batch, Path(place))
+            done, ending = in_fork(work, extra_bytes=1 << 30, seconds=20.0)
+        for outcome, detail in done:
+            yield Trial(wrong=[detail]) if outcome == "bad" else Trial(Counter([outcome]))
+        if len(done) < len(batch):
+            yield Trial(wrong=[f"{ending.end}, {ending.code}: {ending.said[-400:]}"])
+        at += min(len(done) + 1, len(batch))
+
+
+def _batch(kind: Format, numbers: range, folder: Path) -> None:
+    bench = Bench(kind, folder)
+    for number in numbers:
+        outcome, detail = bench.run(number)
+        give([outcome, detail if outcome == "bad" else ""])

@@ -1,0 +1,56 @@
+"""Campaigns of trials: what is built, what happens to it, and what must hold.
+
+    PYTHONPATH=tests python -m faults formats|tokenizers|damage|commands|interruptions [--trials N] [--select PATTERN]
+
+Prints a table; exits with 1 when a trial was bad, and says how it is repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from faults.runner import MEMORY, run_kinds
+
+CAMPAIGNS = {
+    "formats": "faults.formats",
+    "tokenizers": "faults.tokenizers",
+    "damage": "faults.damage",
+    "commands": "faults.commands",
+    "interruptions": "faults.interruptions.kinds",
+}
+"""Name → a module with HEAD and COLUMNS of the table, TRIALS, `kinds` of trials, and perhaps `options` of its own."""
+
+
+def main() -> int:
+    name = next(iter(sys.argv[1:]), "")
+    if name not in CAMPAIGNS:
+        sys.exit(__doc__)
+    campaign = importlib.import_module(CAMPAIGNS[name])
+    parser = argparse.ArgumentParser(
+        prog=f"faults {name}", description=campaign.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--trials", type=int, default=campaign.TRIALS, help=f"default: {campaign.TRIALS}")
+    parser.add_argument("--select", nargs="+", default=["*"], help="kinds, such as '*tar*'")
+    parser.add_argument("--first", type=int, default=0, help="number of the first trial of each kind")
+    parser.add_argument("--only", type=int, help="so many trials of each kind")
+    if hasattr(campaign, "options"):
+        campaign.options(parser)
+    options = parser.parse_args(sys.argv[2:])
+    folder = Path(tempfile.mkdtemp(prefix="nanoset-faults-", dir=MEMORY))
+    folder.chmod(0o755)
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    if run_kinds(name, campaign.kinds(folder, options), campaign.HEAD, campaign.COLUMNS, options):
+        print(f"what is left of bad trials is in {folder}", file=sys.stderr)
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

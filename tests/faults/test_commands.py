@@ -1,0 +1,41 @@
+"""The contract of every command: the same faults, a trial of each; and no command is missing from it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from faults.commands import BY_CHANCE, FAULTS
+from faults.runner import run_module
+from faults.uses import USES, commands
+
+LEFT_TO_THE_CAMPAIGN = {"wrong input", "empty folder", "full output", "reader gone", "small files", "few files"}
+"""Faults of which the suite tries a few commands, since all share what meets them."""
+SIGNALS = ("interrupted", "killed")
+"""Of these the suite tries one on each command."""
+TRIED = [name for name, use in USES.items() if not use.needs_dagster]
+
+
+def test_every_command_is_tried():
+    assert sorted(commands()) == sorted({name.split(",")[0] for name in USES})
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory) -> tuple[dict[tuple[str, str], str], str]:
+    """Command and fault → bad trials, and what is said of these."""
+    faults = [f"*, {fault}" for fault in (FAULTS | BY_CHANCE).keys() - LEFT_TO_THE_CAMPAIGN.union(SIGNALS)]
+    faults += [f"{name}, {SIGNALS[number % 2]}" for number, name in enumerate(TRIED)]
+    few = [f"{name}, {fault}" for name in ("gc", "merge", "verify") for fault in LEFT_TO_THE_CAMPAIGN]
+    words = ["commands", "--trials", "1", "--no-dagster", "--warm", "--select", *faults, *few]
+    table, said = run_module("faults", tmp_path_factory.mktemp("commands"), *words, code=None)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:-1]]
+    return {(row[0], row[1]): row[-1] for row in rows}, said
+
+
+@pytest.mark.parametrize("command", TRIED)
+def test_nothing_of_another_is_lost_and_nothing_half_is_left(outcomes, command):
+    rows, said = outcomes
+    found = {fault: bad for (name, fault), bad in rows.items() if name == command}
+    assert len(found) >= 9, said
+    assert set(found.values()) <= {"0", ""}, said
+    assert "" not in found.values() or os.geteuid() != 0, said
