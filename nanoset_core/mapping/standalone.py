@@ -14,7 +14,7 @@ from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.plan import LengthReader, plan_split
 from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SPLITS, SplitName
-from nanoset_core.outputs.places import OutputPlace, place_of
+from nanoset_core.outputs.recorded import OutputPlace
 from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
 from nanoset_core.storage.working_copies import temporary_folder
 
@@ -66,7 +66,7 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
         sets = {plan.split: list(index_sets(plan, config)) for plan in plans}
         if not overwrite:
             for files in (files for found in sets.values() for files in found):
-                _check_own(files, place_of(bucket or files.folder), bucket or files.folder)
+                _check_own(files, OutputPlace(bucket or files.folder), bucket or files.folder)
         return [_write_split(plan, sets[plan.split], config, bucket) for plan in plans]
 
 
@@ -74,7 +74,7 @@ def _write_split(
     plan: SplitPlan, sets: Sequence[FileSet], config: NanosetConfig, bucket: RemoteFolder | None
 ) -> SplitFiles:
     """Write all sets of a split where `config` says, and send them from there to a bucket where one is given."""
-    made = [_write(files, place_of(bucket or files.folder), bucket) for files in sets]
+    made = [_write(files, OutputPlace(bucket or files.folder), bucket) for files in sets]
     folder: Location | None = bucket
     if bucket is None and (plan.blend is None or config.path_to_cache is not None):
         folder = sets[0].folder

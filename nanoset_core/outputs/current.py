@@ -36,10 +36,7 @@ class CurrentVersion:
     @property
     def made_at(self) -> float | None:
         """When it was made, seconds since 1970."""
-        if self.manifest is None:
-            return None
-        seconds, rest = divmod(self.manifest.written_ns, 1_000_000_000)
-        return seconds + 1e-9 * rest
+        return None if self.manifest is None else self.manifest.written_ns / 1e9
 
     @property
     def exists(self) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from nanoset_core.errors import FormatError, MissingError, NanosetError
 from nanoset_core.storage.access import FileAccess
@@ -131,10 +132,13 @@ class Manifest:
             MissingError: the file is not there.
             FormatError: it is not as it was written, or `make` does not take it.
         """
-        path = self.path(name)
+        path, fact = self.path(name), self.files.get(name)
         try:
             data = read_regular(path)
-            self._check(name, data)
+            if fact is not None and (
+                len(data) != fact.size or fact.sha256 not in (None, hashlib.sha256(data).hexdigest())
+            ):
+                raise ValueError("its size or sha256 is not that in the manifest")
             return make(json.loads(data))
         except FileNotFoundError as error:
             raise MissingError("a file of an output is gone", where=path, remedy="run `nanoset build`") from error
@@ -145,13 +149,6 @@ class Manifest:
                 found=error.what if isinstance(error, NanosetError) else repr(error)[:500],
                 remedy=f"delete {self.folder}; the next build makes it again",
             ) from error
-
-    def _check(self, name: str, data: bytes) -> None:
-        fact = self.files.get(name)
-        if fact is not None and len(data) != fact.size:
-            raise ValueError(f"{len(data):,} bytes instead of {fact.size:,}")
-        if fact is not None and fact.sha256 not in (None, digest := hashlib.sha256(data).hexdigest()):
-            raise ValueError(f"sha256 {digest} instead of {fact.sha256}")
 
     def damage(self) -> str | None:
         """Return the first file that is missing or of the wrong size, in words; None when all are whole."""
@@ -244,3 +241,39 @@ def manifest_bytes(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str,
     }
     value["sha256"] = _checksum(json.loads(json.dumps(value, allow_nan=False)))
     return json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def pack(manifest: Manifest) -> bytes:
+    """Return a manifest as bytes, without its `stored`; see `unpack`."""
+    import orjson  # slow to import, which a reader of finished outputs need not
+
+    files = {name: (fact.size, fact.sha256, fact.pieces) for name, fact in manifest.files.items()}
+    return zlib.compress(orjson.dumps((manifest.recipe, manifest.digest, manifest.facts, files)), 1)
+
+
+def unpack(packed: bytes, access: FileAccess) -> Manifest:
+    """Return the manifest that `pack` was given, of an output below the root that `access` reaches."""
+    import orjson
+
+    recipe, digest, facts, files = orjson.loads(zlib.decompress(packed))
+    folder = access.folder / recipe["stage"] / recipe["name"] / digest
+    return Manifest(folder, recipe, digest, facts, {name: FileFact(*fact) for name, fact in files.items()}, access)
+
+
+class PackedManifests(Sequence[Manifest]):
+    """Manifests of one root by the hundred thousand, in a few hundred bytes each, unpacked whenever they are read."""
+
+    def __init__(self, packed: Iterable[bytes], access: FileAccess) -> None:
+        self._packed, self._access = list(packed), access
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    @overload
+    def __getitem__(self, index: int) -> Manifest: ...
+    @overload
+    def __getitem__(self, index: slice) -> PackedManifests: ...
+    def __getitem__(self, index: int | slice) -> Manifest | PackedManifests:
+        if isinstance(index, slice):
+            return PackedManifests(self._packed[index], self._access)
+        return unpack(self._packed[index], self._access)

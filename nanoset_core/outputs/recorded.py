@@ -1,6 +1,6 @@
-"""Outputs of commands that need no project, with a record beside them of what they were made from.
+"""Outputs of commands that need no project: folders here or in a bucket, and records of what files were made from.
 
-By the record the same call finds its work done, and no call replaces what another one, or another program, made.
+By its record the same call finds its work done, and no call replaces what another one, or another program, made.
 """
 
 from __future__ import annotations
@@ -8,23 +8,142 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.outputs.current import setting_differences
-from nanoset_core.outputs.places import OutputPlace
-from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.atomic import fsync_folder, sha256_file
+from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
+from nanoset_core.storage.os_errors import explained, writing_to
 from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.store import in_parallel
-from nanoset_core.storage.working_copies import any_remote
+from nanoset_core.storage.scratch import alone_in, claim_scratch, sweep_abandoned
+from nanoset_core.storage.store import Store, in_parallel
+from nanoset_core.storage.working_copies import any_remote, scratch_root, temporary_folder
 
 _SHOWN = 5
 _REMEDY = "name another output, or replace this one with --overwrite"
 _EXPECTED = "no such file, or one that the same call made"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlace:
+    """A folder that files of one command go to; each is there whole or not at all."""
+
+    folder: Location
+
+    @property
+    def _store(self) -> Store:
+        return LocalStore(self.folder) if isinstance(self.folder, Path) else self.folder.store
+
+    def _key(self, name: str) -> str:
+        return name if isinstance(self.folder, Path) else (self.folder / name).path
+
+    def has(self, name: str) -> bool:
+        """Return whether anything of this name is there."""
+        path = self.folder / name
+        return os.path.lexists(path) if isinstance(path, Path) else path.is_file()
+
+    def has_size(self, name: str, size: int) -> bool:
+        """Return whether a file of so many bytes is there."""
+        found = self._store.stat(self._key(name))
+        return found is not None and found.size == size
+
+    def is_folder(self, name: str) -> bool:
+        """Return whether it is a folder, which no file can replace; an object may have the name of one."""
+        path = self.folder / name
+        return isinstance(path, Path) and path.is_dir()
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all files right in it."""
+        return self._store.level("" if isinstance(self.folder, Path) else self.folder.path)[1]
+
+    def read(self, name: str) -> bytes | None:
+        """Return a small file's bytes; None where there is none."""
+        return self._store.read(self._key(name))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small file."""
+        self._store.put(self._key(name), data)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, where it is there."""
+        self._store.delete(self._key(name))
+
+    def take(self, path: Path, name: str, *, sha256: str | None) -> Mapping[str, Any]:
+        """Move a finished file here; return what `change` compares later.
+
+        Args:
+            path: of the file, in a draft.
+            name: under which it is to be there.
+            sha256: hex, of its bytes, where that is known.
+        """
+        size, store, key = path.stat().st_size, self._store, self._key(name)
+        if isinstance(self.folder, Path):
+            os.replace(path, self.folder / name)
+        else:
+            store.put_file(key, path, sha256=sha256)
+            path.unlink()
+        stored = store.stat(key)
+        if stored is None or stored.size != size:
+            what, remedy = "another call wrote this output meanwhile", "run again once the other has ended"
+            raise StorageError(what, where=self.folder / name, remedy=remedy)
+        facts: dict[str, Any] = {"bytes": size} | ({} if sha256 is None else {"sha256": sha256})
+        if isinstance(self.folder, Path):
+            return facts if sha256 is not None else facts | {"mtime_ns": stored.written_ns}
+        return facts | {"etag": stored.mark}
+
+    def change(self, name: str, noted: Mapping[str, Any]) -> str | None:
+        """Return how a file differs from the one that `take` noted; None where it does not."""
+        found = self._store.stat(self._key(name))
+        if found is None:
+            return f"{name} is not there"
+        if found.size != noted["bytes"]:
+            return f"{name} has {found.size:,} bytes, and had {noted['bytes']:,}"
+        if "sha256" in noted:  # the ETag of a copy is another where it was sent in other parts
+            is_same = found.mark == noted.get("etag") or self._store.sha256(found.name) == noted["sha256"]
+            return None if is_same else f"{name} has other bytes than those that were written"
+        now = {"etag": found.mark, "mtime_ns": found.written_ns}
+        return f"{name} was written again" if any(noted.get(key, now[key]) != now[key] for key in now) else None
+
+    def settle(self) -> None:
+        """Make sure that what was put in place stays there after a crash of the machine."""
+        if isinstance(self.folder, Path):
+            fsync_folder(self.folder)
+
+    @contextmanager
+    def writing(self, *, expected: str | None = None) -> Iterator[None]:
+        """Check that the place can be written to before any work is done, and explain what fails in the block.
+
+        Raises:
+            StorageError: it cannot be written to.
+        """
+        if isinstance(self.folder, Path):
+            with writing_to(self.folder, expected=expected):
+                yield
+            return
+        self._store.check_writable(self._key(".probe"))
+        with explained(scratch_root(), expected=expected):
+            yield
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep other processes of this machine that call this out of it, where the place has locks."""
+        return alone_in(self.folder) if isinstance(self.folder, Path) else nullcontext()
+
+    @contextmanager
+    def draft(self, *names: str) -> Iterator[Path]:
+        """Yield a folder of this machine to write files of these names into; it is removed afterwards."""
+        if isinstance(self.folder, Path):
+            for name in names:
+                sweep_abandoned(self.folder, name)
+            drafts = claim_scratch(self.folder / names[0])
+        else:
+            drafts = temporary_folder(names[0])
+        with drafts as scratch:
+            yield scratch
 
 
 def record_path(output: Location) -> Location:
@@ -90,18 +209,17 @@ def sizes_hold(record: Mapping[str, Any], folder: Location) -> bool:
 def check_apart(
     outputs: Iterable[Location], inputs: Iterable[Location], *, remedy: str = "name another output"
 ) -> None:
-    """Raise ConfigError where an output is an input, by whatever path or link."""
-    read = {key: path for path in inputs for key in _identities(path)}
+    """Raise ConfigError where an output is an input, by whatever path or symbolic link."""
+    read = {real_path(path): path for path in inputs}
     for output in outputs:
-        for key in _identities(output) & read.keys():
-            raise _overwritten(output, f"the output is the input {read[key]}", remedy)
+        if (path := read.get(real_path(output))) is not None:
+            raise _overwritten(output, f"the output is the input {path}", remedy)
 
 
 def check_outside(folder: Location, inputs: Iterable[Location]) -> None:
     """Raise ConfigError where an input lies in a folder that is to be written, by whatever path or link."""
-    own = real_path(folder)
     for path in inputs:
-        if isinstance(path, Path) is isinstance(folder, Path) and os.path.commonpath([own, real_path(path)]) == own:
+        if f"{real_path(path)}/".startswith(f"{real_path(folder)}/"):
             raise _overwritten(folder, f"the output holds the input {path}", "name another output")
 
 
@@ -111,18 +229,8 @@ def _overwritten(output: Location, found: str, remedy: str) -> ConfigError:
 
 
 def real_path(path: Location) -> str:
-    """Return what identifies a place, by whatever links it is named."""
-    return os.path.realpath(path) if isinstance(path, Path) else f"/{path.place.bucket}/{path.path}"
-
-
-def _identities(path: Location) -> set[object]:
-    """Return the real path, and the inode, by which a hard link is known."""
-    found: set[object] = {(type(path), real_path(path))}
-    with suppress(OSError):
-        if isinstance(path, Path):
-            status = path.stat()
-            found.add((status.st_dev, status.st_ino))
-    return found
+    """Return what identifies a place, by whatever symbolic links it is named."""
+    return os.path.realpath(path) if isinstance(path, Path) else f"s3://{path.place.bucket}/{path.path}"
 
 
 @dataclass(slots=True)
@@ -184,20 +292,21 @@ class RecordedOutput:
             return None
         if "files" not in record:
             return None  # the call was killed while it put them in place
-        changes = {path: text for path in there if (text := self._change(path, record["files"])) is not None}
+        noted = record["files"]
+        found = {
+            path: place.change(path.name, noted[path.name])
+            if path.name in noted
+            else f"{path.name} was not there when the others were made"
+            for path in there
+        }
+        changes = {path: text for path, text in found.items() if text is not None}
         # Records of older versions may lack a list that lies beside whole files: nothing is written then.
-        if all(path in there for path in self.files) and not any(path.name in record["files"] for path in changes):
+        if there[: len(self.files)] == [*self.files] and not any(path.name in noted for path in changes):
             return record
         if changes and not overwrite:
-            where, found = next(iter(changes.items()))
-            raise ConfigError("the output was changed since it was made", where=where, found=found, remedy=_REMEDY)
+            where, change = next(iter(changes.items()))
+            raise ConfigError("the output was changed since it was made", where=where, found=change, remedy=_REMEDY)
         return None
-
-    def _change(self, path: Location, noted: Mapping[str, Any]) -> str | None:
-        """Return how a file that is there differs from what a finished record notes; None where it does not."""
-        if path.name not in noted:
-            return f"{path.name} was not there when the others were made"
-        return self.place.change(path.name, noted[path.name])
 
     @contextmanager
     def making(self, *, overwrite: bool = False) -> Iterator[Draft]:
@@ -292,13 +401,13 @@ def _differences(record: Mapping[str, Any], made_from: Mapping[str, Any], flags:
         return [f"it was made by `nanoset {record.get('command') or 'tokenize'}`"]
     before, now = _by_path(record.get("sources")), _by_path(made_from["sources"])
     files = [
-        *(f"{path} was not among the files" for path in now if path not in before),
-        *(f"{path} was one of the files" for path in before if path not in now),
-        *(
-            f"{path} was another file, or written again since"
-            for path in now
-            if before.get(path, now[path]) != now[path]
-        ),
+        f"{path} was not among the files"
+        if path not in before
+        else f"{path} was one of the files"
+        if path not in now
+        else f"{path} was another file, or written again since"
+        for path in {**now, **before}
+        if before.get(path) != now.get(path)
     ]
     if not files and list(before) != list(now):
         files = ["the files came in another order"]

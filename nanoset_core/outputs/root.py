@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -196,19 +196,18 @@ class OutputRoot:
         folder = self.folder / stage / name
         if (seen := self._seen_current(folder)) is not None:
             return _whole_or_damaged(seen)
-        digest, problem, error = read_current(folder, self.access)
-        if digest is None:
-            return CurrentVersion(None, problem or NOT_BUILT, error)
         try:
+            digest = read_current(folder, self.access)
+            if digest is None:
+                return CurrentVersion(None, NOT_BUILT)
             manifest = self.manifest_at(folder / digest)
-        except FormatError as unreadable:
-            return CurrentVersion(None, f"damaged: {unreadable.where}: {unreadable.what}", unreadable)
-        if manifest is None:
-            return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is missing")
-        if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
-            found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
-            foreign = no_manifest(manifest.folder / MANIFEST, found)
-            return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is {found}", foreign)
+            if manifest is None:
+                return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is missing")
+            if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
+                found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
+                raise no_manifest(manifest.folder / MANIFEST, found)
+        except FormatError as error:
+            return CurrentVersion(None, f"damaged: {error.where}: {error.what}: {error.found}", error)
         self._note_current(manifest)
         return _whole_or_damaged(manifest)
 
@@ -235,18 +234,15 @@ class OutputRoot:
         Raises:
             FormatError: the pointer to it, or its manifest, cannot be read.
         """
-        found = self._readable(stage, name)
-        return None if found.problem is not None else found.manifest
+        manifest = self.live(stage, name)
+        return None if manifest is None or manifest.damage() is not None else manifest
 
     def live(self, stage: str, name: str) -> Manifest | None:
         """Return the version that current.json names, whether its files are whole or not; raises as `current`."""
-        return self._readable(stage, name).manifest
-
-    def _readable(self, stage: str, name: str) -> CurrentVersion:
         found = self.current_version(stage, name)
         if found.error is not None:
             raise found.error
-        return found
+        return found.manifest
 
     def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
         """Return the current version of an output that another is made from.
@@ -255,14 +251,12 @@ class OutputRoot:
             MissingError: it was never made, or its files are damaged.
             FormatError: as `current`.
         """
-        found = self._readable(stage, name)
-        if found.manifest is None:
-            where = self.folder / stage / name
-            raise MissingError(f"the output {stage}/{name} has not been built", where=where, remedy=remedy)
-        if found.problem is not None:
-            what = f"the output {stage}/{name} is damaged"
-            raise MissingError(what, where=found.manifest.folder, found=found.manifest.damage(), remedy=remedy)
-        return found.manifest
+        manifest = self.live(stage, name)
+        damage = None if manifest is None else manifest.damage()
+        if manifest is None or damage is not None:
+            what = f"the output {stage}/{name} {'has not been built' if damage is None else 'is damaged'}"
+            raise MissingError(what, where=self.folder / stage / name, found=damage, remedy=remedy)
+        return manifest
 
     def _seen_current(self, output: Path) -> Manifest | None:
         """Return the version of the output in a folder that was found current lately, unless its copy was removed."""
@@ -280,36 +274,38 @@ class OutputRoot:
         if self.seen is not None:
             self.seen.pop(output, None)
 
-    def versions(self, stage: str, name: str, *, strict: bool = False) -> Iterator[Manifest]:
-        """Yield every version of an output, newest first, damaged ones too; each is read when it is asked for.
+    def versions(
+        self, stage: str, name: str, *, before: Manifest | None = None, strict: bool = False
+    ) -> Iterator[Manifest]:
+        """Yield the versions of an output, newest first, damaged ones too; each is read when it is asked for.
 
-        Raises:
-            FormatError: a manifest cannot be read, and `strict` is set; otherwise that version is passed over.
+        Args:
+            stage: of the output.
+            name: of the output.
+            before: only versions that were made before this one.
+            strict: raise FormatError for a manifest that cannot be read; otherwise that version is passed over.
         """
         folder = self.folder / stage / name
-        return self._read(folder, self.digests_in(folder).items(), strict=strict)
-
-    def previous(self, manifest: Manifest) -> Manifest | None:
-        """Return the version of an output that was made last before another, where one is left and readable."""
-        folder = manifest.folder.parent
         made = self.digests_in(folder)
-        made_ns = made.get(manifest.digest, manifest.written_ns)  # by one clock, where it is there
-        return next(self._read(folder, ((name, at) for name, at in made.items() if at < made_ns)), None)
-
-    def digests_in(self, folder: Path) -> dict[str, int]:
-        """Return digest → when it was made, nanoseconds since 1970, of all versions in the folder of an output."""
-        return {name: at for name, at in self.access.written_in(folder, MANIFEST).items() if is_digest(name)}
-
-    def _read(self, folder: Path, made: Iterable[tuple[str, int]], *, strict: bool = False) -> Iterator[Manifest]:
-        for _, path in sorted(((at, folder / name) for name, at in made), reverse=True):
+        # by one clock, where it is there
+        end = None if before is None else made.get(before.digest, before.written_ns)
+        for at, digest in sorted(((at, digest) for digest, at in made.items()), reverse=True):
             try:
-                manifest = self.manifest_at(path)
+                manifest = self.manifest_at(folder / digest) if end is None or at < end else None
             except FormatError:
                 if strict:
                     raise
                 continue
             if manifest is not None:
                 yield manifest
+
+    def previous(self, manifest: Manifest) -> Manifest | None:
+        """Return the version of an output that was made last before another, where one is left and readable."""
+        return next(self.versions(manifest.stage, manifest.name, before=manifest), None)
+
+    def digests_in(self, folder: Path) -> dict[str, int]:
+        """Return digest → when it was made, nanoseconds since 1970, of all versions in the folder of an output."""
+        return {name: at for name, at in self.access.written_in(folder, MANIFEST).items() if is_digest(name)}
 
     def sweep(self) -> None:
         """Remove unfinished files of killed processes wherever outputs are published."""
@@ -347,27 +343,24 @@ def _whole_or_damaged(manifest: Manifest) -> CurrentVersion:
     return CurrentVersion(manifest, None if damage is None else f"damaged: {damage}")
 
 
-def read_current(folder: Path, access: FileAccess) -> tuple[str | None, str | None, Exception | None]:
-    """Read which version of the output in a folder is current.
+def read_current(folder: Path, access: FileAccess) -> str | None:
+    """Return the digest of the current version of the output in a folder; None where there is none.
 
-    Returns:
-        Digest, or None; what is wrong with the file that names it; the error of that.
+    Raises:
+        FormatError: the file that names it cannot be read.
     """
     path = folder / CURRENT
     try:
         digest = json.loads(access.read_current(path))["digest"]
         if not is_digest(digest):
             raise ValueError(f"{digest!r} is no digest")
-        return str(digest), None, None
     except FileNotFoundError:
-        return None, None, None
-    except OSError as error:
-        return None, f"{CURRENT} cannot be read: {error!r}", error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         what, remedy = "this does not name a version", "delete the file; the next build writes it again"
-        wrong = FormatError(what, where=path, found=repr(error)[:500], expected='{"digest": "…"}', remedy=remedy)
-        wrong.__cause__ = error
-        return None, f"{CURRENT} cannot be read: {wrong.found}", wrong
+        found, expected = repr(error)[:500], '{"digest": "…"}'
+        raise FormatError(what, where=path, found=found, expected=expected, remedy=remedy) from error
+    return str(digest)
 
 
 def open_root(location: str | os.PathLike[str] | OutputRoot, storage: StorageSpec | None = None) -> OutputRoot:

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
 from nanoset_core.execution.progress import Progress
-from nanoset_core.outputs.compact import PackedManifests, pack
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory
@@ -136,7 +135,7 @@ def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
 
 def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequence[Manifest]:
     """Return these shards of a corpus, in their order; raises as `current_shards`."""
-    return PackedManifests(each_shard(project, corpus, digests, pack), project.outputs)
+    return PackedManifests(each_shard(project, corpus, digests, pack), project.outputs.access)
 
 
 def each_shard(project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]) -> list[T]:
@@ -169,7 +168,7 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
         return pack(shard) if shard is not None and shard.facts["reasons"] else None
 
     found = filter(None, outputs.each_version(rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS]))
-    listings = Listings(PackedManifests(found, outputs))
+    listings = Listings(PackedManifests(found, outputs.access))
     inventory = _inventory(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
     return Losses(facts, listings, sizes, LineNumbers.of(tokenized.facts))
@@ -297,7 +296,7 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
         if shard is None:
             return None
         found.append(pack(shard))
-    return losses_of(PackedManifests(found, outputs), inventory.pieces)
+    return losses_of(PackedManifests(found, outputs.access), inventory.pieces)
 
 
 def _inventory(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:

@@ -14,8 +14,7 @@ from typing import Any
 from nanoset_core.errors import ConfigError, FormatError, NanosetError
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
-from nanoset_core.outputs.places import place_of
-from nanoset_core.outputs.recorded import check_outside, flag_differences
+from nanoset_core.outputs.recorded import OutputPlace, check_outside, flag_differences
 from nanoset_core.shuffling.inputs import Prepared, ShuffleInputs, prepare
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.options import NON_RECIPE_OPTIONS, ShuffleOptions, plan_settings
@@ -105,7 +104,7 @@ def shuffle(
                     _remove(work, scratch_dir)
             return Shuffled(output, finished, False)
         _check_output(tars, recipe, overwrite=overwrite)
-        place = place_of(output.parent if isinstance(output, Path) else output)
+        place = OutputPlace(output.parent if isinstance(output, Path) else output)
         held.enter_context(place.writing(expected=_ROOM))
         held.enter_context(writing_to(scratch_dir.parent, expected=_ROOM))
         held.enter_context(_owned(work, recipe, tars.draft))
@@ -274,13 +273,13 @@ class TarsFolder:
 
     def interrupted(self) -> str | None:
         """Return the digest of the result that a call was publishing to a bucket when it was killed."""
-        data = None if isinstance(self.output, Path) else place_of(self.output).read(_PUBLISHING)
+        data = None if isinstance(self.output, Path) else OutputPlace(self.output).read(_PUBLISHING)
         return None if data is None else data.decode(errors="replace")
 
     def clear_mark(self) -> None:
         """Remove the mark of a call that was killed just after it had published everything."""
         if self.interrupted() is not None:
-            place_of(self.output).remove(_PUBLISHING)
+            OutputPlace(self.output).remove(_PUBLISHING)
 
     def publish(self, manifest: Manifest) -> Manifest:
         """Put the draft in place of an earlier result, and return its manifest there.
@@ -294,7 +293,7 @@ class TarsFolder:
         earlier = None
         with contextlib.suppress(ValueError):
             earlier = self.manifest()
-        place, access = place_of(self.output), self.access.with_copies_in(self.draft.parent)
+        place, access = OutputPlace(self.output), self.access.with_copies_in(self.draft.parent)
         place.write(_PUBLISHING, manifest.digest.encode())
         for name in (MANIFEST, *LISTS):
             place.remove(name)

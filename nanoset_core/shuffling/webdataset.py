@@ -11,7 +11,7 @@ import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
-from nanoset_core.outputs.places import place_of
+from nanoset_core.outputs.recorded import OutputPlace
 from nanoset_core.shuffling.markers import clear_markers
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TarFacts
@@ -146,7 +146,7 @@ def complete_exp_data(folder: Location, given: Path | None, target: Path, *, ove
         StorageError: the record cannot be written.
     """
     check_exp_data(folder, given, target, overwrite=overwrite)
-    if (data := place_of(folder).read(EXP_DATA_NAME)) is None:
+    if (data := OutputPlace(folder).read(EXP_DATA_NAME)) is None:
         raise MissingError("no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again")
     text = _completed(folder, data, given)
     if not target.exists() or read_regular(target) != text:
@@ -156,7 +156,7 @@ def complete_exp_data(folder: Location, given: Path | None, target: Path, *, ove
 
 def check_exp_data(folder: Location, given: Path | None, target: Path, *, overwrite: bool) -> None:
     """Raise, before any work is done, the errors that `complete_exp_data` would raise after it."""
-    text = _completed(folder, place_of(folder).read(EXP_DATA_NAME) or b"{}", given)
+    text = _completed(folder, OutputPlace(folder).read(EXP_DATA_NAME) or b"{}", given)
     if target.exists() and not overwrite and read_regular(target) != text:
         remedy = "name another --output-json, or replace this one with --overwrite"
         raise ConfigError("another record is there already", where=target, remedy=remedy)

@@ -11,8 +11,7 @@ from typing import Any
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback
-from nanoset_core.outputs.compact import PackedManifests, pack, unpack
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack, unpack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.storage.location import RawFolder
@@ -122,7 +121,7 @@ class TokenizeJob:
         for place, shard in run_tasks(make_shard, tasks(), self.workers, self.executor):
             keep(missing[place], shard)
             self.listener(news)
-        return PackedManifests((made[number] for number in sorted(made)), self.root)
+        return PackedManifests((made[number] for number in sorted(made)), self.root.access)
 
     def _finished(self, options: Mapping[str, Any]) -> Iterator[tuple[int, Manifest]]:
         """Yield (number of its range, shard) of those that are there, whole."""
@@ -134,7 +133,7 @@ class TokenizeJob:
         digests = [shard_recipe(self.corpus, source, options).digest for source in self.ranges]
         for number, found in enumerate(self.root.each_version(find, STAGE, self.corpus, digests)):
             if found is not None:
-                yield number, unpack(found, self.root)
+                yield number, unpack(found, self.root.access)
 
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:

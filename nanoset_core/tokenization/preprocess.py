@@ -14,8 +14,7 @@ from nanoset_core.execution.progress import Meter, Progress, ProgressCallback, s
 from nanoset_core.indexed import merge_indexed_datasets
 from nanoset_core.indexed.builder import deal_documents
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.outputs.places import place_of
-from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, real_path
+from nanoset_core.outputs.recorded import OutputPlace, RecordedOutput, check_apart, read_record, real_path
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.contents import FileStat
 from nanoset_core.raw.endings import is_cuttable
@@ -196,7 +195,7 @@ def preprocess(
     # A folder of our own, also within one that is given: it is removed at the end.
     folder = work_folder(output_prefix, f".{output_prefix.name}.scratch", scratch)
     is_new = not folder.exists()
-    with place_of(output_prefix.parent).writing(expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
+    with OutputPlace(output_prefix.parent).writing(expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
         root = OutputRoot(FileAccess(folder))
         root.sweep()
         ranges, facts = _Ranges(inputs, root, listener), tokenizer_facts(options.tokenizer)
@@ -219,7 +218,7 @@ def own_rejects(path: Location, output_prefix: Location) -> bool:
         return False
     if real_path(path.parent) != real_path(output_prefix.parent):
         return False
-    names = (name for name in place_of(path.parent).names() if name.startswith(f"{stem}_"))
+    names = (name for name in OutputPlace(path.parent).names() if name.startswith(f"{stem}_"))
     return any(read_record(path.with_name(name)) for name in names if name.endswith(MANIFEST_ENDING))
 
 
@@ -384,7 +383,7 @@ def _finished(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
 
     It is none either where it is no longer known which files could not be read to their end.
     """
-    place = place_of(call.output_prefix.parent)
+    place = OutputPlace(call.output_prefix.parent)
     if not any(place.has(path.name) for path in [*_pair_files(prefix), call.rejects]):
         return None  # the input need not be read to know that
     record = call.output(key, prefix).find(overwrite=call.overwrite)

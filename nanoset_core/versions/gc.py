@@ -159,7 +159,7 @@ def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
     Builds that hold what they work on cannot do that; other programs may write here without.
     """
     if item.kind != "cache file":
-        return access.withdraw(item.path, MANIFEST, lambda: read_current(item.path.parent, access)[0] == item.path.name)
+        return access.withdraw(item.path, MANIFEST, lambda: read_current(item.path.parent, access) == item.path.name)
     access.remove(item.path)
     return ()
 

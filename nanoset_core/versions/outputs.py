@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nanoset_core.errors import MissingError, NanosetError, StorageError
+from nanoset_core.errors import FormatError, MissingError, NanosetError, StorageError
 from nanoset_core.loading import opening
 from nanoset_core.outputs.manifest import MANIFEST, is_digest
 from nanoset_core.outputs.root import CURRENT, OutputRoot, read_current
@@ -57,7 +57,11 @@ def _outputs(listing: FileAccess, folder: Path, stage: str, name: str, linked: b
     versions = {entry.name: linked or entry.is_link for entry in folders if name and is_digest(entry.name)}
     pointed = any(entry.name == CURRENT for entry in entries)
     if versions or pointed:
-        current, problem, _ = read_current(folder, listing) if pointed else (None, None, None)
+        current = problem = None
+        try:
+            current = read_current(folder, listing) if pointed else None
+        except FormatError as error:
+            problem = f"{error.where}: {error.found}"
         yield Output(stage, name, folder, versions, current, problem)
     for entry in folders:
         is_cache = stage == opening.STAGE and entry.name == opening.CACHE and "/" not in name and name != ""

@@ -7,19 +7,24 @@ import hashlib
 import json
 import os
 import shutil
+import tracemalloc
 
 import pytest
 
 from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     FileFact,
     Manifest,
+    PackedManifests,
     Recipe,
     canonical_json,
     digest_of,
     manifest_bytes,
+    pack,
     read_manifest,
+    unpack,
 )
 from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.storage.access import FileAccess
@@ -295,3 +300,59 @@ def test_loading_a_file_of_an_output(root):
     manifest.path("a.json").unlink()
     with pytest.raises(MissingError, match=r"a\.json"):
         manifest.load("a.json", lambda value: value["a"])
+
+
+def shard(access: FileAccess, number: int, **options) -> Manifest:
+    recipe = Recipe(
+        "shards", "web", 2, {"source": f"{number:020x}"}, {"tokenizer": "f" * 64, "note": "ü" * 500} | options
+    )
+    files = {
+        "tokens.bin": FileFact(number, f"{number:064x}"),
+        "tokens.idx": FileFact(5),
+        "x.bin": FileFact(1, None, "x.bin.pieces"),
+    }
+    facts = {"tokens": number, "reasons": {"blank_line": 3}, "length_histogram": [999] * 32}
+    return Manifest(OutputRoot(access).place(recipe), recipe.to_json(), recipe.digest, facts, files, access)
+
+
+def test_packed_manifests_are_the_same_again(root, tmp_path):
+    access = root.access
+    made = [shard(access, number, note=f"{number % 2}") for number in range(7)]
+    kept = PackedManifests(map(pack, made), access)
+    assert list(kept) == made
+    assert (kept[-1], list(kept[1:3]), len(kept)) == (made[-1], made[1:3], len(made))
+    assert kept[2].access is access
+    with pytest.raises(IndexError):
+        kept[len(made)]
+    elsewhere = dataclasses.replace(made[1], folder=tmp_path / "elsewhere")
+    assert unpack(pack(elsewhere), access).folder == made[1].folder, "another process made it in a folder of its own"
+
+
+def test_little_is_kept_of_each_packed_manifest(root):
+    tracemalloc.start()
+    kept = PackedManifests((pack(shard(root.access, number)) for number in range(1000)), root.access)
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert size < 1000 * len(kept)
+
+
+TYPE, MODEL, PATTERN = "--tokenizer-type T", "--tokenizer-model /a/b.json", "--tiktoken-pattern v"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (
+            {"t": [TYPE, MODEL, f"{PATTERN}1"]},
+            {"t": [TYPE, MODEL, f"{PATTERN}2"]},
+            f"t: ['{PATTERN}1'] → ['{PATTERN}2']",
+        ),
+        ({"t": [TYPE, MODEL]}, {"t": [TYPE, MODEL, f"{PATTERN}2"]}, f"t: [] → ['{PATTERN}2']"),
+        ({"t": [TYPE, MODEL]}, {"t": [MODEL, TYPE]}, f"t: ['{TYPE}', '--tokenizer-mod…"),
+        ({"ends": [0, 1]}, {"ends": (0, 2)}, "ends: [0, 1] → [0, 2]"),
+        ({"a": {"b": 1}}, {}, "a.b: 1 → none"),
+    ],
+)
+def test_settings_that_differ_are_told_on_one_line(before, now, told):
+    (found,) = setting_differences(before, now)
+    assert found.startswith(told)

@@ -155,7 +155,7 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
 @OVERWRITE_OPTION
 def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     """Write FILE again as Modalities can read it: the present layout, and no trace of its merge's fault."""
-    from nanoset_core.outputs.places import place_of
+    from nanoset_core.outputs.recorded import OutputPlace
     from nanoset_core.packed import PackedDataset, merge_packed
     from nanoset_core.storage.working_copies import downloaded
 
@@ -166,7 +166,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
         if output is not None:
             _make("pack repair", output, [file], {}, merge_packed, overwrite, here=here, more=was)
             return
-        place = place_of(file.parent)
+        place = OutputPlace(file.parent)
         with progress_bars() as (listener, _), place.writing(), place.draft(file.name) as draft:
             facts = merge_packed(here, draft / file.name, listener=listener)
             place.take(draft / file.name, file.name, sha256=None)
