@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -14,12 +14,11 @@ import dagster as dg
 
 from nanoset_assets.dagster_compat import interruptible_runs
 from nanoset_assets.definitions import definitions_of
-from nanoset_assets.hosted import InProcess, ProjectDefs
+from nanoset_assets.hosted import REBUILD_TAG, ProjectDefs
 from nanoset_assets.instance import HistoryError, history_faults
-from nanoset_assets.instance_state import load_graph_state, register
+from nanoset_assets.instance_state import close_abandoned_runs, load_graph_state, owner_tag, register
 from nanoset_assets.names import Names
-from nanoset_assets.running import REBUILD_TAG, close_abandoned_runs, owner_tag
-from nanoset_assets.stale_sensor import job_of
+from nanoset_assets.stale_sensor import job_of, run_of
 from nanoset_core.errors import ConfigError, NanosetError, StorageError, one_line
 from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.outputs.current import Reason
@@ -87,8 +86,7 @@ def build(
         HistoryError: A run could not be recorded.
     """
     started = time.monotonic()
-    process = InProcess(project.listener, project.seen)
-    hosted = ProjectDefs.of(project.config, process=process)
+    hosted = ProjectDefs.of(project.config, building=project)
     names = hosted.names
     close_abandoned_runs(instance, names)
     sweep(project.outputs)
@@ -108,7 +106,7 @@ def build(
         state = replace(state, forced=frozenset(step.node for step in steps if step.node in asked))
     due = {step.node for step in steps if step.node in asked and state.needs_run(step.node)}
     needed = with_stale_needs(state, due)
-    runs = runnable(state, lambda step: step.node in needed, _run_of, in_sequence=True)
+    runs = runnable(state, lambda step: step.node in needed, run_of, in_sequence=True)
     chosen = [step for run in runs for step in run]
     distrusted = noted(project.outputs)
     report = BuildReport(steps, graph, whole=not corpora)
@@ -119,10 +117,16 @@ def build(
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
             report.replaced[step.node.label] = settings
     tags = owner_tag(names) | ({REBUILD_TAG: "true"} if rebuild else {})
-    log_level = "INFO" if verbose else "CRITICAL"
-    builder = _Builder(names, process, definitions, project, instance, report, tags, log_level)
+    builder = _Builder(hosted, definitions, instance, report, tags, "INFO" if verbose else "CRITICAL")
     with connections_kept():
-        builder.execute_all(runs, say)
+        for subject, following in groupby(runs, lambda run: run[0].node.key.subject):
+            with contextlib.ExitStack() as held:
+                with contextlib.suppress(StorageError):  # then each step says so for itself
+                    held.enter_context(leased(project.outputs.access, names_of(project, subject)))
+                for run in following:
+                    part = run[0].node.partition
+                    say(", ".join("/".join(step.node.asset) for step in run) + (f" [{part}]" if part else ""))
+                    builder.execute(run)
         graph.look_again(step.node for step in chosen)
     if noted(project.outputs, again=True) != distrusted:
         # What other corpora were tokenized with is stale by now.
@@ -152,28 +156,12 @@ def _held_up(graph: Graph) -> list[str]:
     return list(dict.fromkeys(node.label if node.stage.by_corpus else node.key.subject for node in blocked))
 
 
-def _run_of(step: Step) -> Hashable:
-    """Steps that share a run: the chain of one corpus, or the assets of one split; others have their own."""
-    return step.node if step.node.partition is None else _family(step)
-
-
-def _family(step: Step) -> tuple[str, str | None]:
-    return job_of(step.node.stage, step.node.key.subject), step.node.partition
-
-
-def _describe(run: list[Step]) -> str:
-    names = ", ".join("/".join(step.node.asset) for step in run)
-    return names + (f" [{run[0].node.partition}]" if run[0].node.partition is not None else "")
-
-
 @dataclass(slots=True)
 class _Builder:
     """Executes runs in this process and writes what became of them into the report."""
 
-    names: Names
-    process: InProcess
+    hosted: ProjectDefs
     definitions: dg.Definitions
-    project: Project
     instance: dg.DagsterInstance
     report: BuildReport
     tags: dict[str, str]
@@ -182,46 +170,40 @@ class _Builder:
     """Of Dagster's own log."""
     failed: set[Node] = field(default_factory=set)
 
-    def execute_all(self, runs: Iterable[list[Step]], say: Callable[[str], None]) -> None:
-        """Execute runs one after the other; those of one subject that follow one another share a lease."""
-        for subject, following in groupby(runs, lambda run: run[0].node.key.subject):
-            with contextlib.ExitStack() as held:
-                with contextlib.suppress(StorageError):  # then each step says so for itself
-                    held.enter_context(leased(self.project.outputs.access, names_of(self.project, subject)))
-                for run in following:
-                    say(_describe(run))
-                    self._execute(run)
-
-    def _execute(self, run: list[Step]) -> None:
-        if any(need in self.failed for step in run for need in step.needs):
-            self.failed.update(step.node for step in run)
-            self.report.skipped.extend(step.node.label for step in run)
-            return
-        started = time.monotonic()
-        job = self.definitions.resolve_job_def(self.names.definition(_family(run[0])[0]))
-        failures = self.process.failures
+    def execute(self, run: list[Step]) -> None:
+        """Execute one run, unless something that it needs has failed."""
+        nodes, report, failures = [step.node for step in run], self.report, self.hosted.failures
         failures.clear()
+        started, done = time.monotonic(), 0
+        if self.failed.isdisjoint(need for step in run for need in step.needs):
+            error = self._error_of(nodes)
+            node, reason = failures[0] if error is not None and failures else (nodes[0], error)
+            done = len(run) if reason is None else nodes.index(node)
+            if reason is not None:
+                report.failed[node.label] = reason
+        self.failed.update(nodes[done:])
+        report.skipped += [node.label for node in nodes[done:] if node.label not in report.failed]
+        seconds = (time.monotonic() - started) / len(run)
+        report.made |= {node.label: seconds for node in nodes[:done]}
+
+    def _error_of(self, nodes: list[Node]) -> Exception | None:
+        """Execute a run; return the error that ended it, if any."""
+        names, first = self.hosted.names, nodes[0]
+        job = self.definitions.resolve_job_def(names.definition(job_of(first.stage, first.key.subject)))
         try:
             with history_faults(self.instance.root_directory), interruptible_runs(self.instance):
                 job.execute_in_process(
                     instance=self.instance,
-                    partition_key=run[0].node.partition,
-                    asset_selection=[self.names.asset(step.node.asset) for step in run],
+                    partition_key=first.partition,
+                    asset_selection=[names.asset(node.asset) for node in nodes],
                     tags=self.tags,
                     run_config={"loggers": {"console": {"config": {"log_level": self.log_level}}}},
                 )
         except HistoryError:  # the next run could not be noted either
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
-            node, reason = failures[0] if failures else (run[0].node, error)
-            whole = [step.node for step in run].index(node)
-            self.report.failed[node.label] = reason
-            self.failed.update(step.node for step in run[whole:])
-            self.report.skipped.extend(step.node.label for step in run[whole + 1 :])
-        else:
-            whole = len(run)
-        seconds = time.monotonic() - started
-        self.report.made.update({step.node.label: seconds / len(run) for step in run[:whole]})
+            return error
+        return None
 
 
 def check_names(asked: Iterable[str], corpora: Collection[str]) -> None:
@@ -264,7 +246,13 @@ def selected(
 
 
 def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names: Names) -> list[Node]:
-    keys = _assets(text, definitions, names)
+    graph = definitions.resolve_asset_graph()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=dg.BetaWarning)  # of what Dagster itself uses for groups
+            keys = {names.path(key) for key in dg.AssetSelection.from_string(text).resolve(graph)}
+    except Exception:  # noqa: BLE001 - the parser's errors have no common kind
+        keys = set()
     found = [node for node in nodes if (node.asset in keys if keys else _is_named(node, text))]
     if not found:
         assets = dict.fromkeys(names.asset(node.asset).to_user_string() for node in nodes)
@@ -279,20 +267,7 @@ def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names:
     return found
 
 
-def _assets(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[str, ...]]:
-    """Return keys of the assets that Dagster's syntax selects; none where the text is no such syntax."""
-    graph = definitions.resolve_asset_graph()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", category=dg.BetaWarning)  # of what Dagster itself uses for groups
-            keys = dg.AssetSelection.from_string(text).resolve(graph)
-    except Exception:  # noqa: BLE001 - the parser's errors have no common kind
-        return set()
-    return {path for key in keys if (path := names.path(key)) is not None}
-
-
 def _is_named(node: Node, pattern: str) -> bool:
     """Match as `nanoset verify --select` does: web, pretrain, pretrain/train, pre*; and by asset: pretrain/*."""
     key = node.key
-    names = (key.subject, f"{key.subject}/{key.part}", "/".join(node.asset))
-    return any(fnmatchcase(name, pattern) for name in names)
+    return any(fnmatchcase(name, pattern) for name in (key.subject, f"{key.subject}/{key.part}", "/".join(node.asset)))

@@ -31,7 +31,7 @@ __all__ = [
     "latest_data_versions",
     "latest_materializations",
     "latest_planned",
-    "unsuccessful_checks",
+    "unsound_checks",
 ]
 
 DATA_VERSION_TAG = "dagster/data_version"
@@ -82,23 +82,23 @@ def latest_planned(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: 
     return (None, 0) if planned is None else (planned.run_id, planned.storage_id)
 
 
-def unsuccessful_checks(
+def unsound_checks(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
-) -> list[tuple[dg.AssetCheckKey, str | None, dg.AssetCheckEvaluation | None]]:
-    """Return (check, partition, what it found) of checks whose last run was no success; None: it did not end."""
+) -> set[tuple[dg.AssetKey, str | None]]:
+    """Return the (asset, partition) whose last check found errors, or did not end; not those never checked."""
     storage = instance.event_log_storage
-    found = []
+    found = set()
     for info in storage.get_asset_check_partition_info(list(checks)):
         if info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED:
             continue
-        key, partition = info.check_key, info.partition_key
-        latest = storage.get_latest_asset_check_execution_by_key(
-            [key], partition_filter=PartitionKeyFilter(key=partition)
-        )
-        record = latest.get(key)
+        key, partition = info.check_key, PartitionKeyFilter(key=info.partition_key)
+        record = storage.get_latest_asset_check_execution_by_key([key], partition_filter=partition).get(key)
         evaluation = None if record is None else record.evaluation
-        known = isinstance(evaluation, dg.AssetCheckEvaluation)
-        found.append((key, partition, evaluation if known else None))
+        is_warning = (
+            isinstance(evaluation, dg.AssetCheckEvaluation) and evaluation.severity == dg.AssetCheckSeverity.WARN
+        )
+        if not is_warning:
+            found.add((key.asset_key, info.partition_key))
     return found
 
 

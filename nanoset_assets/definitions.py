@@ -10,8 +10,7 @@ import dagster as dg
 from nanoset_assets.buckets import bucket_resources
 from nanoset_assets.checks import checks_for
 from nanoset_assets.hosted import Automation, ProjectDefs
-from nanoset_assets.landing import landing_sensor
-from nanoset_assets.raw_text_sensor import raw_text_sensor
+from nanoset_assets.raw_text_sensor import landing_sensor, raw_text_sensor
 from nanoset_assets.stages_table import stage_asset, subjects_of
 from nanoset_assets.stale_sensor import eager, job_of, reconcile_schedule, stale_sensor
 from nanoset_core.config import CONFIG_FILE
@@ -60,8 +59,8 @@ def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.De
     """Make the definitions of a project: an asset for each stage and subject, a job for each subject."""
     by_job: dict[str, list[dg.AssetsDefinition]] = {}
     for stage in stages():
-        for subject in subjects_of(stage, hosted.config):
-            by_job.setdefault(job_of(stage, subject), []).append(stage_asset(stage, hosted, subject))
+        for subject, keys in subjects_of(stage, hosted.config).items():
+            by_job.setdefault(job_of(stage, subject), []).append(stage_asset(stage, hosted, subject, keys))
     jobs = {
         job: dg.define_asset_job(
             hosted.names.definition(job),

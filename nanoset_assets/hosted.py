@@ -1,38 +1,28 @@
-"""A project as one Dagster instance knows it: its configuration, its names, and what lands its text."""
+"""A project as one Dagster instance knows it: its configuration, its names, and how a run opens it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import dagster as dg
 
-from nanoset_assets.instance_state import UnderWay
+from nanoset_assets.instance_state import is_run_process, owner_tag
 from nanoset_assets.names import Names, names_of
+from nanoset_core.cli.terminal import rate
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.progress import ProgressCallback, silent
-from nanoset_core.outputs.root import Seen
+from nanoset_core.execution.progress import Progress, ProgressCallback, silent
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stage import Node
-from nanoset_core.pipeline.stages import stages
 
 Automation = Literal["own", "host", "none"]
 """What builds what is missing or stale: sensors of the project, a sensor of the host, or nothing."""
-
-
-@dataclass(slots=True)
-class InProcess:
-    """What `nanoset build` shares with the runs that it executes in its process."""
-
-    listener: ProgressCallback
-    """Called with the progress."""
-    seen: Seen | None = None
-    """What was found in a bucket, which the next run need not ask for."""
-    failures: list[tuple[Node, Exception]] = field(default_factory=list)
-    """Outputs that could not be made, or are not right; Dagster only tells that a run failed."""
+REBUILD_TAG = "nanoset/rebuild"
+"""On runs that make outputs again even where they are complete; its value is "true"."""
+LOG_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,30 +44,24 @@ class ProjectDefs:
     """Of its assets that use a whole machine; None: one of its own."""
     run_tags: Mapping[str, str] = field(default_factory=dict)
     """Of all runs of its jobs."""
-    process: InProcess | None = None
-    """Of the `nanoset build` that executes the runs in its process."""
+    building: Project | None = None
+    """The project of the `nanoset build` that executes the runs in its process."""
+    failures: list[tuple[Node, Exception]] = field(default_factory=list)
+    """Outputs that could not be made in this process, or are not right; Dagster only tells that a run failed."""
 
     def load(self, listener: ProgressCallback = silent, *, rebuild: bool = False) -> Project:
         """Open the project as it is configured now; see load_config for what it raises."""
         config = load_config(self.config.file) if self.reread is None else self.reread()
-        seen = None if self.process is None else self.process.seen
-        return Project(config, listener, rebuild, seen)
+        return Project(config, listener, rebuild, None if self.building is None else self.building.seen)
 
-    def note_failure(self, node: Node, error: Exception) -> None:
-        """Let `nanoset build` know that an output could not be made, or is not right."""
-        if self.process is not None:
-            self.process.failures.append((node, error))
-
-    def corpora_under_way(self, runs: UnderWay) -> set[str]:
-        """Return the corpora of which a run is queued or has not ended."""
-        assets = [self.names.asset(stage.asset) for stage in stages() if stage.by_corpus and stage.asset]
-        return runs.corpora(self.names.definition(INVENTORY.kind), assets)
-
-    def being_landed(self, runs: UnderWay) -> dict[str, str]:
-        """Return corpus whose text is being landed → the asset that a run or backfill is to make."""
-        landing = runs.assets({key for keys in self.upstream.values() for key in keys})
-        first = {name: next((key for key in keys if key in landing), None) for name, keys in self.upstream.items()}
-        return {name: key.to_user_string() for name, key in first.items() if key is not None}
+    def ticks(self, sensor: str, seconds: int | None = None) -> dict[str, Any]:
+        """Return what the decorator of a sensor of this project takes: name, interval, and whether it is on."""
+        spec = self.config.automation
+        return {
+            "name": self.names.definition(sensor),
+            "minimum_interval_seconds": min(spec.sensor_seconds, seconds or spec.sensor_seconds),
+            "default_status": dg.DefaultSensorStatus.RUNNING if spec.enabled else dg.DefaultSensorStatus.STOPPED,
+        }
 
     @staticmethod
     def of(
@@ -106,3 +90,31 @@ class ProjectDefs:
             )
         names = given if given.key_prefix else Names(configured.key_prefix, given.group_prefix)
         return ProjectDefs(config, names, **details)
+
+    def open_in_run(self, context: dg.AssetExecutionContext, *, rebuild: bool) -> Project:
+        """Open the project as it is configured now; progress goes to `nanoset build`, or else to the run's log."""
+        if is_run_process():
+            context.instance.add_run_tags(context.run.run_id, owner_tag(self.names, context.run.run_id))
+        listener = _log_listener(context) if self.building is None else self.building.listener
+        return self.load(listener, rebuild=rebuild or context.run.tags.get(REBUILD_TAG) == "true")
+
+
+def _log_listener(context: dg.AssetExecutionContext) -> ProgressCallback:
+    """Write progress into the run's log: at once, then every few seconds, and at the end."""
+    started, last = time.monotonic(), -LOG_SECONDS
+
+    def listen(progress: Progress) -> None:
+        nonlocal last
+        seconds = time.monotonic() - started
+        if seconds - last >= LOG_SECONDS or progress.done >= progress.total:
+            last = seconds
+            context.log.info(describe(progress, seconds))
+
+    return listen
+
+
+def describe(progress: Progress, seconds: float) -> str:
+    """Describe progress in one line: how far, how fast, how long still."""
+    share = progress.done / progress.total if progress.total else 1.0
+    left = f", {seconds * (1 - share) / share:,.0f} s left" if 0 < share < 1 else ""
+    return f"{progress.stage} {progress.name}: {share:.0%}, {rate(progress, max(seconds, 1e-3))}{left}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import socket
+import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import dagster as dg
 
@@ -14,7 +19,7 @@ from nanoset_assets.dagster_compat import (
     backfilled_assets,
     latest_data_versions,
     latest_planned,
-    unsuccessful_checks,
+    unsound_checks,
 )
 from nanoset_assets.names import Names
 from nanoset_core.outputs.manifest import Recipe
@@ -23,17 +28,20 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.runs import GraphState
 from nanoset_core.pipeline.stage import Key, Node
+from nanoset_core.pipeline.stages import stages
 
 CHECK = "verified"
 """The name of every check: one an asset, which blocks what is made of it."""
 RAW_TAG = ".dagster/nanoset_raw_text"
 """On runs that the sensor over raw text asked for: corpus:mark of its files. Dagster shows no tags of this prefix."""
-_SHOWN_RAW_TAG = "nanoset/raw_text"
-"""Its name in older runs."""
 WANTED_TAG = ".dagster/nanoset_wanted"
 """On runs that other sensors or the schedule asked for, and on runs that failed: digests of the outputs wanted."""
 AUTOMATION_TAG = "nanoset/automation"
 """On runs that the sensor over everything downstream, or the schedule, asked for."""
+OWNER_TAG = ".dagster/nanoset_process"
+"""On runs that have begun: host:pid:begin:run of the process that executes them."""
+MOST_REQUESTS = 200
+"""Runs that one tick of a sensor asks for; the next ticks ask for the rest."""
 MOST_ATTEMPTS = 5
 """How often a run is asked for, for the same output, that was killed or whose output is gone."""
 RETRY_SECONDS = 600
@@ -41,10 +49,9 @@ RETRY_SECONDS = 600
 LOADED = time.time()
 """When this process began, seconds since 1970: what failed before may have failed for reasons that are gone."""
 UNSUCCESSFUL = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-_UNFINISHED = [status for status in dg.DagsterRunStatus if status not in (*UNSUCCESSFUL, dg.DagsterRunStatus.SUCCESS)]
+UNFINISHED = [status for status in dg.DagsterRunStatus if status not in (*UNSUCCESSFUL, dg.DagsterRunStatus.SUCCESS)]
 _PARTITION_TAG = "dagster/partition"
 _WILL_RETRY_TAG = "dagster/will_retry"
-_RETRIED = "its run was killed, and will be started again"
 
 
 def register(instance: dg.DagsterInstance, names: Names, corpora: Collection[str]) -> None:
@@ -72,30 +79,20 @@ def load_graph_state(
     """
     steps = {step.node: step for step in graph.steps()}
     assets: dict[tuple[str, ...], list[Step]] = {}
-    for step in steps.values():
-        assets.setdefault(step.node.asset, []).append(step)
-    recorded: set[Node] = set()
+    for node, step in steps.items():
+        assets.setdefault(node.asset, []).append(step)
+    unrecorded: set[Node] = set()
     for asset, parts in assets.items():
-        versions = latest_data_versions(instance, names.asset(asset), {step.node.partition for step in parts})
-        recorded.update(
+        found = latest_data_versions(instance, names.asset(asset), {step.node.partition for step in parts})
+        unrecorded |= {
             step.node
             for step in parts
-            if step.node.partition in versions and (not same_versions or versions[step.node.partition] == step.digest)
-        )
-    faulty = unverified(instance, [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in assets], names)
-    unsound = frozenset(node for node in steps if (node.asset, node.partition) in faulty)
-    return GraphState(steps, frozenset(steps) - recorded, unsound)
-
-
-def unverified(
-    instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey], names: Names
-) -> set[tuple[tuple[str, ...] | None, str | None]]:
-    """Return the (asset, partition) whose last check found errors, or did not end; not those never checked."""
-    return {
-        (names.path(key.asset_key), partition)
-        for key, partition, evaluation in unsuccessful_checks(instance, checks)
-        if evaluation is None or evaluation.severity != dg.AssetCheckSeverity.WARN
-    }
+            if (version := found.get(step.node.partition)) is None or (same_versions and version != step.digest)
+        }
+    faulty = unsound_checks(instance, [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in assets])
+    paths = {(names.path(asset), partition) for asset, partition in faulty}
+    unverified = frozenset(node for node in steps if (node.asset, node.partition) in paths)
+    return GraphState(steps, frozenset(unrecorded), unverified)
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
@@ -111,7 +108,7 @@ def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, R
 
 def was_automatic(names: Names, tags: Mapping[str, str]) -> bool:
     """Return whether a sensor or the schedule asked for a run with these tags, because of files they saw."""
-    return not {names.tag(RAW_TAG), _SHOWN_RAW_TAG, AUTOMATION_TAG}.isdisjoint(tags)
+    return names.tag(RAW_TAG) in tags or AUTOMATION_TAG in tags
 
 
 @dataclass
@@ -120,33 +117,40 @@ class UnderWay:
 
     instance: dg.DagsterInstance
     names: Names
-    _steps: dict[tuple[dg.AssetKey, str | None], bool] = field(default_factory=dict)
+    upstream: Mapping[str, Sequence[dg.AssetKey]] = field(default_factory=dict)
+    """Corpus → assets of others that land its text."""
+    _made: dict[tuple[dg.AssetKey, str | None], bool] = field(default_factory=dict)
 
     @cached_property
-    def runs(self) -> list[dg.DagsterRun]:
-        return list(self.instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)))
+    def runs(self) -> Sequence[dg.DagsterRun]:
+        return self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
 
-    def corpora(self, job: str, assets: Collection[dg.AssetKey]) -> set[str]:
-        """Return the partitions of all runs of a job, or of some of its assets."""
+    @cached_property
+    def corpora(self) -> set[str]:
+        """The corpora of which a run is queued or has not ended."""
+        names = self.names
+        job = names.definition(INVENTORY.kind)
+        assets = {names.asset(stage.asset) for stage in stages() if stage.by_corpus and stage.asset}
+        ours = (run for run in self.runs if run.job_name == job or not assets.isdisjoint(run.asset_selection or ()))
+        return {run.tags[_PARTITION_TAG] for run in ours if _PARTITION_TAG in run.tags}
+
+    @cached_property
+    def landing(self) -> dict[str, str]:
+        """Corpus whose text is being landed → the asset that a run or backfill is to make."""
+        chosen = backfilled_assets(self.instance).union(*(run.asset_selection or () for run in self.runs))
         return {
-            run.tags[_PARTITION_TAG]
-            for run in self.runs
-            if _PARTITION_TAG in run.tags
-            and (run.job_name == job or not (run.asset_selection or set()).isdisjoint(assets))
+            corpus: key.to_user_string()
+            for corpus, keys in self.upstream.items()
+            for key in reversed(keys)
+            if key in chosen or self.makes(key, None)
         }
-
-    def assets(self, assets: Collection[dg.AssetKey]) -> set[dg.AssetKey]:
-        """Return those of some assets, of whatever partition, that a run or a backfill is to make."""
-        chosen = {key for run in self.runs for key in run.asset_selection or ()} | backfilled_assets(self.instance)
-        is_whole_job = any(run.asset_selection is None for run in self.runs)
-        return {key for key in assets if key in chosen or (is_whole_job and self.makes(key, None))}
 
     def makes(self, asset: dg.AssetKey, partition: str | None) -> bool:
         """Return whether the last run that was to make an asset, or one partition of it, has not ended."""
-        if self.runs and (asset, partition) not in self._steps:
+        if self.runs and (asset, partition) not in self._made:
             record = _last_run(self.instance, asset, partition)
-            self._steps[asset, partition] = record is not None and record.dagster_run.status in _UNFINISHED
-        return self._steps.get((asset, partition), False)
+            self._made[asset, partition] = record is not None and record.dagster_run.status in UNFINISHED
+        return self._made.get((asset, partition), False)
 
     def __contains__(self, node: Node) -> bool:
         return self.makes(self.names.asset(node.asset), node.partition)
@@ -161,73 +165,50 @@ def why_held(instance: dg.DagsterInstance, names: Names, step: Step) -> str | No
     """Return why a step is not asked for, since its last run failed for the output that is wanted; None: ask for it.
 
     A run that bears no digest, since a person started it, is taken to have failed for the output that is wanted when
-    its failure is first seen, and is tagged so. A restart of this process has everything tried again.
+    its failure is first seen, and is tagged so.
     """
     record = _last_run(instance, names.asset(step.node.asset), step.node.partition)
     if record is None or record.dagster_run.status not in UNSUCCESSFUL or _ended(record) < LOADED:
         return None
-    if _is_retried(record):
-        return _RETRIED
     run, tag = record.dagster_run, names.tag(WANTED_TAG)
     wanted = run.tags.get(tag)
     if wanted is None:
         wanted = step.digest
         instance.add_run_tags(run.run_id, {tag: wanted})
-    if step.digest not in wanted.split():
+    if step.digest not in wanted.split() and not _is_retried(record):
         return None
-    tried = instance.get_run_records(dg.RunsFilter(tags={tag: wanted}))
-    return _why_not_again(instance, record, sum(_ended(other) >= LOADED for other in tried))
+    return why_not_again(instance, record, tried(instance, tag, wanted))
 
 
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    """The runs that were asked for, for one state of one corpus."""
-
-    state: str
-    """corpus:mark"""
-    count: int = 0
-    """Runs so far, retries included."""
-    last: dg.RunRecord | None = None
-    """The latest of them."""
-    held: str | None = None
-    """Why no other run is asked for; None when one is."""
-
-    @property
-    def next_key(self) -> str:
-        """The run key of the next one. A tick that is repeated gives it again, and so no second run."""
-        return self.state if self.count == 0 else f"{self.state}:{self.count}"
-
-    @staticmethod
-    def of(instance: dg.DagsterInstance, names: Names, state: str) -> Attempts:
-        """Look up what was tried."""
-        tags = (names.tag(RAW_TAG), *([] if names.key_prefix else [_SHOWN_RAW_TAG]))
-        records = [record for tag in tags for record in instance.get_run_records(dg.RunsFilter(tags={tag: state}))]
-        if not records:
-            return Attempts(state)
-        return Attempts(state, len(records), records[0], _why_not_again(instance, records[0], len(records)))
-
-    def took(self, instance: dg.DagsterInstance, asset: dg.AssetKey, inventory: str | None) -> bool:
-        """Return whether an inventory, an output of `asset`, is the one that the last run took of this very state."""
-        if self.last is None or self.last.dagster_run.status != dg.DagsterRunStatus.SUCCESS:
-            return False
-        partition = self.last.dagster_run.tags.get(_PARTITION_TAG)
-        wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
-        records = instance.fetch_materializations(wanted, limit=1).records
-        event = records[0].asset_materialization if records else None
-        version = (event.tags or {}).get(DATA_VERSION_TAG) if event is not None else None
-        return bool(records) and records[0].run_id == self.last.dagster_run.run_id and version == inventory
+def tried(instance: dg.DagsterInstance, tag: str, value: str) -> Sequence[dg.RunRecord]:
+    """Return the runs that were asked for, for one state of a corpus or output, the latest first."""
+    return instance.get_run_records(dg.RunsFilter(tags={tag: value}))
 
 
-def _why_not_again(instance: dg.DagsterInstance, last: dg.RunRecord, count: int) -> str | None:
+def why_not_again(instance: dg.DagsterInstance, last: dg.RunRecord, others: Sequence[dg.RunRecord]) -> str | None:
+    """Return why no other run is asked for after the last one; None: one is, as after a restart of this process."""
     run = last.dagster_run
     if _is_retried(last):
-        return _RETRIED
+        return "its run was killed, and will be started again"
     if _ended(last) < LOADED:
         return None
-    if run.status in UNSUCCESSFUL and not was_killed(instance, run):
+    if run.status in UNSUCCESSFUL and not _was_killed(instance, run):
         was = "failed" if run.status == dg.DagsterRunStatus.FAILURE else "was cancelled"
         return f"its run {run.run_id[:8]} {was}; it is built when what it is made from changes, or from the UI"
+    count = sum(_ended(other) >= LOADED for other in others)
     return f"{count} runs did not build it; the last is {run.run_id[:8]}" if count >= MOST_ATTEMPTS else None
+
+
+def took(instance: dg.DagsterInstance, last: dg.RunRecord, asset: dg.AssetKey, partition: str, digest: str) -> bool:
+    """Return whether a run succeeded, and the last materialisation of a partition is by it and of this digest."""
+    wanted = dg.AssetRecordsFilter(asset, asset_partitions=[partition])
+    run = last.dagster_run
+    return run.is_success and any(
+        record.run_id == run.run_id
+        and record.asset_materialization is not None
+        and (record.asset_materialization.tags or {}).get(DATA_VERSION_TAG) == digest
+        for record in instance.fetch_materializations(wanted, limit=1).records
+    )
 
 
 def _ended(record: dg.RunRecord) -> float:
@@ -241,6 +222,55 @@ def _is_retried(record: dg.RunRecord) -> bool:
     return awaited and record.dagster_run.tags.get(_WILL_RETRY_TAG) == "true"
 
 
-def was_killed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+def _was_killed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Return whether a run ended without any of its steps failing."""
     return run.status == dg.DagsterRunStatus.FAILURE and instance.get_run_stats(run.run_id).steps_failed == 0
+
+
+def is_run_process() -> bool:
+    """Return whether this process executes a run, and not one step of it, which ends before the run does."""
+    return multiprocessing.parent_process() is None and "execute_step" not in sys.argv
+
+
+def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
+    """Return the tag for a run that this process executes; the run may be left out for one that is yet to be created.
+
+    The begin is in clock ticks since the machine started, 0 where that is not known.
+    """
+    return {names.tag(OWNER_TAG): f"{socket.gethostname()}:{os.getpid()}:{_began(os.getpid())}:{run_id}"}
+
+
+def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
+    """Report this project's runs as failed whose process on this machine is gone; return their ids.
+
+    They would look as if they were under way forever: Dagster notices a killed run while its code server lives, but not
+    after a restart of everything, nor one inside `nanoset build`.
+    """
+    tag = names.tag(OWNER_TAG)
+    runs = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
+    abandoned = [run for run in runs if tag in run.tags and _is_abandoned(run, *run.tags[tag].split(":"))]
+    for run in abandoned:
+        instance.report_run_failed(run, "its process was killed; what it had finished is kept")
+    return [run.run_id for run in abandoned]
+
+
+def _is_abandoned(run: dg.DagsterRun, host: str, pid: str, began: str, run_id: str) -> bool:
+    # A run that is a retry of another one bears that one's tag until it starts.
+    is_own = run_id == run.run_id or (not run_id and run.parent_run_id is None)
+    if not is_own or host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # another user's
+    return int(began) not in (0, _began(int(pid)))
+
+
+def _began(pid: int) -> int:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[19])

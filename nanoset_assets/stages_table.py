@@ -3,11 +3,9 @@
 `PAGES` says of a stage how its output is made and what the UI shows of it. A stage without a page gets a plain asset.
 """
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import dagster as dg
@@ -15,8 +13,6 @@ from pydantic import Field
 
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import was_automatic
-from nanoset_assets.names import Names
-from nanoset_assets.running import WORKERS_POOL, open_in_run
 from nanoset_assets.ui.corpus import dataset_metadata, packed_metadata, raw_metadata, tokenized_metadata
 from nanoset_assets.ui.metadata import failure, per_second, result, snapshot_before
 from nanoset_assets.ui.nanoset import handoff_metadata, split_metadata
@@ -33,6 +29,8 @@ from nanoset_core.raw.contents import awaited
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.tokenization.shards import engine_choice
 
+WORKERS_POOL = "workers"
+"""Runs of assets that start worker processes; dagster.yaml limits how many of a pool run at once."""
 GROUP = "corpora"
 """Group of the assets whose partitions are corpora; others have their nanoset's or webdataset's."""
 COLUMNS = dg.TableSchema(
@@ -58,7 +56,7 @@ class AssetRun:
     """One run of an asset, or of one partition of it."""
 
     context: dg.AssetExecutionContext
-    names: Names
+    hosted: ProjectDefs
     project: Project
     stage: Stage
     key: Key
@@ -79,23 +77,19 @@ class AssetRun:
 
 
 def _raw_jsonl(run: AssetRun) -> Mapping[str, Any]:
-    corpus, project = run.key.subject, run.project
-    before = _last_inventory(project, corpus)
-    settled = was_automatic(run.names, run.context.run.tags)
+    corpus, project, context = run.key.subject, run.project, run.context
+    try:
+        last = project.outputs.current(raw.STAGE, corpus)
+        before = None if last is None else last.load(raw.FILE, Inventory.from_json)
+    except FormatError:
+        before = None  # damaged; what is made now takes its place
+    settled = was_automatic(run.hosted.names, context.run.tags)
     inventory = raw.survey(project, corpus, settled=settled, executor=project.executor)
     run.made(raw.publish_inventory(project, inventory))
     notices = [*awaited(inventory.awaited), *raw.notices(project, corpus)]
     for notice in notices:
-        run.context.log.warning(notice.text)
+        context.log.warning(notice.text)
     return raw_metadata(project, before, inventory, notices)
-
-
-def _last_inventory(project: Project, corpus: str) -> Inventory | None:
-    try:
-        manifest = project.outputs.current(raw.STAGE, corpus)
-    except FormatError:
-        return None  # damaged; what is made now takes its place
-    return None if manifest is None else Inventory.from_json(json.loads(manifest.path(raw.FILE).read_bytes()))
 
 
 def _tokenized_shards(run: AssetRun) -> Mapping[str, Any]:
@@ -240,51 +234,46 @@ PAGES: dict[Stage, Page] = {
 """Stage → its page; a stage of your own may add one."""
 
 
-def subjects_of(stage: Stage, config: ProjectConfig) -> list[str]:
-    """List the subjects that have an asset of their own; "" stands for all corpora."""
-    if stage.asset is None:
-        return []
-    subjects = dict.fromkeys(key.subject for key in stage.keys(config, ("",)))
-    return list(subjects) if not stage.by_corpus else [""] * bool(subjects)
-
-
-@lru_cache(maxsize=64)
-def _keys_by_subject(stage: Stage, config: ProjectConfig) -> Mapping[str, list[Key]]:
-    """Return subject → keys; each subject is asked about several times, which would be quadratic."""
+def subjects_of(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
+    """Return subject → outputs of each asset of a stage; "" stands for all corpora."""
     keys: dict[str, list[Key]] = {}
-    for key in stage.keys(config, ()):
-        keys.setdefault(key.subject, []).append(key)
-    return keys
+    for key in stage.keys(config, ("",)) if stage.asset is not None else ():
+        keys.setdefault("" if stage.by_corpus else key.subject, []).append(key)
+    return {"": [Key("")]} if keys and stage.by_corpus else keys
 
 
-def partitions_of(stage: Stage, hosted: ProjectDefs, subject: str) -> dg.PartitionsDefinition[str] | None:
-    """Return the partitions of a stage's asset; None for an asset without."""
+def key_of(context: Any, stage: Stage, subject: str) -> Key:
+    """Return the output that a run of an asset, or of its check, is about."""
+    part = context.partition_key if context.has_partition_key else None
+    return Key(part or "") if stage.by_corpus else Key(subject, part)
+
+
+def partitions_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> dg.PartitionsDefinition[str] | None:
+    """Return the partitions of an asset; None for an asset without."""
     if stage.by_corpus:
         return hosted.names.corpora
-    keys = _keys_by_subject(stage, hosted.config).get(subject, [])
     parts = [key.part for key in keys if key.part is not None]
     return dg.StaticPartitionsDefinition(parts) if parts else None
 
 
-def _dependencies_of(stage: Stage, hosted: ProjectDefs, subject: str) -> list[dg.AssetDep]:
-    """List what a stage's asset depends on: of the assets of corpora, on no other corpora than it is made of."""
+def _dependencies_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> list[dg.AssetDep]:
+    """List what an asset depends on: of the assets of corpora, on no other corpora than it is made of."""
     if stage is raw.INVENTORY:
         # Which of its corpora an asset lands is no partition mapping that Dagster could show: that of all is shown.
         landing = dict.fromkeys(key for keys in hosted.upstream.values() for key in keys)
         return [dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping()) for key in landing]
-    keys = [Key(subject)] if stage.by_corpus else _keys_by_subject(stage, hosted.config).get(subject, [])
-    inputs: dict[tuple[str, ...], list[Node]] = {}
-    for key in keys:
-        for node in Node(stage, key).direct_inputs(hosted.config):
-            inputs.setdefault(node.asset, []).append(node)
-    return [_dependency(stage, hosted.names, asset, nodes) for asset, nodes in inputs.items()]
-
-
-def _dependency(stage: Stage, names: Names, asset: tuple[str, ...], nodes: list[Node]) -> dg.AssetDep:
-    if stage.by_corpus or not nodes[0].stage.by_corpus:
-        return dg.AssetDep(names.asset(asset))
-    corpora = list(dict.fromkeys(node.key.subject for node in nodes))
-    return dg.AssetDep(names.asset(asset), partition_mapping=dg.SpecificPartitionsPartitionMapping(corpora))
+    corpora: dict[tuple[str, ...], dict[str, None]] = {}
+    for node in (node for key in keys for node in Node(stage, key).direct_inputs(hosted.config)):
+        named = corpora.setdefault(node.asset, {})
+        if node.stage.by_corpus and not stage.by_corpus:
+            named[node.key.subject] = None
+    return [
+        dg.AssetDep(
+            hosted.names.asset(asset),
+            partition_mapping=dg.SpecificPartitionsPartitionMapping(list(named)) if named else None,
+        )
+        for asset, named in corpora.items()
+    ]
 
 
 def _live_place(stage: Stage, config: ProjectConfig, subject: str) -> str:
@@ -297,8 +286,8 @@ def _live_place(stage: Stage, config: ProjectConfig, subject: str) -> str:
     return f"{config.root_folder}/{stage.folder}/{stage.name(key)}/current"
 
 
-def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str) -> dg.AssetsDefinition:
-    """Make the asset of a stage: of one nanoset or webdataset, or of all corpora."""
+def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[Key]) -> dg.AssetsDefinition:
+    """Make the asset of a stage: of one nanoset or webdataset, or of all corpora; `keys` are its outputs."""
     names, page = hosted.names, PAGES.get(stage, Page())
     details = dict(page.details)
     # Computed here, where the project lies now: what a run recorded stays as it was when the project is moved.
@@ -311,8 +300,8 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str) -> dg.AssetsDef
 
     decorate = dg.asset(
         key=names.asset(Node(stage, Key(subject)).asset),
-        deps=_dependencies_of(stage, hosted, subject),
-        partitions_def=partitions_of(stage, hosted, subject),
+        deps=_dependencies_of(stage, hosted, keys),
+        partitions_def=partitions_of(stage, hosted, keys),
         group_name=names.group(GROUP if stage.by_corpus else subject),
         code_version=str(stage.version),
         owners=list(hosted.owners),
@@ -323,18 +312,16 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str) -> dg.AssetsDef
     )
 
     def asset(context: dg.AssetExecutionContext, config: RunOptions) -> Iterator[dg.MaterializeResult[Any]]:
-        part = context.partition_key if context.has_partition_key else None
-        key = Key(part or "") if stage.by_corpus else Key(subject, part)
-        opened = open_in_run(hosted, context, rebuild=config.rebuild)
+        key, opened = key_of(context, stage, subject), hosted.open_in_run(context, rebuild=config.rebuild)
         # Where an output is required, making one that nanoset.yaml does not name says what it names instead.
         if not details.get("output_required", True) and key not in stage.keys(opened.config, (key.subject,)):
             context.log.info(f"{opened.config.file} does not ask for {Node(stage, key).label}: nothing to make")
             return
-        run = AssetRun(context, names, opened, stage, key)
+        run = AssetRun(context, hosted, opened, stage, key)
         try:
             found = page.make(run)
         except Exception as error:
-            hosted.note_failure(Node(stage, key), error)
+            hosted.failures.append((Node(stage, key), error))
             if isinstance(error, NanosetError):
                 raise failure(error) from error
             raise

@@ -7,8 +7,7 @@ evaluate automation conditions Dagster allows one an asset, and a host's may cov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import dagster as dg
@@ -17,6 +16,7 @@ from nanoset_assets.dagster_compat import is_valid_cron_string
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import (
     AUTOMATION_TAG,
+    MOST_REQUESTS,
     WANTED_TAG,
     UnderWay,
     current_inventories,
@@ -26,6 +26,7 @@ from nanoset_assets.instance_state import (
 )
 from nanoset_assets.names import Names
 from nanoset_core.config.running import no_cron_line
+from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Step, graph_over
 from nanoset_core.pipeline.project import Project
@@ -38,8 +39,6 @@ SENSOR = "missing_or_stale"
 SCHEDULE = "reconcile"
 EVERY_ASSET = "__ASSET_JOB"
 """Dagster's own job over all assets, the only one whose assets may differ in their partitions."""
-MOST_REQUESTS = 200
-"""Runs that one tick of the sensor asks for; the next ticks ask for the rest."""
 MOST_NIGHTLY = 1000
 """Runs that one night asks for; the sensor and the next night ask for the rest."""
 _SHOWN = 5
@@ -50,102 +49,74 @@ def job_of(stage: Stage, subject: str) -> str:
     return stage.kind if stage.by_corpus else subject.replace("-", "_")
 
 
+def run_of(step: Step) -> Hashable:
+    """Steps that share a run: the chain of one corpus, or the assets of one split; others have their own."""
+    node = step.node
+    return node if node.partition is None else (job_of(node.stage, node.key.subject), node.partition)
+
+
 def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinition:
     """Make the sensor that has whatever is missing or stale downstream of raw text built, by these jobs."""
-    spec, names = hosted.config.automation, hosted.names
+    names = hosted.names
 
     @dg.sensor(
-        name=names.definition(SENSOR),
         jobs=list(jobs),
-        minimum_interval_seconds=spec.sensor_seconds,
-        default_status=dg.DefaultSensorStatus.RUNNING if spec.enabled else dg.DefaultSensorStatus.STOPPED,
         description="Builds what is missing or stale downstream of raw text, as soon as it can be made. Leaves alone "
         "what failed until something of which it is made has changed, and what waits for a run that is under way.",
+        **hosted.ticks(SENSOR),
     )
     def missing_or_stale(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         project, instance = hosted.load(), context.instance
         corpora = instance.get_dynamic_partitions(names.corpora_name)
         state = load_graph_state(graph_over(project, current_inventories(project, corpora)), instance, names)
-
-        def why_not(step: Step) -> str | None:
-            # The sensor over raw text asks for inventories.
-            return "" if step.node.stage is raw.INVENTORY else why_held(instance, names, step)
-
-        plan = look(state, UnderWay(instance, names), _job_of, why_not)
-        for note in plan.notes:
+        runs, held = _due(state, UnderWay(instance, names))
+        notes = [f"{label}: {why}" for label, why in list(held.items())[:_SHOWN]]
+        notes += [f"and {len(held) - _SHOWN:,} more that have to wait"] if len(held) > _SHOWN else []
+        later = len(runs) - MOST_REQUESTS
+        notes += [f"{later:,} more runs are asked for later"] if later > 0 else []
+        for note in notes:
             context.log.info(note)
-        asked = [_request(names, run) for run in plan.runs[:MOST_REQUESTS]]
         nothing = f"{len(state.steps):,} outputs: none is missing or stale that could be made now"
-        return dg.SensorResult(asked, skip_reason=None if asked else "; ".join(plan.notes) or nothing)
+        asked = [
+            _request(names, run, names.definition(SENSOR), job_name=names.definition(_job(run[0])))
+            for run in runs[:MOST_REQUESTS]
+        ]
+        return dg.SensorResult(asked, skip_reason=None if asked else "; ".join(notes) or nothing)
 
     return missing_or_stale
 
 
-@dataclass(slots=True)
-class Plan:
-    """What one look at a project asks for."""
-
-    runs: list[list[Step]] = field(default_factory=list)
-    """The steps of each run, in order; runs in the order of the pipeline."""
-    held: dict[str, str] = field(default_factory=dict)
-    """Label of what is missing or stale, and not asked for → why."""
-
-    @property
-    def notes(self) -> list[str]:
-        """Why some outputs are not asked for, and how many more."""
-        shown = [f"{label}: {why}" for label, why in list(self.held.items())[:_SHOWN]]
-        more = len(self.held) - len(shown)
-        later = len(self.runs) - MOST_REQUESTS
-        shown += [f"and {more:,} more that have to wait"] if more > 0 else []
-        return shown + ([f"{later:,} more runs are asked for later"] if later > 0 else [])
+def _job(step: Step) -> str:
+    return job_of(step.node.stage, step.node.key.subject)
 
 
-def look(
-    state: GraphState,
-    under_way: UnderWay,
-    run_of: Callable[[Step], tuple[object, ...]],
-    why_not: Callable[[Step], str | None] = lambda step: None,
-) -> Plan:
-    """Plan what is missing or stale, could be made now, and is not under way.
+def _due(state: GraphState, under_way: UnderWay, *, again: bool = False) -> tuple[list[list[Step]], dict[str, str]]:
+    """Return the runs of what is missing or stale and can be made now, and label of other outputs → why they wait.
 
-    Args:
-        state: The project as it is.
-        under_way: Its runs.
-        run_of: Step → the run that makes it.
-        why_not: Says of a step that could be made why it is not asked for; None: it is.
+    `again`: also inventories, for which else the sensor over raw text asks, and what has failed.
     """
-    plan = Plan()
+    held: dict[str, str] = {}
 
     def is_asked_for(step: Step) -> bool:
-        why = why_not(step)
+        if not again and step.node.stage is raw.INVENTORY:
+            return False
+        why = None if again else why_held(under_way.instance, under_way.names, step)
         if why is None and step.node in under_way:
             why = "a run is under way"
         elif why is None and any(need in under_way for need in step.needs):
             why = "waits for a run of what it is made from"
-        if why:
-            plan.held[step.node.label] = why
+        if why is not None:
+            held[step.node.label] = why
         return why is None
 
-    plan.runs = runnable(state, is_asked_for, run_of)
-    return plan
+    return runnable(state, is_asked_for, run_of), held
 
 
-def _job_of(step: Step) -> tuple[object, ...]:
-    return job_of(step.node.stage, step.node.key.subject), step.node.partition
-
-
-def _request(names: Names, run: Sequence[Step]) -> dg.RunRequest:
-    first = run[0]
-    return dg.RunRequest(
-        job_name=names.definition(job_of(first.node.stage, first.node.key.subject)),
-        partition_key=first.node.partition,
-        asset_selection=[names.asset(step.node.asset) for step in run],
-        tags={AUTOMATION_TAG: names.definition(SENSOR)} | _wanted(names, run),
-    )
-
-
-def _wanted(names: Names, run: Sequence[Step]) -> dict[str, str]:
-    return {names.tag(WANTED_TAG): " ".join(step.digest for step in run)}
+def _request(names: Names, run: Sequence[Step], by: str, **more: Any) -> dg.RunRequest:
+    """Return the run of some steps that `by` asks for; `more` of dg.RunRequest."""
+    tags = {AUTOMATION_TAG: by, names.tag(WANTED_TAG): " ".join(step.digest for step in run)}
+    assets = [names.asset(step.node.asset) for step in run]
+    return dg.RunRequest(partition_key=run[0].node.partition, asset_selection=assets, tags=tags, **more)
 
 
 def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
@@ -158,6 +129,7 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
         return []
     if not is_valid_cron_string(spec.reconcile):
         raise no_cron_line(hosted.config.file, spec.reconcile)
+    chain = [names.asset(stage.asset) for stage in stages() if stage.kind == raw.INVENTORY.kind and stage.asset]
 
     @dg.schedule(
         name=names.definition(SCHEDULE),
@@ -175,16 +147,19 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
         sweep(project.outputs)
         register(instance, names, text.corpora)
         state, unknown, written = _survey(project, names, instance, text)
-        under_way, night = UnderWay(instance, names), f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
-        chain = [stage.asset for stage in stages() if stage.kind == raw.INVENTORY.kind and stage.asset]
+        runs, night = UnderWay(instance, names), f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
+        tags = {AUTOMATION_TAG: SCHEDULE}
         requests = [
-            _nightly(names, f"{night}/{corpus}:{text.corpora[corpus].signature}", corpus, chain)
-            for corpus in unknown
-            if not any(under_way.makes(names.asset(asset), corpus) for asset in chain)
+            dg.RunRequest(
+                f"{night}/{name}:{text.corpora[name].signature}", partition_key=name, asset_selection=chain, tags=tags
+            )
+            for name in unknown
+            if name not in runs.corpora
         ]
-        for run in look(state, under_way, _nightly_run_of).runs:
-            key, assets = f"{night}/{run[-1].node.label}:{run[-1].digest}", [step.node.asset for step in run]
-            requests.append(_nightly(names, key, run[-1].node.partition, assets, _wanted(names, run)))
+        requests += [
+            _request(names, run, SCHEDULE, run_key=f"{night}/{run[-1].node.label}:{run[-1].digest}")
+            for run in _due(state, runs, again=True)[0]
+        ]
         for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(str(fault))
         return requests[:MOST_NIGHTLY] or dg.SkipReason(
@@ -199,36 +174,17 @@ def _survey(
     project: Project, names: Names, instance: dg.DagsterInstance, text: RawText
 ) -> tuple[GraphState, list[str], list[str]]:
     """Return the state of the corpora whose settled files are known, names of the others, and of those written to."""
-    rewritten = [name for name, found in text.corpora.items() if raw.overwritten(project, name, found.files)]
-    inventories = {
-        name: raw.known(project, found, raw.settling(project, name))
-        for name, found in text.corpora.items()
-        if name not in rewritten
-    }
-    known = {name: inventory for name, inventory in inventories.items() if inventory is not None}
-    recipes = {name: raw.inventory_recipe(inventory) for name, inventory in known.items() if inventory.pieces}
-    state = load_graph_state(graph_over(project, recipes), instance, names)
-    awaited = [name for name, inventory in known.items() if inventory.awaited]
-    return state, [name for name in inventories if name not in known], sorted([*rewritten, *awaited])
-
-
-def _nightly_run_of(step: Step) -> tuple[object, ...]:
-    """Steps of one corpus, or of one split of a nanoset, share a run; others have their own."""
-    if step.node.stage.by_corpus:
-        return "corpus", step.node.partition
-    return (step.node.asset if step.node.partition is None else step.node.key.subject), step.node.partition
-
-
-def _nightly(
-    names: Names,
-    key: str,
-    partition: str | None,
-    assets: Iterable[str | Sequence[str]],
-    tags: Mapping[str, str] | None = None,
-) -> dg.RunRequest:
-    selection = [names.asset(asset) for asset in assets]
-    tags = {AUTOMATION_TAG: SCHEDULE, **(tags or {})}
-    return dg.RunRequest(key, partition_key=partition, asset_selection=selection, tags=tags)
+    recipes: dict[str, Recipe] = {}
+    unknown, written = [], []
+    for name, found in text.corpora.items():
+        if raw.overwritten(project, name, found.files) is not None:
+            written.append(name)
+        elif (inventory := raw.known(project, found, raw.settling(project, name))) is None:
+            unknown.append(name)
+        else:
+            written += [name] if inventory.awaited else []
+            recipes |= {name: raw.inventory_recipe(inventory)} if inventory.pieces else {}
+    return load_graph_state(graph_over(project, recipes), instance, names), unknown, written
 
 
 def eager(assets: Iterable[dg.AssetsDefinition], names: Names) -> list[dg.AssetsDefinition]:

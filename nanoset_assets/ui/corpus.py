@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import Any
 
@@ -20,12 +19,11 @@ from nanoset_core.pipeline.tokenization import losses
 from nanoset_core.raw.contents import Notice
 from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
-from nanoset_core.raw.rejects import Reject
 from nanoset_core.serialization.text import format_bytes, format_count
-from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.distrust import described, encoders_of
 from nanoset_core.tokenization.document_table import counts_by_file
 from nanoset_core.tokenization.line_numbers import LineNumbers
+from nanoset_core.tokenization.losses import read_rejects, stored_sizes
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS
 
 _BAR = 24
@@ -38,11 +36,8 @@ def raw_metadata(
     project: Project, before: Inventory | None, inventory: Inventory, notices: Sequence[Notice]
 ) -> dict[str, Any]:
     """Return the metadata of an inventory; `before` is the previous one, `notices` are about files."""
-    sizes: Counter[str] = Counter()
-    for piece in inventory.pieces:
-        sizes[piece.path] += piece.size
-    kinds = Counter(map(suffix_of, sizes))
-    named = ", ".join(f"{count:,} {suffix}" for suffix, count in kinds.most_common())
+    sizes = stored_sizes(inventory.pieces)
+    named = ", ".join(f"{count:,} {suffix}" for suffix, count in Counter(map(suffix_of, sizes)).most_common())
     files = [{"file": path, "stored": format_bytes(size)} for path, size in islice(sizes.items(), ROWS_SHOWN)]
     ignored = [{"file": path} for path in inventory.ignored[:ROWS_SHOWN]]
     return {
@@ -64,13 +59,13 @@ def what_changed(before: Inventory | None, after: Inventory) -> str:
     """Return how the files differ from those of an earlier inventory."""
     if before is None:
         return "the first inventory"
-    old, new = _digests(before), _digests(after)
-    counts = {
-        "added": len(new.keys() - old.keys()),
-        "removed": len(old.keys() - new.keys()),
-        "changed": sum(old[path] != digests for path, digests in new.items() if path in old),
-    }
-    return ", ".join(f"{format_count(count, 'file')} {what}" for what, count in counts.items() if count) or "nothing"
+    old, new = (_digests(inventory) for inventory in (before, after))
+    changes = Counter("changed" if path in old else "added" for path in new if new[path] != old.get(path))
+    changes["removed"] = len(old.keys() - new.keys())
+    told = (
+        f"{format_count(changes[what], 'file')} {what}" for what in ("added", "removed", "changed") if changes[what]
+    )
+    return ", ".join(told) or "nothing"
 
 
 def _digests(inventory: Inventory) -> dict[str, list[str]]:
@@ -97,6 +92,8 @@ def tokenized_metadata(
     work = f"{len(made):,} of {count} made in {seconds:,.1f} s, {speed:,.0f} tokens a second."
     if not made:
         work = f"Nothing was tokenized: {count} had been made before."
+    lines = f"{facts['rejected']:,} of {format_count(facts['lines'], 'line')} rejected"
+    lines += f", {format_count(facts['skipped'], 'document')} without tokens skipped" if facts["skipped"] else ""
     reasons = [{"reason": reason, "lines": f"{count:,}"} for reason, count in facts["reasons"].items()]
     columns = ("documents", "tokens", *(["rejected"] if facts["rejected"] else []))
     rows = [
@@ -104,15 +101,22 @@ def tokenized_metadata(
         | {name: f"{shard.facts[name]:,}" for name in columns}
         for shard in shards[:ROWS_SHOWN]
     ]
+    inventoried, inventory = raw.current_inventory(project, manifest.name)
+    is_same = inventoried.digest == manifest.recipe["parents"]["inventory"]  # or it was surveyed again meanwhile
+    files = tokenized_files(inventory, manifest, shards) if is_same else None
     return {
-        "summary": markdown(_tokenized(facts), *_lost(project, manifest), work),
+        "summary": markdown(
+            f"{_counts(facts)} of {format_bytes(facts['read_bytes'])} of lines; {lines}.",
+            *_lost(project, manifest),
+            work,
+        ),
         **length_metadata(facts["length_histogram"], facts["tokens"]),
         **(
             {"rejects": table(reasons), "first_rejected": first_rejects(shards, LineNumbers.of(facts))}
             if reasons
             else {}
         ),
-        **_files(project, manifest, shards),
+        **({} if files is None else {"files": files}),
         "dagster/partition_row_count": facts["documents"],
         **{name: facts[name] for name in ("documents", "tokens", "lines", "skipped", "rejected")},
         "unreadable_files": facts["faults"],
@@ -135,29 +139,21 @@ def length_metadata(counts: Sequence[int], tokens: int) -> dict[str, Any]:
         counts: entry b is the documents of 2^(b-1) to 2^b - 1 tokens, entry 0 the empty ones.
         tokens: of all documents.
     """
-    documents, reached = sum(counts), list(accumulate(counts))
+    documents = sum(counts)
     if not documents:
         return {}
-    ends = [((1 << b) >> 1, (1 << b) - 1) for b in range(len(counts))]
-    middle = next(b for b, count in enumerate(reached) if count >= (documents + 1) // 2)
     filled = [b for b, count in enumerate(counts) if count]
+    middle = next(b for b, reached in enumerate(accumulate(counts)) if 2 * reached >= documents)
     rows = [
         {
-            "tokens": f"{ends[b][0]:,} to {ends[b][1]:,}",
+            "tokens": f"{1 << b >> 1:,} to {(1 << b) - 1:,}",
             "documents": f"{counts[b]:,}",
             "share": "█" * -(-counts[b] * _BAR // max(counts)),
         }
         for b in range(filled[0], filled[-1] + 1)
     ]
-    least, most = ends[middle]
-    usual = f"{tokens / documents:,.0f} tokens on average, the median between {least:,} and {most:,}"
-    return {"usual_length": usual, "token_lengths": table(rows)}
-
-
-def _tokenized(facts: Mapping[str, Any]) -> str:
-    parts = [f"{facts['rejected']:,} of {format_count(facts['lines'], 'line')} rejected"]
-    parts += [f"{format_count(facts['skipped'], 'document')} without tokens skipped"] if facts["skipped"] else []
-    return f"{_counts(facts)} of {format_bytes(facts['read_bytes'])} of lines; {', '.join(parts)}."
+    median = f"the median between {1 << middle >> 1:,} and {(1 << middle) - 1:,}"
+    return {"usual_length": f"{tokens / documents:,.0f} tokens on average, {median}", "token_lengths": table(rows)}
 
 
 def _lost(project: Project, tokenized: Manifest) -> list[str]:
@@ -167,15 +163,6 @@ def _lost(project: Project, tokenized: Manifest) -> list[str]:
 
 def _counts(facts: Mapping[str, Any]) -> str:
     return f"**{format_count(facts['documents'], 'document')}, {format_count(facts['tokens'], 'token')}**"
-
-
-def _files(project: Project, manifest: Manifest, shards: Sequence[Manifest]) -> dict[str, dg.MetadataValue[Any]]:
-    """What became of each file, unless the raw folder was surveyed again meanwhile."""
-    inventory_manifest, inventory = raw.current_inventory(project, manifest.name)
-    if inventory_manifest.digest != manifest.recipe["parents"]["inventory"]:
-        return {}
-    files = tokenized_files(inventory, manifest, shards)
-    return {} if files is None else {"files": files}
 
 
 def tokenized_files(
@@ -190,53 +177,44 @@ def tokenized_files(
     if len(ranges) != len(shards):
         return None
     files: dict[str, Counter[str]] = {}
-    for path, found in _found(ranges, shards):
-        if found is None:
-            files.pop(path, None)  # a part of it was not read
-            continue
-        files.setdefault(path, Counter()).update(found)
-        if len(files) > ROWS_SHOWN:
-            break
-    return table([_file(path, found) for path, found in islice(files.items(), ROWS_SHOWN)], len(inventory.files))
-
-
-def _file(path: str, found: Counter[str]) -> dict[str, str]:
-    lines = found["documents"] + found["rejected"] + found["skipped"]
-    return {
-        "file": path,
-        "stored": format_bytes(found["stored_bytes"]),
-        "lines": "?" if found["skipped_somewhere"] else f"{lines:,}",
-        **{name: f"{found[name]:,}" for name in ("documents", "rejected", "tokens")},
-    }
-
-
-def _found(ranges: Sequence[SourceRange], shards: Sequence[Manifest]) -> Iterator[tuple[str, Counter[str] | None]]:
-    """Counts of each file in each shard; None for those of the first shard that is too much to read."""
     left = _DOCUMENTS_READ
     for source, shard in zip(ranges, shards, strict=True):
-        facts = shard.facts
-        if len(source.files) == 1:
-            names = ("stored_bytes", "documents", "tokens", "rejected", "skipped")
-            yield source.files[0], Counter({name: facts[name] for name in names})
-            continue
-        left -= facts["documents"] + facts["rejected"]
-        if left < 0:
-            yield from ((path, None) for path in source.files)
-            return
-        yield from _found_in_several(source, shard).items()
+        if len(source.files) > 1:
+            left -= shard.facts["documents"] + shard.facts["rejected"]
+        if left < 0:  # a part of its first file may be in the shard before
+            files.pop(source.files[0], None)
+            break
+        for path, found in _counts_by_file(source, shard).items():
+            files.setdefault(path, Counter()).update(found)
+        if len(files) > ROWS_SHOWN:
+            break
+    rows = [
+        {
+            "file": path,
+            "stored": format_bytes(found["stored_bytes"]),
+            "lines": "?"
+            if found["skipped_somewhere"]
+            else f"{found['documents'] + found['rejected'] + found['skipped']:,}",
+            **{name: f"{found[name]:,}" for name in ("documents", "rejected", "tokens")},
+        }
+        for path, found in islice(files.items(), ROWS_SHOWN)
+    ]
+    return table(rows, len(inventory.files))
 
 
-def _found_in_several(source: SourceRange, shard: Manifest) -> dict[str, Counter[str]]:
+def _counts_by_file(source: SourceRange, shard: Manifest) -> dict[str, Counter[str]]:
+    facts = shard.facts
+    if len(source.files) == 1:
+        names = ("stored_bytes", "documents", "tokens", "rejected", "skipped")
+        return {source.files[0]: Counter({name: facts[name] for name in names})}
     # The manifest has but the sum of the documents that were skipped, and no table lists them.
-    counts = {path: Counter(skipped_somewhere=shard.facts["skipped"]) for path in source.files}
-    for piece in source.pieces:
-        counts[piece.path]["stored_bytes"] += piece.size
+    counts = {path: Counter(skipped_somewhere=facts["skipped"]) for path in source.files}
+    for path, size in stored_sizes(source.pieces).items():
+        counts[path]["stored_bytes"] = size
     for path, found in counts_by_file(shard.path(DOCUMENTS)).items():
         counts[path].update(documents=found.documents, tokens=found.tokens)
-    if shard.facts["rejected"]:
-        with open_regular(shard.path(REJECTS)) as lines:
-            for reject in (Reject(**json.loads(line)) for line in lines):
-                counts[reject.file]["rejected"] += not reject.is_fault
+    for reject in read_rejects(shard.path(REJECTS), LineNumbers()) if facts["rejected"] else ():
+        counts[reject.file]["rejected"] += not reject.is_fault
     return counts
 
 

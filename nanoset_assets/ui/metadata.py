@@ -24,19 +24,17 @@ INLINE_CHARACTERS = 1000
 def result(
     project: Project, manifest: Manifest, seconds: float, metadata: Mapping[str, Any]
 ) -> dg.MaterializeResult[Any]:
-    """Return a materialisation whose data version is the output's digest; `metadata` wins, and its paths come last."""
-    paths = {name: value for name, value in metadata.items() if isinstance(value, dg.PathMetadataValue)}
+    """Return a materialisation whose data version is the output's digest; values of `metadata` win."""
     common = {"size_bytes": size_bytes(manifest), "seconds": round(seconds, 3)}
-    shown = {name: value for name, value in metadata.items() if name not in paths}
-    shown |= {name: value for name, value in common.items() if name not in metadata}
-    shown |= {**paths, "path": place(project, manifest.url()), "digest": manifest.digest}
+    last = {"path": place(project, manifest.url()), "digest": manifest.digest}
+    shown = {**metadata, **common, **metadata, **last}
     return dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(manifest.digest))
 
 
 def failure(error: NanosetError) -> dg.Failure:
     """Return the failure of a run whose page says, at the top, what is wrong and what to do."""
     details = {name: getattr(error, name) for name in ("where", "found", "expected", "remedy")}
-    return dg.Failure(str(error), {name: str(value) for name, value in details.items() if value is not None})
+    return dg.Failure(str(error), {name: value for name, value in details.items() if value is not None})
 
 
 def place(project: Project, location: str) -> dg.PathMetadataValue:
@@ -63,22 +61,11 @@ def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.Tab
     shown = [dict(row) for row in rows]
     left_out = (total or 0) - len(shown)
     if shown and left_out > 0:
-        shown = [{key: _text(value) for key, value in row.items()} for row in shown]
-        first, *others = shown[0]
-        shown.append({first: f"… and {left_out:,} more", **dict.fromkeys(others, "")})
-    records = [dg.TableRecord({key: _cell(value) for key, value in row.items()}) for row in shown]
-    kinds = {str: "string", int: "int", float: "float", bool: "bool"}
-    first_row = records[0].data if records else {}
-    columns = [dg.TableColumn(name, kinds.get(type(value), "string")) for name, value in first_row.items()]
-    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
-
-
-def _cell(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool) else str(value)
-
-
-def _text(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        shown = [
+            {key: f"{value:,}" if type(value) is int else str(value) for key, value in row.items()} for row in shown
+        ]
+        shown.append(dict.fromkeys(shown[0], "") | {next(iter(shown[0])): f"… and {left_out:,} more"})
+    return dg.MetadataValue.table(list(map(dg.TableRecord, shown)), None if shown else dg.TableSchema([]))
 
 
 def markdown(*blocks: str) -> dg.MarkdownMetadataValue:

@@ -47,7 +47,7 @@ def progress_bars() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
                 tasks[label],
                 total=max(progress.total, 1),
                 completed=progress.done,
-                rate=_rate(progress, bars.tasks[tasks[label]].elapsed or 1e-3),
+                rate=rate(progress, bars.tasks[tasks[label]].elapsed or 1e-3),
                 visible=progress.done < progress.total,
             )
 
@@ -99,8 +99,8 @@ def spread(lengths: NDArray[Any]) -> str:
     return f"{lengths.min():,} to {lengths.max():,} tokens, {np.median(lengths):,.0f} in the middle"
 
 
-def _rate(progress: Progress, seconds: float) -> str:
-    """Return the rate in the units that are counted."""
+def rate(progress: Progress, seconds: float) -> str:
+    """Return how fast work goes, in the units that are counted."""
     if progress.tokens:
         return (
             f"{progress.documents / seconds:,.0f} documents/s, {progress.tokens / 1e6 / seconds:,.2f} M tokens/s, "

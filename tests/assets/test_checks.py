@@ -9,12 +9,11 @@ import dagster as dg
 import pytest
 from sample_project import FEWER
 
-from nanoset_assets import instance_state
 from nanoset_assets.build import build
 from nanoset_assets.checks import LOSSES, VerificationError
+from nanoset_assets.dagster_compat import unsound_checks
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance_state import CHECK
-from nanoset_assets.names import Names
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification import corpus as verifying
 
@@ -116,8 +115,7 @@ def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(make_pro
 
 
 def unverified(platform):
-    keys = platform.definitions.resolve_asset_graph().asset_check_keys
-    return instance_state.unverified(platform.instance, keys, Names())
+    return unsound_checks(platform.instance, platform.definitions.resolve_asset_graph().asset_check_keys)
 
 
 def test_a_warning_is_described_and_does_not_block(built_platform):
@@ -160,7 +158,7 @@ def test_a_run_that_ended_before_its_check_is_due(built_platform):
     run = built_platform.instance.create_run_for_job(
         job_def=job.get_subset(asset_selection={dg.AssetKey("indexed_dataset")}), tags={"dagster/partition": "web"}
     )
-    assert unverified(built_platform) == {(("indexed_dataset",), "web")}
+    assert unverified(built_platform) == {(dg.AssetKey("indexed_dataset"), "web")}
     built_platform.instance.delete_run(run.run_id)
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.definitions import build_definitions
+from nanoset_assets.hosted import describe
 from nanoset_assets.names import Names
-from nanoset_assets.running import describe
 from nanoset_core.config.project import load_config
 from nanoset_core.execution.progress import Progress
 
@@ -88,4 +88,4 @@ def test_a_materialisation_without_a_data_version_is_one(instance):
 
 def test_progress_is_described_in_one_line():
     line = describe(Progress("tokenized_shards", "web", 25_000_000, 100_000_000, documents=10, tokens=2_000), 5.0)
-    assert line == "tokenized_shards web: 25%, 25.0 of 100.0 MB, 5.0 MB/s, 10 documents, 2,000 tokens, 15 s left"
+    assert line == "tokenized_shards web: 25%, 2 documents/s, 0.00 M tokens/s, 5.0 MB/s, 15 s left"

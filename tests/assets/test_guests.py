@@ -14,8 +14,8 @@ from sample_project import jsonl, sentences
 
 from nanoset_assets import stale_sensor
 from nanoset_assets.build import build
+from nanoset_assets.instance_state import close_abandoned_runs
 from nanoset_assets.names import Names
-from nanoset_assets.running import close_abandoned_runs
 from nanoset_core.pipeline.project import Project
 
 TICKS = int(os.environ.get("TICKS", "20"))

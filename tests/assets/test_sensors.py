@@ -16,8 +16,8 @@ from sample_project import jsonl, sentences
 from nanoset_assets import instance_state as requests
 from nanoset_assets import raw_text_sensor as sensors
 from nanoset_assets.definitions import build_definitions
+from nanoset_assets.instance_state import OWNER_TAG, close_abandoned_runs, is_run_process, owner_tag
 from nanoset_assets.names import Names
-from nanoset_assets.running import OWNER_TAG, close_abandoned_runs, is_run_process, owner_tag
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.pipeline import raw, tokenization
@@ -224,11 +224,11 @@ def test_a_corpus_that_is_gone_is_retired_after_two_looks_and_may_come_back(buil
     assert built.tick() == [], "its outputs are still there"
     shutil.rmtree(built.raw / "extra")
     built.instance.add_dynamic_partitions(built.names.corpora_name, ["../x", "a/b", "somebody_elses"])
-    before, built.cursor = built.corpora, None
+    before = built.corpora
     built.look()
     assert built.corpora == before
     built.look()
-    assert built.corpora == before - {"extra"}, "it was built here, though this cursor never saw it"
+    assert built.corpora == before - {"extra"}, "others were not seen here"
 
 
 def test_a_corpus_that_something_needs_is_never_retired_and_the_tick_fails(built):
@@ -363,8 +363,7 @@ def test_the_run_of_a_process_that_is_gone_is_closed(platform):
     elsewhere = run({OWNER_TAG: f"other-{host}:{2**22 - 7}:1:"})
     retried = run({OWNER_TAG: f"{host}:{2**22 - 7}:1:{dead}"}, parent_run_id=dead, root_run_id=dead)
     untagged = run({})
-    old = run({"nanoset/process": f"{host}:{2**22 - 7}:1:"})
-    assert set(close_abandoned_runs(platform.instance, Names())) == {dead, reused, old}
+    assert set(close_abandoned_runs(platform.instance, Names())) == {dead, reused}
     under_way = {r.run_id for r in platform.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))}
     assert under_way == {alive, elsewhere, retried, untagged}
 
@@ -382,17 +381,6 @@ def test_a_run_bears_the_name_of_its_process_where_nobody_has_to_read_it(built):
     for run in built.instance.get_runs():
         assert run.tags[OWNER_TAG] == owner_tag(Names(), run.run_id)[OWNER_TAG]
         assert all(tag.startswith((".dagster/", "dagster/")) for tag in run.tags)
-
-
-def test_runs_of_an_older_version_count_among_the_attempts(platform):
-    platform.look()
-    request = only(platform, "web")
-    state = request.tags[requests.RAW_TAG]
-    job = platform.definitions.resolve_job_def("corpus")
-    for tag in ("nanoset/raw_text", requests.RAW_TAG):
-        run = platform.instance.create_run_for_job(job, tags={tag: state}, status=dg.DagsterRunStatus.STARTED)
-        platform.instance.report_run_failed(run, "killed")
-    assert only(platform, "web").run_key == f"{state}:2"
 
 
 EDITS = {

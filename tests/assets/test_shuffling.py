@@ -11,6 +11,7 @@ from nanoset_assets.stages_table import stage_asset
 from nanoset_core.config.project import load_config
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN
+from nanoset_core.pipeline.stage import Key
 
 CORPORA = "corpora: [web, code, books]"
 
@@ -19,7 +20,7 @@ CORPORA = "corpora: [web, code, books]"
 def materialised(make_project):
     file = make_project(replacements={CORPORA: "corpora: {web: 0.5, code: 2, books: 1}\n    even: true"})
     build_all(file)
-    assets = [stage_asset(SHUFFLE_PLAN, ProjectDefs.of(load_config(file)), "shuffled")]
+    assets = [stage_asset(SHUFFLE_PLAN, ProjectDefs.of(load_config(file)), "shuffled", [Key("shuffled")])]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dagster's own, on sources outside of this selection
         outcome = dg.materialize([assets[0]])
