@@ -120,7 +120,7 @@ def _next_steps(project: Project, graph: Graph, readable: Sequence[tuple[str, st
     manifests = (graph.current(node).manifest for node in graph.nodes())
     if (first := next((found for found in manifests if found is not None), None)) is not None:
         has_links = config.root_place is None and (first.folder.parent / "current").is_symlink()
-        root = config.root_folder if config.root_place is None else config.root_place.url
+        root = config.root_folder if config.root_place is None else config.root_place.url()
         live = "current" if has_links else "current.json"
         yield f"Outputs are below {root}; `{live}` in each folder names the live version."
     for name, split in readable[:1]:
@@ -136,7 +136,7 @@ def _reading(config: ProjectConfig, name: str, split: str) -> str:
     imports, storage = "load_nanoset", ""
     if config.root_place is not None and endpoint is not None:
         imports, storage = "StorageSpec, load_nanoset", f", StorageSpec({_literal(endpoint)})"
-    root = config.root_folder if config.root_place is None else config.root_place.url
+    root = config.root_folder if config.root_place is None else config.root_place.url()
     where = ", ".join(map(_literal, (str(root), name, split)))
     return f"from nanoset_core import {imports}; print(load_nanoset({where}{storage})[0])"
 

@@ -282,7 +282,7 @@ def _live_place(stage: Stage, config: ProjectConfig, subject: str) -> str:
     if stage is raw.INVENTORY:
         return f"{config.raw_folder}/{key.subject}"
     if config.root_place is not None:
-        return f"{config.root_place.url}/{stage.folder}/{stage.name(key)}/<digest>"
+        return f"{config.root_place.url()}/{stage.folder}/{stage.name(key)}/<digest>"
     return f"{config.root_folder}/{stage.folder}/{stage.name(key)}/current"
 
 

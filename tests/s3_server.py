@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import client
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "an-example-key",
@@ -105,23 +103,23 @@ def forget_all(endpoint: str) -> None:
         _backend().reset()
 
 
-def new_bucket(endpoint: str, prefix: str = "") -> S3Place:
+def new_bucket(endpoint: str, prefix: str = "") -> S3Store:
     """A new bucket on the server."""
-    place = S3Place(f"bucket-{uuid.uuid4().hex[:12]}", prefix, endpoint)
-    client(place).create_bucket(Bucket=place.bucket)
+    place = S3Store(f"bucket-{uuid.uuid4().hex[:12]}", prefix, endpoint)
+    place.client().create_bucket(Bucket=place.bucket)
     return place
 
 
-def upload_raw(folder: Path, place: S3Place) -> S3Place:
+def upload_raw(folder: Path, place: S3Store) -> S3Store:
     """Raw text in the bucket, beside the outputs' prefix; → its place."""
-    raw = S3Place(place.bucket, "raw text", place.endpoint_url)
+    raw = S3Store(place.bucket, "raw text", place.endpoint_url)
     for path in folder.rglob("*"):
         if path.is_file():
-            S3Store(raw).put_file(path.relative_to(folder).as_posix(), path)
+            raw.put_file(path.relative_to(folder).as_posix(), path)
     return raw
 
 
-def objects(place: S3Place) -> dict[str, str]:
+def objects(place: S3Store) -> dict[str, str]:
     """Key below the place → sha256 of every object."""
     return {name: hashlib.sha256(kept.data).hexdigest() for name, kept in snapshot(place).items()}
 
@@ -135,13 +133,12 @@ class Kept(NamedTuple):
     """Its algorithm and value."""
 
 
-def snapshot(place: S3Place) -> dict[str, Kept]:
+def snapshot(place: S3Store) -> dict[str, Kept]:
     """Key below the place → every object, as the server holds it: to ask for each takes longer than most tests."""
     start, found = f"{place.prefix}/".lstrip("/"), {}
     if not _is_moto(place.endpoint_url):
-        store = S3Store(place)
-        for name in [stored.name for stored in store.list()]:
-            answer = client(place).get_object(Bucket=place.bucket, Key=start + name)
+        for name in [stored.name for stored in place.list()]:
+            answer = place.client().get_object(Bucket=place.bucket, Key=start + name)
             found[name] = Kept(answer["Body"].read(), answer["Metadata"], (None, None))
         return found
     for key, stored in _backend().buckets[place.bucket].keys.items():
@@ -151,12 +148,12 @@ def snapshot(place: S3Place) -> dict[str, Kept]:
     return found
 
 
-def restore(place: S3Place, snapshot: Mapping[str, Kept]) -> None:
+def restore(place: S3Store, snapshot: Mapping[str, Kept]) -> None:
     """Put all objects of a snapshot into a bucket."""
     for name, kept in snapshot.items():
         key = f"{place.prefix}/{name}".lstrip("/")
         if not _is_moto(place.endpoint_url):
-            client(place).put_object(Bucket=place.bucket, Key=key, Body=kept.data, Metadata=kept.metadata)
+            place.client().put_object(Bucket=place.bucket, Key=key, Body=kept.data, Metadata=kept.metadata)
             continue
         stored = _backend().put_object(place.bucket, key, kept.data)
         stored.set_metadata(kept.metadata)

@@ -25,11 +25,10 @@ from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.serialization.parsing import OUT_OF_RANGE, WRONG, FrozenDict, Parser
 from nanoset_core.serialization.yaml_text import CONFIG_FILE, read_yaml
-from nanoset_core.storage.access import FileAccess, copies_of
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import (
     RemoteFolder,
-    S3Place,
     StorageSpec,
     is_remote,
     mirror_folder,
@@ -37,6 +36,7 @@ from nanoset_core.storage.location import (
     remote_location,
 )
 from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
+from nanoset_core.storage.s3 import S3Store
 from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
 
 
@@ -110,10 +110,10 @@ class ProjectConfig:
     def root_access(self) -> FileAccess:
         """How the outputs are reached."""
         folder, place = self.root_folder, self.root_place
-        return FileAccess(folder) if place is None else copies_of(folder, place, self.storage.scratch_mib)
+        return FileAccess(folder) if place is None else FileAccess(folder, place, capacity=self.storage.capacity)
 
     @property
-    def root_place(self) -> S3Place | None:
+    def root_place(self) -> S3Store | None:
         """The location of the outputs in a bucket; None where they are local."""
         return parse_place(self.root, self.storage, where=f"{self.file}: root") if is_remote(self.root) else None
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import Tokens, bin_path, idx_path
 from nanoset_core.indexed.reading import no_such_file, read_idx
-from nanoset_core.storage.access import FileAccess, copies_of
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
 from nanoset_core.storage.store import Store
@@ -214,7 +214,7 @@ def _locate(prefix: str) -> tuple[str, FileAccess]:
     storage = StorageSpec()
     folder, _, name = prefix.rstrip("/").rpartition("/")
     place = parse_place(folder, storage, where="the dataset's prefix")
-    access = copies_of(copies_folder(place, storage), place)
+    access = FileAccess(copies_folder(place, storage), place)
     access.revalidate(idx_path(access.folder / name))
     return str(access.folder / name), access
 

@@ -160,7 +160,7 @@ def _join_within(
     stored = [
         Stored(file.path, row["bytes"], row["etag"], 0)
         for file, row in zip(files, rows, strict=True)
-        if isinstance(file, RemoteFolder) and file.place == output_prefix.place
+        if isinstance(file, RemoteFolder) and file.store == output_prefix.store
     ]
     read = None
     if len(stored) == len(files):

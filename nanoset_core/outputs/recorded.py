@@ -230,7 +230,7 @@ def _overwritten(output: Location, found: str, remedy: str) -> ConfigError:
 
 def real_path(path: Location) -> str:
     """Return what identifies a place, by whatever symbolic links it is named."""
-    return os.path.realpath(path) if isinstance(path, Path) else f"s3://{path.place.bucket}/{path.path}"
+    return os.path.realpath(path) if isinstance(path, Path) else f"s3://{path.store.bucket}/{path.path}"
 
 
 @dataclass(slots=True)

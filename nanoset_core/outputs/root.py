@@ -24,7 +24,7 @@ from nanoset_core.outputs.manifest import (
     no_manifest,
     read_manifest,
 )
-from nanoset_core.storage.access import FileAccess, copies_of
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import (
     UNFINISHED,
     point_to,
@@ -380,4 +380,4 @@ def open_root(location: str | os.PathLike[str] | OutputRoot, storage: StorageSpe
         return OutputRoot(FileAccess(Path(location).resolve()))
     storage = storage or StorageSpec()
     place = parse_place(os.fspath(location), storage, where="the output root")
-    return OutputRoot(copies_of(copies_folder(place, storage), place, storage.scratch_mib))
+    return OutputRoot(FileAccess(copies_folder(place, storage), place, capacity=storage.capacity))

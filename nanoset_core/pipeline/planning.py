@@ -106,7 +106,7 @@ class NanosetContext:
     def trainer_root(self) -> str:
         """How the trainer spells the output root."""
         config = self.project.config
-        own = str(config.root_folder) if config.root_place is None else config.root_place.url
+        own = str(config.root_folder) if config.root_place is None else config.root_place.url()
         return (self.spec.trainer_path or own).rstrip("/")
 
     def prefix(self, corpus: str) -> str:

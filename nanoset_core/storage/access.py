@@ -21,7 +21,6 @@ from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.copies import make_room, refresh, revalidate, unchanged
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.pieces import read_pieces
 from nanoset_core.storage.regular_files import map_regular, read_regular
@@ -427,10 +426,3 @@ def _listed_folders(
             missing.remove(name)
             yield name, list(stored)
     yield from ((name, ()) for name in sorted(missing))
-
-
-def copies_of(folder: Path, place: S3Place, scratch_mib: int | None = None) -> FileAccess:
-    """Return access to a place in a bucket with copies in a folder, of a capacity in MiB; absent = all stay."""
-    from nanoset_core.storage.s3 import S3Store
-
-    return FileAccess(folder, S3Store(place), capacity=None if scratch_mib is None else scratch_mib << 20)

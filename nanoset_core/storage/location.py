@@ -13,9 +13,9 @@ from typing import Annotated, BinaryIO, Literal, TypeAlias
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.serialization.settings import Range
 from nanoset_core.storage.paths import has_control_characters, is_inside
-from nanoset_core.storage.store import Store, Stored
-
-SCHEME = "s3://"
+from nanoset_core.storage.raw_objects import open_object
+from nanoset_core.storage.s3 import SCHEME, S3Store
+from nanoset_core.storage.store import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +38,10 @@ class StorageSpec:
     scratch_mib: Annotated[int, Range(1, 1 << 30)] | None = None
     """MiB for working copies: outputs go once they were sent, older copies as room is needed; absent = all stay."""
 
-
-@dataclass(frozen=True, slots=True)
-class S3Place:
-    """A bucket and a prefix in it, and how to get there."""
-
-    bucket: str
-    prefix: str
-    """Without slashes at its ends; "" = the whole bucket."""
-    endpoint_url: str | None = None
-    region: str | None = None
-    profile: str | None = None
-    anonymous: bool = False
-
     @property
-    def url(self) -> str:
-        return f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
-
-    def key(self, name: str) -> str:
-        """Return the key of a name below the place."""
-        return f"{self.prefix}/{name}".strip("/")
-
-    def below(self, name: str) -> S3Place:
-        """Return a place further down."""
-        return replace(self, prefix=self.key(name))
+    def capacity(self) -> int | None:
+        """Bytes for working copies; None = all stay."""
+        return None if self.scratch_mib is None else self.scratch_mib << 20
 
 
 def is_remote(location: str) -> bool:
@@ -69,11 +49,11 @@ def is_remote(location: str) -> bool:
     return location.startswith(SCHEME)
 
 
-def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Place:
+def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Store:
     """Return the place that `s3://bucket/prefix` names.
 
     Raises:
-        ConfigError: no bucket, or a prefix with parts that a local folder cannot have.
+        ConfigError: no bucket, or a prefix with parts that a local folder cannot have; an endpoint with a password.
     """
     bucket, _, prefix = url.removeprefix(SCHEME).rstrip("/").partition("/")
     parts = prefix.split("/") if prefix else []
@@ -85,34 +65,31 @@ def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Place:
             expected="s3://bucket/prefix, without empty parts, '.' and '..'",
             remedy="write it as s3://bucket/prefix",
         )
-    _check_endpoint(storage.endpoint_url or "")
-    return S3Place(bucket, prefix, storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
-
-
-def _check_endpoint(url: str) -> None:
-    if "@" in url.partition("//")[2].partition("/")[0]:
+    scheme, _, address = (storage.endpoint_url or "").partition("//")
+    if "@" in address.partition("/")[0]:
         raise ConfigError(
             "the endpoint holds a user's name or password",
             where="storage.endpoint_url",
-            found=f"{url.partition('//')[0]}//…@{url.rpartition('@')[2]}",
+            found=f"{scheme}//…@{address.rpartition('@')[2]}",
             expected="scheme, host and port alone",
             remedy="remove it: credentials come by the usual AWS chain, and would stand in logs here",
         )
+    return S3Store(bucket, prefix, storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
 
 
-def mirror_folder(place: S3Place, base: Path) -> Path:
+def mirror_folder(store: S3Store, base: Path) -> Path:
     """Return the folder of a place's working copies: below `base`, by endpoint, bucket and prefix."""
-    store = place.bucket
-    if place.endpoint_url:
-        store += f"@{hashlib.blake2b(place.endpoint_url.encode(), digest_size=4).hexdigest()}"
-    return base.joinpath(store, *place.prefix.split("/")) if place.prefix else base / store
+    name = store.bucket
+    if store.endpoint_url:
+        name += f"@{hashlib.blake2b(store.endpoint_url.encode(), digest_size=4).hexdigest()}"
+    return base.joinpath(name, *filter(None, store.prefix.split("/")))
 
 
-def copies_folder(place: S3Place, storage: StorageSpec) -> Path:
+def copies_folder(store: S3Store, storage: StorageSpec) -> Path:
     """Return the folder of a place's working copies, by the settings or else in the user's cache folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nanoset" / "mirror"
     base = cache if storage.mirror is None else Path(storage.mirror).expanduser()
-    return mirror_folder(place, base).resolve()
+    return mirror_folder(store, base).resolve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +108,7 @@ class ObjectStat:
 class RemoteFolder:
     """A folder in a bucket, or a file in one; `folder / name` goes down."""
 
-    place: S3Place
+    store: S3Store
     """Where paths begin: at the root of the raw text, or at that of the bucket."""
     path: str = ""
     """Below it."""
@@ -143,7 +120,7 @@ class RemoteFolder:
     """`folder` or `file`, where a listing said so."""
 
     def __str__(self) -> str:
-        return self.place.below(self.path).url
+        return self.store.url(self.path)
 
     def __truediv__(self, name: str) -> RemoteFolder:
         return replace(self, path=f"{self.path}/{name}".lstrip("/"), kind=None)
@@ -167,13 +144,6 @@ class RemoteFolder:
     def parent(self) -> RemoteFolder:
         """The folder that it lies in."""
         return replace(self, path=self.path.rpartition("/")[0], kind=None)
-
-    @property
-    def store(self) -> Store:
-        """The store that holds it, under the name `path`."""
-        from nanoset_core.storage.s3 import S3Store
-
-        return S3Store(self.place)
 
     def with_name(self, name: str) -> RemoteFolder:
         """Return the file beside it of another name."""
@@ -212,8 +182,6 @@ class RemoteFolder:
             begin: of what will be read, where `end` is given.
             end: of what will be read, so that nothing beyond it is read ahead; absent = the object's end.
         """
-        from nanoset_core.storage.raw_objects import open_object
-
         if mode != "rb":
             raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
         return open_object(self.store, self.path, begin=begin, end=end)

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from nanoset_core.storage.location import S3Place
+from nanoset_core.storage import s3_requests
 from nanoset_core.storage.s3_requests import (
     DamagedTransferError,
-    client,
     is_missing,
-    require_fields,
-    send,
+    new_client,
     status_of,
     unless_missing,
     with_retries,
 )
 from nanoset_core.storage.s3_uploads import (
     MULTIPART_BYTES,
-    SHA256,
+    UPLOAD,
     Part,
     Upload,
     bytes_part,
-    check_sent,
     encoded,
     etags_tell,
     file_parts,
-    noted_sha256,
+    sent_etag,
     stream_parts,
+    uploading,
 )
 from nanoset_core.storage.store import (
     RANGE_BYTES,
@@ -49,58 +49,147 @@ from nanoset_core.storage.store import (
     no_progress,
 )
 
+T = TypeVar("T")
+SCHEME = "s3://"
+SHA256 = "nanoset-sha256"
+"""Key of an object's metadata: hex sha256 of its bytes."""
 SMALL_BYTES = 256 << 10
 """Files up to this are sent without asking first whether they are there already: the question takes as long."""
-_ABOUT_OBJECT = ("ContentLength", "ETag", "LastModified")
 _FILE_PARTS_AT_ONCE = 4
 _STREAM_PARTS_AT_ONCE = 2
+_TURN = {"ContinuationToken": "NextContinuationToken"}
+_READING = ("get_object", "head_object", "upload_part_copy", "delete_object")
+"""Requests that find out that there is no such object."""
+
+
+class Head(NamedTuple):
+    """What a bucket says of an object."""
+
+    stored: Stored
+    sha256: str | None
+    """Hex, as its writer noted it; None where it is not ours, or was joined of others."""
+    upload: str | None
+    """Mark of the upload in parts that made it."""
+    etags_tell: bool
+    """Whether its ETag is a digest, where it has that form."""
 
 
 @dataclass(frozen=True, slots=True)
 class S3Store(Store):
-    """The objects below a place in a bucket."""
+    """The objects below a prefix of a bucket."""
 
-    place: S3Place
-    part_bytes: int = MULTIPART_BYTES
+    bucket: str
+    prefix: str
+    """Without slashes at its ends; "" = the whole bucket."""
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    anonymous: bool = False
+    part_bytes: int = field(default=MULTIPART_BYTES, kw_only=True)
     """Objects above this are sent in parts of it."""
 
     def url(self, name: str = "") -> str:
-        return f"s3://{self.place.bucket}/{self.place.key(name)}"
+        return f"{SCHEME}{self.bucket}/{self.key(name)}".rstrip("/")
+
+    def key(self, name: str) -> str:
+        """Return the key of a name below the prefix."""
+        return f"{self.prefix}/{name}".strip("/")
+
+    def below(self, name: str) -> S3Store:
+        """Return a place further down."""
+        return replace(self, prefix=self.key(name))
+
+    def client(self, read_seconds: int | None = None) -> Any:
+        """Return boto3's client; `read_seconds`: how long an answer may take, where that is not as usual."""
+        seconds = read_seconds or s3_requests.READ_SECONDS
+        return new_client(os.getpid(), self.endpoint_url, self.region, self.profile, self.anonymous, seconds)
+
+    def ask(
+        self,
+        operation: str,
+        name: str | None,
+        take: Callable[[Any], T],
+        *,
+        body: Callable[[], Any] | None = None,
+        read_seconds: int | None = None,
+        **about: Any,
+    ) -> T:
+        """Send a request, as `with_retries`; return what `take` makes of its answer.
+
+        Args:
+            operation: boto3's name of it.
+            name: of the object; None for a request about the bucket.
+            take: raises KeyError, ValueError or DamagedTransferError for an answer that another attempt may better.
+            body: opens what is sent with it, anew for each attempt.
+            read_seconds: see `client`.
+            about: arguments of the request.
+        """
+        call = getattr(self.client(read_seconds), operation)
+        if name is not None:
+            about["Key"] = self.key(checked_name(name))
+
+        def request() -> T:
+            with contextlib.ExitStack() as opened:
+                more = {} if body is None else {"Body": opened.enter_context(body())}
+                return take(call(Bucket=self.bucket, **more, **about))
+
+        where = f"{SCHEME}{self.bucket}/{about.get('Key', about.get('Prefix', ''))}"
+        return with_retries(request, where, reads=operation in _READING)
 
     def now(self) -> int:
-        answer = self._page(self._prefix(""), {"MaxKeys": 1})
-        date = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-        return int(date.timestamp()) * 10**9
+        headers = self.ask("list_objects_v2", None, lambda page: page["ResponseMetadata"]["HTTPHeaders"], MaxKeys=1)
+        return int(parsedate_to_datetime(headers["date"]).timestamp()) * 10**9
 
     def list(self, folder: str = "") -> Iterator[Stored]:
-        cut = len(self.place.prefix) + 1 if self.place.prefix else 0
-        for page in self._pages(self._prefix(folder), {}):
+        cut = len(self._prefix(""))
+        for page in self._pages("list_objects_v2", folder, _TURN):
             for entry in page.get("Contents", ()):
                 yield Stored(entry["Key"][cut:], entry["Size"], entry["ETag"], _written_ns(entry))
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        prefix = self._prefix(folder)
-        folders: set[str] = set()
-        files: set[str] = set()
-        for page in self._pages(prefix, {"Delimiter": "/"}):
-            folders |= {entry["Prefix"][len(prefix) : -1] for entry in page.get("CommonPrefixes", ())}
-            files |= {entry["Key"][len(prefix) :] for entry in page.get("Contents", ())}
-        return sorted(folders), sorted(files)
+        cut = len(self._prefix(folder))
+        names: tuple[set[str], set[str]] = set(), set()
+        for page in self._pages("list_objects_v2", folder, _TURN, Delimiter="/"):
+            names[0].update(entry["Prefix"][cut:-1] for entry in page.get("CommonPrefixes", ()))
+            names[1].update(entry["Key"][cut:] for entry in page.get("Contents", ()))
+        return sorted(names[0]), sorted(names[1])
+
+    def _prefix(self, folder: str) -> str:
+        prefix = self.key(folder)
+        return f"{prefix}/" if prefix else ""
+
+    def _pages(self, operation: str, folder: str, turn: dict[str, str], **about: Any) -> Iterator[Any]:
+        """Yield the pages of a listing; `turn`: argument of the next request → where the answer has it."""
+        goes_on = True
+        while goes_on:
+            page, goes_on = self.ask(
+                operation, None, lambda page: (page, page["IsTruncated"]), Prefix=self._prefix(folder), **about
+            )
+            yield page
+            if goes_on:
+                about |= {name: page[key] for name, key in turn.items()}
+
+    def head(self, name: str) -> Head | None:
+        """Return all that the bucket says of an object; None where there is none."""
+        take = partial(_head, name)
+        return unless_missing(lambda: self.ask("head_object", name, take, ChecksumMode="ENABLED"))
 
     def stat(self, name: str) -> Stored | None:
         found = self.head(name)
-        return None if found is None else _stored(name, found)
+        return None if found is None else found.stored
+
+    def stat_noted(self, name: str) -> tuple[Stored, str | None] | None:
+        found = self.head(name)
+        return None if found is None else (found.stored, found.sha256)
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
-        def request() -> tuple[bytes, Stored]:
-            answer = require_fields(client(self.place).get_object(**self._where(name)), *_ABOUT_OBJECT)
-            data = answer["Body"].read()
-            noted = noted_sha256(answer)
-            if len(data) != answer["ContentLength"] or (noted and hashlib.sha256(data).hexdigest() != noted):
+        def take(answer: Any) -> tuple[bytes, Stored]:
+            data, head = answer["Body"].read(), _head(name, answer)
+            if len(data) != head.stored.size or head.sha256 not in (None, hashlib.sha256(data).hexdigest()):
                 raise DamagedTransferError(f"{len(data):,} bytes that are not those of {self.url(name)}")
-            return data, _stored(name, answer)
+            return data, head.stored
 
-        return unless_missing(lambda: with_retries(request, self.url(name)))
+        return unless_missing(lambda: self.ask("get_object", name, take))
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         if begin >= end:
@@ -108,7 +197,7 @@ class S3Store(Store):
         try:
             data, found = self._ranged(name, begin, end, {} if mark is None else {"IfMatch": mark})
         except Exception as error:
-            raise self.translate_error(error, name, mark) from error
+            raise self.translated(error, name, mark) from error
         if found.size < end:
             raise changed(self.url(name), f"{found.size:,} bytes", f"at least {end:,}")
         return data
@@ -123,39 +212,23 @@ class S3Store(Store):
         found = self.stat(name)
         return None if found is None else (b"", found)
 
-    def _ranged(self, name: str, begin: int, end: int, condition: dict[str, str]) -> tuple[bytes, Stored]:
-        span = f"bytes={begin}-{end - 1}"
-
-        def request() -> tuple[bytes, Stored]:
-            answer = client(self.place).get_object(**self._where(name), Range=span, **condition)
-            require_fields(answer, *_ABOUT_OBJECT)
+    def _ranged(self, name: str, begin: int, end: int, condition: dict[str, Any]) -> tuple[bytes, Stored]:
+        def take(answer: Any) -> tuple[bytes, Stored]:
             size = int(str(answer.get("ContentRange", answer["ContentLength"])).rpartition("/")[2])
             data = answer["Body"].read()
             if len(data) != min(end, size) - begin:
                 raise DamagedTransferError(f"{len(data):,} bytes instead of {min(end, size) - begin:,}")
             return data, Stored(name, size, answer["ETag"], _written_ns(answer))
 
-        return with_retries(request, self.url(name))
+        return self.ask("get_object", name, take, Range=f"bytes={begin}-{end - 1}", **condition)
 
-    def translate_error(self, error: Exception, name: str, mark: str | None) -> Exception:
+    def translated(self, error: Exception, name: str, mark: str | None) -> Exception:
         """Return the error of ours for an answer about an object that was to be read, or else the error itself."""
         if is_missing(error):
             return gone(self.url(name))
         if status_of(error)[0] in (412, 416):
             return changed(self.url(name), "another ETag, or fewer bytes", mark or "the bytes asked for")
         return error
-
-    def check_writable(self, name: str) -> None:
-        """Begin an object of this name, and abort it.
-
-        Raises:
-            StorageError: there is no such bucket, or this process may not write there.
-        """
-        Upload(self.place, checked_name(name), {}).abandon()
-
-    def stat_noted(self, name: str) -> tuple[Stored, str | None] | None:
-        head = self.head(name)
-        return None if head is None else (_stored(name, head), noted_sha256(head))
 
     def blocks(self, stored: Stored) -> Iterator[bytes]:
         """Fetched by ranges in parallel."""
@@ -167,42 +240,45 @@ class S3Store(Store):
                 starts,
             )
 
+    def check_writable(self, name: str) -> None:
+        """Begin an object of this name, and abort it.
+
+        Raises:
+            StorageError: there is no such bucket, or this process may not write there.
+        """
+        Upload(self, name, {}).abandon()
+
     def put(self, name: str, data: bytes) -> None:
-        part = bytes_part(data)
-        self._put_whole(name, part, part.sha256.hex())
+        self._put(name, [bytes_part(data)], {}, 1)
+
+    def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
+        self._put(name, stream_parts(blocks, self.part_bytes), {}, _STREAM_PARTS_AT_ONCE)
 
     def put_file(self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False) -> None:
         found, parts = file_parts(path, self.part_bytes)
         if sha256 not in (None, found):
             raise damaged(str(path), f"sha256 {found}", f"sha256 {sha256}")
         size = path.stat().st_size
-        there = None if is_new or size <= SMALL_BYTES else self.head(name)
-        if there is not None and (there["ContentLength"], noted_sha256(there)) == (size, found):
-            return
-        if len(parts) == 1:
-            self._put_whole(name, parts[0], found)
-        else:
-            self._put_in_parts(name, parts, {SHA256: found}, _FILE_PARTS_AT_ONCE)
+        there = None if is_new or size <= SMALL_BYTES else self.stat_noted(name)
+        if there is None or (there[0].size, there[1]) != (size, found):
+            self._put(name, parts, {SHA256: found}, _FILE_PARTS_AT_ONCE)
 
-    def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
-        parts = stream_parts(blocks, self.part_bytes)
-        first, second = next(parts), next(parts, None)
+    def _put(self, name: str, parts: Iterable[Part], metadata: dict[str, str], at_once: int) -> None:
+        waiting = iter(parts)
+        first, second = next(waiting), next(waiting, None)
         if second is None:
-            self._put_whole(name, first, first.sha256.hex())
-        else:
-            self._put_in_parts(name, chain((first, second), parts), {}, _STREAM_PARTS_AT_ONCE)
-
-    def _put_whole(self, name: str, part: Part, sha256: str) -> None:
-        send(
-            self.place, "put_object", checked_name(name), "ETag",
-            body=part.open, check=lambda answer: check_sent(answer, part, is_md5=etags_tell(answer)),
-            ChecksumSHA256=encoded(part.sha256), Metadata={SHA256: sha256},
-        )  # fmt: skip
-
-    def _put_in_parts(self, name: str, parts: Iterable[Part], metadata: dict[str, str], at_once: int) -> None:
-        with Upload(self.place, checked_name(name), metadata) as upload:
-            upload.send_all(parts, at_once)
-            upload.complete()
+            self.ask(
+                "put_object",
+                name,
+                lambda answer: sent_etag(answer, first, is_md5=etags_tell(answer)),
+                body=first.open,
+                ChecksumSHA256=encoded(first.sha256),
+                Metadata={SHA256: first.sha256.hex()},
+            )
+            return
+        with uploading(self, name, metadata) as upload:
+            numbered = enumerate(chain((first, second), waiting))
+            in_parallel(lambda one: upload.send(*one), numbered, at_once, window=at_once)
 
     def compose(
         self,
@@ -218,61 +294,32 @@ class S3Store(Store):
 
     def delete(self, name: str) -> None:
         # Some stores answer 404 where it is gone already, also where the first answer was lost on its way.
-        unless_missing(lambda: send(self.place, "delete_object", checked_name(name)))
+        unless_missing(lambda: self.ask("delete_object", name, bool))
 
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
-        aborted, about = [], {"Bucket": self.place.bucket, "Prefix": self._prefix("")}
-        cut = len(self._prefix(""))
-        while True:
-            page = with_retries(partial(client(self.place).list_multipart_uploads, **about), self.url(), reads=False)
+        aborted, cut = [], len(self._prefix(""))
+        turn = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+        for page in self._pages("list_multipart_uploads", "", turn):
             for upload in page.get("Uploads", ()):
                 name = upload["Key"][cut:]
                 if is_abandoned(name):
                     self._abort(name, upload["UploadId"])
                     aborted.append(name)
-            if not page.get("IsTruncated"):
-                return aborted
-            about |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+        return aborted
 
     def _abort(self, name: str, upload: str) -> None:
         try:
-            send(self.place, "abort_multipart_upload", name, UploadId=upload)
+            self.ask("abort_multipart_upload", name, bool, UploadId=upload)
         except Exception as error:
             if status_of(error)[1] != "NoSuchUpload":
                 raise
 
-    def head(self, name: str) -> Any:
-        """Return all that the bucket says of an object; None where there is none."""
-        return unless_missing(
-            lambda: send(self.place, "head_object", checked_name(name), *_ABOUT_OBJECT, ChecksumMode="ENABLED")
-        )
 
-    def _where(self, name: str) -> dict[str, str]:
-        return {"Bucket": self.place.bucket, "Key": self.place.key(checked_name(name))}
-
-    def _prefix(self, folder: str) -> str:
-        prefix = self.place.key(folder)
-        return f"{prefix}/" if prefix else ""
-
-    def _pages(self, prefix: str, about: dict[str, Any]) -> Iterator[Any]:
-        while True:
-            page = self._page(prefix, about)
-            yield page
-            if not page.get("IsTruncated"):
-                return
-            about = about | {"ContinuationToken": page["NextContinuationToken"]}
-
-    def _page(self, prefix: str, about: dict[str, Any]) -> Any:
-        call = client(self.place).list_objects_v2
-        return with_retries(
-            lambda: require_fields(call(Bucket=self.place.bucket, Prefix=prefix, **about), "Name"),
-            f"s3://{self.place.bucket}/{prefix}",
-            reads=False,
-        )
-
-
-def _stored(name: str, answer: Any) -> Stored:
-    return Stored(name, answer["ContentLength"], answer["ETag"], _written_ns(answer))
+def _head(name: str, answer: Any) -> Head:
+    stored = Stored(name, answer["ContentLength"], answer["ETag"], _written_ns(answer))
+    # Some servers and proxies answer in capitals.
+    noted = {key.lower(): value for key, value in answer.get("Metadata", {}).items()}
+    return Head(stored, noted.get(SHA256), noted.get(UPLOAD), etags_tell(answer))
 
 
 def _written_ns(answer: Any) -> int:

@@ -13,25 +13,16 @@ import hashlib
 import secrets
 from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nanoset_core.errors import SourceChangedError, StorageError
 from nanoset_core.storage.s3_requests import status_of
-from nanoset_core.storage.s3_uploads import Upload, bytes_part, encoded, etags_tell, md5_of_etag, noted_sha256
+from nanoset_core.storage.s3_uploads import Upload, bytes_part, encoded, md5_of_etag, uploading
 from nanoset_core.storage.scratch import UNFINISHED
-from nanoset_core.storage.store import (
-    OnJoin,
-    Stored,
-    changed,
-    checked_name,
-    damaged,
-    gone,
-    in_parallel,
-    no_progress,
-)
+from nanoset_core.storage.store import OnJoin, Stored, changed, checked_name, damaged, gone, in_parallel, no_progress
 
 if TYPE_CHECKING:
-    from nanoset_core.storage.s3 import S3Store
+    from nanoset_core.storage.s3 import Head, S3Store
 
 LEAST_BYTES = 5 << 20
 """Of every part but the last, as S3 asks for."""
@@ -125,23 +116,23 @@ def join(
     if len(runs) > 1:
         with _runs_joined(store, name, sources, sha256, runs, joined) as first:
             return join(store, name, first, None, no_progress)
-    known: Sequence[str | None] = sha256 or [None] * len(sources)
-    joining = Joining(store, sources, known, joined)
+    joining = Joining(store, sources, sha256, joined)
     joining.check_sources()
-    if len(joining.plan) <= 1 and all(map(_is_sent, joining.plan)):
-        data = b"".join(map(joining.read, joining.plan))
+    plan = plan_parts(sizes, most=most_bytes(sizes, COPIED_BYTES))
+    if len(plan) <= 1 and all(map(_is_sent, plan)):
+        data = b"".join(map(joining.read, plan))
         store.put(name, data)
         joined(len(data))
         return hashlib.sha256(data).hexdigest()
     try:
-        joining.write(name)
+        joining.write(name, plan)
     except (SourceChangedError, StorageError) as error:
         # Swift copies the list of an object's parts in the place of its bytes.
         is_other_size = isinstance(error, SourceChangedError) or status_of(error.__cause__)[1] == "EntityTooSmall"
         if not is_other_size or all(md5_of_etag(source.mark) for source in sources):
             raise
-        joined(-joining.told)
-        Joining(store, sources, known, joined, copies=False).write(name)
+        joining.report(-joining.told)
+        joining.write(name, plan_parts(sizes, most=most_bytes(sizes, SENT_BYTES)), copies=False)
     return None
 
 
@@ -161,7 +152,7 @@ def _runs_joined(
     first = []
     try:
         for run, part in zip(runs, names, strict=True):
-            join(store, part, sources[run], None if sha256 is None else sha256[run], joined)
+            join(store, part, sources[run], sha256 and sha256[run], joined)
             found = store.stat(part)
             if found is None:
                 raise gone(store.url(part))
@@ -173,44 +164,46 @@ def _runs_joined(
 
 
 class Joining:
-    """The parts of one object that is put together of others."""
+    """An object that is put together of others."""
 
-    def __init__(
-        self,
-        store: S3Store,
-        sources: Sequence[Stored],
-        sha256: Sequence[str | None],
-        joined: OnJoin,
-        *,
-        copies: bool = True,
-    ) -> None:
-        """Args:
-        store: holds the sources.
-        sources: to be joined.
-        sha256: hex, of each source, where it is known.
-        joined: takes the bytes of each part.
-        copies: False = all parts pass through this process.
-        """
-        self._store, self._sources, self._sha256, self._joined = store, sources, sha256, joined
-        self._copies = copies
-        sizes = [source.size for source in sources]
-        self.plan = plan_parts(sizes, most=most_bytes(sizes, COPIED_BYTES if copies else SENT_BYTES))
+    def __init__(self, store: S3Store, sources: Sequence[Stored], sha256: Sequence[str] | None, joined: OnJoin) -> None:
+        """Take arguments as `Store.compose`."""
+        self._store, self._sources, self._joined = store, sources, joined
+        self._sha256: Sequence[str | None] = sha256 or [None] * len(sources)
         self.told, self._telling = 0, Lock()
 
-    def write(self, name: str) -> None:
-        """Write the object.
+    def report(self, size: int) -> None:
+        """Report that so many more bytes are joined."""
+        with self._telling:
+            self.told += size
+            self._joined(size)
+
+    def write(self, name: str, plan: Sequence[Sequence[Piece]], *, copies: bool = True) -> None:
+        """Write the object of its parts.
+
+        Args:
+            name: of the object.
+            plan: its parts.
+            copies: False = all of them pass through this process.
 
         Raises:
             StorageError: another process aborted the upload.
             SourceChangedError: a source is another object, or what stands there has another size than all sources.
         """
-        with Upload(self._store.place, checked_name(name), {}) as upload:
-            in_parallel(lambda number: self._make_part(upload, number), range(len(self.plan)))
-            upload.complete()
-        found, wanted = self._store.stat(name), sum(map(_size, self.plan))
+
+        def make(number: int) -> None:
+            part = plan[number]
+            if copies and not _is_sent(part):
+                self._copy(upload, number, part[0])
+            else:
+                upload.send(number, bytes_part(self.read(part)))
+            self.report(_size(part))
+
+        with uploading(self._store, name, {}) as upload:
+            in_parallel(make, range(len(plan)))
+        found, wanted = self._store.stat(name), sum(map(_size, plan))
         if found is None or found.size != wanted:  # it may be of another process, and is left
-            size = found and found.size
-            raise changed(self._store.url(name), f"{size} bytes", f"{wanted:,}, as all sources have")
+            raise changed(self._store.url(name), f"{found and found.size} bytes", f"{wanted:,}, as all sources have")
 
     def check_sources(self) -> None:
         """Refuse sources that are not those that were listed: some servers copy whatever is there, past its end too."""
@@ -228,50 +221,33 @@ class Joining:
             blocks.append(data)
         return b"".join(blocks)
 
-    def _make_part(self, upload: Upload, number: int) -> None:
-        part = self.plan[number]
-        if _is_sent(part) or not self._copies:
-            upload.send(number, bytes_part(self.read(part)))
-        else:
-            self._copy(upload, number, part[0])
-        with self._telling:
-            self.told += _size(part)
-            self._joined(_size(part))
-
     def _copy(self, upload: Upload, number: int, piece: Piece) -> None:
-        source = self._sources[piece.source]
+        source, wanted = self._sources[piece.source], self._sha256[piece.source]
+        url, is_whole = self._store.url(source.name), piece.end - piece.begin == source.size
         try:
             told = upload.copy(number, source.name, source.mark, piece.begin, piece.end)
         except Exception as error:
-            translated = self._store.translate_error(error, source.name, source.mark)
-            if translated is error:
+            if (translated := self._store.translated(error, source.name, source.mark)) is error:
                 raise
             raise translated from error
-        if piece.end - piece.begin != source.size or not self._is_copy(piece.source, told):
-            head = self._check_source(piece.source)
-            is_whole = piece.end - piece.begin == head["ContentLength"]
-            if is_whole and md5_of_etag(source.mark) and upload.etags_tell and etags_tell(head):
-                raise changed(self._store.url(source.name), f"a copy of ETag {told['ETag']}", f"ETag {source.mark}")
-
-    def _is_copy(self, number: int, told: Any) -> bool:
-        """Return whether digests say that a part holds all of a source; False where they say nothing."""
-        source, wanted = self._sources[number], self._sha256[number]
-        if wanted is not None and "ChecksumSHA256" in told:
+        if is_whole and wanted is not None and "ChecksumSHA256" in told:
             if (found := told["ChecksumSHA256"]) != encoded(bytes.fromhex(wanted)):
-                raise damaged(self._store.url(source.name), f"sha256 {found} in base64", f"sha256 {wanted}")
-            return True
-        return md5_of_etag(told["ETag"]) == md5_of_etag(source.mark) is not None
+                raise damaged(url, f"sha256 {found} in base64", f"sha256 {wanted}")
+        elif not (is_whole and md5_of_etag(told["ETag"]) == md5_of_etag(source.mark) is not None):
+            head = self._check_source(piece.source)
+            is_all = piece.end - piece.begin == head.stored.size
+            if is_all and md5_of_etag(source.mark) and upload.etags_tell and head.etags_tell:
+                raise changed(url, f"a copy of ETag {told['ETag']}", f"ETag {source.mark}")
 
-    def _check_source(self, number: int) -> Any:
+    def _check_source(self, number: int) -> Head:
         """Return what the bucket says of a source, which must be the one that was listed."""
         source, wanted = self._sources[number], self._sha256[number]
         url, head = self._store.url(source.name), self._store.head(source.name)
         if head is None:
             raise gone(url)
-        if head["ETag"] != source.mark:
-            raise changed(url, f"ETag {head['ETag']}", f"ETag {source.mark}")
-        if head["ContentLength"] < source.size:
-            raise changed(url, f"{head['ContentLength']:,} bytes", f"{source.size:,}")
-        if None not in (wanted, noted := noted_sha256(head)) and noted != wanted:
-            raise damaged(url, f"sha256 {noted}, as its writer noted it", f"sha256 {wanted}")
+        if head.stored.mark != source.mark or head.stored.size < source.size:
+            found, expected = (f"ETag {one.mark}, {one.size:,} bytes" for one in (head.stored, source))
+            raise changed(url, found, expected)
+        if None not in (wanted, head.sha256) and head.sha256 != wanted:
+            raise damaged(url, f"sha256 {head.sha256}, as its writer noted it", f"sha256 {wanted}")
         return head

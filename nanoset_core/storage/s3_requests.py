@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import functools
 import logging
 import os
@@ -16,7 +14,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from nanoset_core.errors import NanosetError, StorageError
-from nanoset_core.storage.location import SCHEME, S3Place
 
 T = TypeVar("T")
 ATTEMPTS = 10
@@ -27,34 +24,15 @@ TOLD_SECONDS = 30.0
 READ_SECONDS = 60
 """How long an answer may take before the request is sent again."""
 CONNECTIONS = 32
-_TRANSIENT = frozenset(
-    [
-        "BadDigest",
-        "BandwidthLimitExceeded",
-        "ConditionalRequestConflict",
-        "IncompleteBody",
-        "InternalError",
-        "OperationAborted",
-        "PriorRequestNotComplete",
-        "RequestLimitExceeded",
-        "RequestTimeTooSkewed",
-        "RequestTimeout",
-        "ServiceUnavailable",
-        "SlowDown",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequests",
-        "XAmzContentChecksumMismatch",
-        "XAmzContentSHA256Mismatch",
-    ]
+_TRANSIENT = re.compile(
+    "BadDigest|BandwidthLimitExceeded|ConditionalRequestConflict|IncompleteBody|OperationAborted|PriorRequestNotComplete"
+    "|RequestLimitExceeded|RequestTimeTooSkewed|RequestTimeout|SlowDown|Throttling|ThrottlingException"
+    "|XAmzContentChecksumMismatch|XAmzContentSHA256Mismatch"
 )
-_CUT_OFF = ("Invalid timestamp", "invalid literal for int()")
-"""What botocore says of an answer that was cut off within its headers."""
-_ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
+"""S3's codes, besides those of status 429 and from 500 on."""
 _USER = re.compile(r"//[^/\s\"']*@")
 logger = logging.getLogger(__name__)
 _jitter = random.Random()
-_clients: dict[tuple[int, S3Place, int], Any] = {}
 _told_at = 0.0
 """When this process warned last."""
 
@@ -63,24 +41,15 @@ class DamagedTransferError(Exception):
     """Bytes that were received or sent are not those that should have been: worth another attempt."""
 
 
-def client(place: S3Place, read_seconds: int | None = None) -> Any:
-    """Return the S3 client for a place; one a process for all buckets of a server, shared by its threads.
-
-    Args:
-        place: in a bucket.
-        read_seconds: how long an answer may take; absent = READ_SECONDS.
+@functools.cache
+def new_client(
+    process: int, endpoint_url: str | None, region: str | None, profile: str | None, anonymous: bool, read_seconds: int
+) -> Any:
+    """Return the S3 client of a process for all buckets of a server, shared by its threads.
 
     Raises:
-        StorageError: boto3 is not installed, or the AWS configuration lacks what the place names.
+        StorageError: boto3 is not installed, or the AWS configuration lacks what is named.
     """
-    seconds = READ_SECONDS if read_seconds is None else read_seconds
-    key = os.getpid(), dataclasses.replace(place, bucket="", prefix=""), seconds
-    if key not in _clients:
-        _clients[key] = _new_client(place, seconds)
-    return _clients[key]
-
-
-def _new_client(place: S3Place, read_seconds: int) -> Any:
     try:
         import boto3
         import botocore.session
@@ -88,35 +57,30 @@ def _new_client(place: S3Place, read_seconds: int) -> Any:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
-        raise StorageError(
-            "buckets need boto3", where=place.url, found=str(error), remedy="pip install 'nanoset-platform[s3]'"
-        ) from error
+        what, remedy = "buckets need boto3", "pip install 'nanoset-platform[s3]'"
+        raise StorageError(what, where=endpoint_url, found=str(error), remedy=remedy) from error
     # Retried by `with_retries`: botocore gives up sooner, for all threads at once, while a gateway starts anew.
-    by_path = place.endpoint_url or _ENDPOINTS & os.environ.keys()
     settings: dict[str, Any] = {
         "retries": {"mode": "standard", "total_max_attempts": 1},
         "connect_timeout": 10,
         "read_timeout": read_seconds,
         "max_pool_connections": CONNECTIONS,
-        "s3": {"addressing_style": "path"} if by_path else {},
         "tcp_keepalive": True,
         "user_agent": f"nanoset Boto3/{boto3.__version__}",  # the default is put together anew for every request
     }
-    if place.anonymous:
+    if endpoint_url or {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & os.environ.keys():
+        settings["s3"] = {"addressing_style": "path"}
+    if anonymous:
         settings["signature_version"] = UNSIGNED
     try:
         inner = botocore.session.Session()
         inner.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
-        session = boto3.session.Session(region_name=place.region, botocore_session=inner, profile_name=place.profile)
+        session = boto3.session.Session(region_name=region, botocore_session=inner, profile_name=profile)
         region = session.region_name or "us-east-1"
-        return session.client("s3", endpoint_url=place.endpoint_url, region_name=region, config=Config(**settings))
+        return session.client("s3", endpoint_url=endpoint_url, region_name=region, config=Config(**settings))
     except (BotoCoreError, ValueError) as error:
-        raise StorageError(
-            "the bucket's client cannot be set up",
-            where=place.url,
-            found=str(error),
-            remedy="correct `storage` in nanoset.yaml, or the AWS configuration",
-        ) from error
+        what, remedy = "the bucket's client cannot be set up", "correct `storage` in nanoset.yaml, or the AWS settings"
+        raise StorageError(what, where=endpoint_url, found=str(error), remedy=remedy) from error
 
 
 def _time(text: Any) -> datetime:
@@ -131,7 +95,8 @@ def _time(text: Any) -> datetime:
 
 
 @functools.cache
-def _transport_errors() -> tuple[type[Exception], ...]:
+def _failures() -> tuple[type[Exception], ...]:
+    """Return what a request fails with that has no good answer, or none."""
     from botocore import exceptions as known
     from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError
@@ -146,6 +111,8 @@ def _transport_errors() -> tuple[type[Exception], ...]:
         ConnectionError,
         TimeoutError,
         DamagedTransferError,
+        KeyError,  # botocore also returns answers that were cut off within their headers
+        ValueError,
     )
 
 
@@ -162,13 +129,6 @@ def is_missing(error: Exception) -> bool:
     """Return whether the object, and not the bucket, is not there."""
     status, code = status_of(error)
     return code in ("NoSuchKey", "404", "NotFound") or (status == 404 and code not in ("NoSuchBucket", "NoSuchUpload"))
-
-
-def is_transient(error: Exception) -> bool:
-    """Return whether the same request may succeed later."""
-    status, code = status_of(error)
-    is_cut_off = isinstance(error, ValueError) and str(error).startswith(_CUT_OFF)
-    return is_cut_off or status >= 500 or status == 429 or code in _TRANSIENT or isinstance(error, _transport_errors())
 
 
 def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
@@ -190,13 +150,14 @@ def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) ->
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return request()
-        except NanosetError:
-            raise
-        except (BotoCoreError, ClientError, ValueError, *_transport_errors()) as error:
+        except (BotoCoreError, ClientError, *_failures()) as error:
             status, code = status_of(error)
             if (reads and is_missing(error)) or status in (412, 416) or code == "NoSuchUpload":
                 raise
-            if attempt == ATTEMPTS or not is_transient(error):
+            is_transient = (
+                status >= 500 or status == 429 or _TRANSIENT.fullmatch(code) or isinstance(error, _failures())
+            )
+            if attempt == ATTEMPTS or not is_transient:
                 raise _failure(error, where, attempt) from error
             _warn(error, where, attempt, begun)
         time.sleep(_jitter.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt)))
@@ -209,53 +170,8 @@ def _warn(error: Exception, where: str, attempt: int, begun: float) -> None:
     now = time.monotonic()
     if now - max(begun, _told_at) >= TOLD_SECONDS:
         _told_at = now
-        found = without_password(f"{status_of(error)[1] or type(error).__name__}: {error}")
-        logger.warning(
-            "%s: no good answer for %.0f s, attempt %d of %d: %s", where, now - begun, attempt, ATTEMPTS, found
-        )
-
-
-def send(
-    place: S3Place,
-    operation: str,
-    name: str,
-    *fields: str,
-    body: Callable[[], Any] | None = None,
-    check: Callable[[Any], None] | None = None,
-    read_seconds: int | None = None,
-    **arguments: Any,
-) -> Any:
-    """Send a request about an object, as `with_retries`; return its answer.
-
-    Args:
-        place: where the object is.
-        operation: boto3's name of it.
-        name: of the object.
-        fields: what the answer must have.
-        body: opens what is sent with it, anew for each attempt.
-        check: raises DamagedTransferError where the answer is one that another attempt may better.
-        read_seconds: how long the answer may take, where that is not as usual.
-        arguments: of the request.
-    """
-    call, key = getattr(client(place, read_seconds), operation), place.key(name)
-
-    def request() -> Any:
-        with contextlib.ExitStack() as opened:
-            more = {} if body is None else {"Body": opened.enter_context(body())}
-            answer = require_fields(call(Bucket=place.bucket, Key=key, **more, **arguments), *fields)
-        if check is not None:
-            check(answer)
-        return answer
-
-    reads = operation in ("head_object", "upload_part_copy", "delete_object")
-    return with_retries(request, f"{SCHEME}{place.bucket}/{key}", reads=reads)
-
-
-def require_fields(answer: Any, *fields: str) -> Any:
-    """Return an answer that has these fields; botocore also returns answers that were cut off within their headers."""
-    if not answer.keys() >= set(fields):
-        raise DamagedTransferError("an answer was cut off within its headers")
-    return answer
+        told = "%s: no good answer for %.0f s, attempt %d of %d: %s"
+        logger.warning(told, where, now - begun, attempt, ATTEMPTS, _described(error))
 
 
 def unless_missing(call: Callable[[], T]) -> T | None:
@@ -268,12 +184,12 @@ def unless_missing(call: Callable[[], T]) -> T | None:
         raise
 
 
-def without_password(text: str) -> str:
-    """Return a message without what stands before the host in the addresses that it names."""
-    return _USER.sub("//", text)
+def _described(error: Exception) -> str:
+    """Return what failed, without what stands before the host in the addresses that are named."""
+    return _USER.sub("//", f"{status_of(error)[1] or type(error).__name__}: {error}")
 
 
-def _failure(error: Exception, where: str, attempts: int) -> StorageError:
+def _failure(error: Exception, where: str, attempts: int) -> NanosetError:
     status, code = status_of(error)
     if status in (401, 403) or type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
         remedy = "give this process credentials that may read and write there, by the usual AWS chain"
@@ -283,9 +199,5 @@ def _failure(error: Exception, where: str, attempts: int) -> StorageError:
         remedy = "correct storage.endpoint_url or AWS_ENDPOINT_URL: what answers there does not speak S3"
     else:
         remedy = "see whether the store is up, then run again: what is finished is kept"
-    return StorageError(
-        f"the bucket cannot be used, after {attempts} attempts" if attempts > 1 else "the bucket refuses",
-        where=where,
-        found=without_password(f"{code or type(error).__name__}: {error}"),
-        remedy=remedy,
-    )
+    what = f"the bucket cannot be used, after {attempts} attempts" if attempts > 1 else "the bucket refuses"
+    return StorageError(what, where=where, found=_described(error), remedy=remedy)

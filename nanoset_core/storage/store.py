@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ THREADS = 8
 RANGE_BYTES = 8 << 20
 """Of an object that is read whole, by one request."""
 _AT_ONCE = 1024
-"""Items that `in_parallel` hands to its threads at once: there may be a hundred thousand."""
+"""Items that `in_parallel` hands to its threads ahead of their results: there may be a hundred thousand."""
 OnJoin = Callable[[int], None]
 """Takes how many more bytes were joined; a negative number where joining begins anew in another way."""
 
@@ -280,19 +281,25 @@ def changed(url: str, found: str, expected: str) -> SourceChangedError:
     )
 
 
-def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREADS) -> list[R]:
-    """Do `work` on every item, up to `threads` at once; results in the items' order, the first error is raised."""
-    found: list[R] = []
-    iterator = iter(items)
+def in_parallel(
+    work: Callable[[T], R], items: Iterable[T], threads: int = THREADS, *, window: int = _AT_ONCE
+) -> list[R]:
+    """Do `work` on every item, up to `threads` at once; results in the items' order, the first error is raised.
+
+    At most `window` items are taken before their results are there.
+    """
+    waiting, found, under_way = iter(items), list[R](), deque[Future[R]]()
+    first = list(islice(waiting, 2))
+    if len(first) < 2:
+        return [work(item) for item in first]
     with ThreadPoolExecutor(threads) as pool:
-        while batch := list(islice(iterator, _AT_ONCE)):
-            if len(batch) == 1:
-                found.append(work(batch[0]))
-                continue
-            futures = [pool.submit(work, item) for item in batch]
-            try:
-                found += [future.result() for future in futures]
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        try:
+            for item in chain(first, waiting):
+                if len(under_way) == window:
+                    found.append(under_way.popleft().result())
+                under_way.append(pool.submit(work, item))
+            found += [future.result() for future in under_way]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
     return found

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nanoset_core.errors import MissingError, NanosetError, StorageError
-from nanoset_core.storage.access import FileAccess, copies_of
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.block_file import MappedFile
 from nanoset_core.storage.location import Location, RemoteFolder, on_this_machine
 from nanoset_core.storage.os_errors import explained
@@ -131,8 +131,7 @@ def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, FileAccess]]:
 
 def copies_beside(path: RemoteFolder, room: Path) -> FileAccess:
     """Return access to an object, and those beside it, with copies in a folder."""
-    folder = path.parent.path
-    return copies_of(room, path.place.below(folder))
+    return FileAccess(room, path.store.below(path.parent.path))
 
 
 def _copy(path: RemoteFolder, room: Path, folders: dict[RemoteFolder, FileAccess]) -> Path:

@@ -86,7 +86,7 @@ def _below_one_folder(found: Sequence[_Found]) -> tuple[RawFolder, tuple[FileSta
 
 def _common_folder(paths: Sequence[Location]) -> RawFolder:
     for path in paths:
-        if getattr(path, "place", None) != getattr(paths[0], "place", None):
+        if getattr(path, "store", None) != getattr(paths[0], "store", None):
             raise InputError(
                 "the input lies in several places",
                 found=f"{paths[0]} and {path}",

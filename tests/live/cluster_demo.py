@@ -29,9 +29,7 @@ import s3_server
 import slurm_cluster
 
 from nanoset_core.demo.writing import write_demo
-from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import client
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "demo"
@@ -53,13 +51,13 @@ def main() -> None:
     here = timed("on this machine", demo, ["nanoset", "build"])
     local = digests((path.name, path.read_bytes()) for path in (demo / "data").rglob("*") if path.is_file())
     with tempfile.TemporaryDirectory(prefix="cluster-demo-") as scratch, s3(Path(scratch)) as endpoint:
-        place = S3Place(BUCKET, "", endpoint)
-        client(place).create_bucket(Bucket=BUCKET)
+        place = S3Store(BUCKET, "", endpoint)
+        place.client().create_bucket(Bucket=BUCKET)
         upload(demo / "raw", place)
         project = in_bucket(demo, Path(scratch) / "project", endpoint)
         with cluster(Path(scratch), project) as build:
             there = timed(f"with bucket and cluster ({build[0]})", project, build)
-        store = S3Store(S3Place(BUCKET, "data", endpoint))
+        store = S3Store(BUCKET, "data", endpoint)
         names = [found.name for found in store.list()]
         remote = digests((name.rpartition("/")[2], store.read(name)) for name in names if name.endswith(COMPARED))
     print(f"{local.total()} files for trainers; {there:.1f} s instead of {here:.1f} s")
@@ -107,10 +105,10 @@ def in_bucket(demo: Path, folder: Path, endpoint: str) -> Path:
     return folder
 
 
-def upload(folder: Path, place: S3Place) -> None:
+def upload(folder: Path, place: S3Store) -> None:
     """Raw text into the bucket."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        client(place).upload_file(str(path), place.bucket, f"raw/{path.relative_to(folder).as_posix()}")
+        place.client().upload_file(str(path), place.bucket, f"raw/{path.relative_to(folder).as_posix()}")
 
 
 def digests(files: Iterable[tuple[str, bytes]]) -> Counter[tuple[str, str]]:

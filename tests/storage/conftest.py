@@ -5,6 +5,7 @@ S3_SERVER=ceph or S3_SERVER=swift lets another server than moto take part: see c
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from chosen_server import CREDENTIALS, chosen_server
 from dagster_history import quick_history  # noqa: F401 - for all tests of this room
 from sample_project import build_all, write_project
 
-from nanoset_core.storage.location import S3Place
+from nanoset_core.storage import s3
 from nanoset_core.storage.s3 import S3Store
 
 PACKED = {"nanosets:": "packed: [web, code]\nnanosets:"}
@@ -40,7 +41,7 @@ def _ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def ceph_place(_ceph: str, monkeypatch: pytest.MonkeyPatch) -> S3Place:
+def ceph_place(_ceph: str, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     """A new bucket on a real S3 server, where it is installed, whichever server other tests use."""
     for name, value in s3_server.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
@@ -54,7 +55,7 @@ def _swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def swift_place(_swift: str, monkeypatch: pytest.MonkeyPatch) -> S3Place:
+def swift_place(_swift: str, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     """A new bucket on another one, likewise."""
     for name, value in (s3_server.CREDENTIALS | swift_server.CREDENTIALS).items():
         monkeypatch.setenv(name, value)
@@ -62,14 +63,20 @@ def swift_place(_swift: str, monkeypatch: pytest.MonkeyPatch) -> S3Place:
 
 
 @pytest.fixture
-def place(endpoint: str) -> Iterator[S3Place]:
+def place(endpoint: str) -> Iterator[S3Store]:
     yield s3_server.new_bucket(endpoint, "some/prefix")
     s3_server.forget_all(endpoint)
 
 
-def with_root(place: S3Place) -> dict[str, str]:
+@pytest.fixture
+def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set up clients anew, by the environment of one test."""
+    monkeypatch.setattr(s3, "new_client", functools.cache(s3.new_client.__wrapped__))
+
+
+def with_root(place: S3Store) -> dict[str, str]:
     """What makes settings of CONFIG, with packed corpora, those of a project whose outputs are in a bucket."""
-    root = f"root: {place.url}\nstorage: {{endpoint_url: {place.endpoint_url!r}}}"
+    root = f"root: {place.url()}\nstorage: {{endpoint_url: {place.endpoint_url!r}}}"
     return {"root: data": root, **PACKED}
 
 
@@ -130,7 +137,7 @@ def stored(there: There) -> dict[str, s3_server.Kept]:
 
 
 @pytest.fixture
-def filled(place: S3Place, stored: dict[str, s3_server.Kept]) -> S3Place:
+def filled(place: S3Store, stored: dict[str, s3_server.Kept]) -> S3Store:
     """The bucket, which holds all outputs, none of which this machine has a copy of."""
     s3_server.restore(place, stored)
     return place

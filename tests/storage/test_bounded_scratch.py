@@ -16,7 +16,7 @@ from sample_project import build_all, jsonl, outputs_of, sentences
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.access import copies_of
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 
 STAGES = """
@@ -102,10 +102,9 @@ def test_outputs_that_were_sent_take_no_room(remote_project, place):
 
 
 def test_older_copies_give_way_to_newer_ones_and_nothing_else_does(place, tmp_path):
-    store = S3Store(place)
     for name in ("a/one", "a/two", "a/three", "a/huge"):
-        store.put(name, bytes(2 << 20 if name == "a/huge" else 400_000))
-    access = copies_of(tmp_path / "mirror", place, 1)
+        place.put(name, bytes(2 << 20 if name == "a/huge" else 400_000))
+    access = FileAccess(tmp_path / "mirror", place, capacity=1 << 20)
     kept = access.folder / ".in-use" / "web"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(bytes(500_000))
@@ -116,7 +115,7 @@ def test_older_copies_give_way_to_newer_ones_and_nothing_else_does(place, tmp_pa
     with pytest.raises(StorageError, match="larger than the room") as caught:
         access.fetch(access.folder / "a" / "huge")
     assert "storage.scratch_mib" in caught.value.remedy
-    assert copies_of(tmp_path / "mirror", place).fetch(access.folder / "a" / "huge").is_file()
+    assert FileAccess(tmp_path / "mirror", place).fetch(access.folder / "a" / "huge").is_file()
 
 
 def test_what_is_missing_from_the_start_is_told_once_it_is_known(remote_project, place):

@@ -52,7 +52,7 @@ def test_the_folders_of_nemos_index_files_are_in_the_bucket(local_copy, remote_p
     assert objects(filled) == outputs_of(local_copy)
     assert any(re.search(r"cache/[0-9a-f]{20}/web_.*_indexmap_", name) for name in objects(filled))
     shutil.rmtree(config.parent / ".nanoset")
-    assert len(load_nanoset(filled.url, "pretrain", "train", StorageSpec(endpoint_url=filled.endpoint_url))) >= 100
+    assert len(load_nanoset(filled.url(), "pretrain", "train", StorageSpec(endpoint_url=filled.endpoint_url))) >= 100
     assert all(report.passed for report in verify_project(Project.open(config), ["pretrain"]))
 
 
@@ -61,7 +61,7 @@ def test_samples_are_those_of_a_local_root(built_here, filled, tmp_path):
     for name in ("pretrain", "plain"):
         ours, theirs = (
             load_nanoset(built_here.parent / "data", name, "train"),
-            load_nanoset(filled.url, name, "train", storage),
+            load_nanoset(filled.url(), name, "train", storage),
         )
         assert len(ours) == len(theirs)
         everything = np.arange(len(ours))
@@ -72,7 +72,7 @@ def test_samples_are_those_of_a_local_root(built_here, filled, tmp_path):
 
 def test_processes_that_are_spawned_read_the_same_samples(filled, tmp_path):
     storage = StorageSpec(endpoint_url=filled.endpoint_url, mirror=str(tmp_path / "elsewhere"))
-    blended, plain = (load_nanoset(filled.url, name, "train", storage) for name in ("pretrain", "plain"))
+    blended, plain = (load_nanoset(filled.url(), name, "train", storage) for name in ("pretrain", "plain"))
     datasets = (blended, plain, plain.dataset)
     # Each by itself: what one of them needs in the other process, another must not bring along.
     (tmp_path / "pickled").write_bytes(pickle.dumps([pickle.dumps(opened) for opened in datasets]))
@@ -88,7 +88,7 @@ def test_processes_that_are_spawned_read_the_same_samples(filled, tmp_path):
 def test_raw_text_is_read_where_it_is(make_project, built_here, place, fingerprint):
     raw = upload_raw(built_here.parent / "raw", place)
     storage = f"packed: [web, code]\nstorage: {{endpoint_url: {place.endpoint_url!r}, fingerprint: {fingerprint}}}"
-    config = make_project("remote", {"raw: raw": f"raw: {raw.url}\n{storage}"})
+    config = make_project("remote", {"raw: raw": f"raw: {raw.url()}\n{storage}"})
     shutil.rmtree(config.parent / "raw")
     build_all(config)
     if fingerprint == "content":
@@ -103,7 +103,7 @@ def test_raw_text_is_read_where_it_is(make_project, built_here, place, fingerpri
 def test_everything_in_a_bucket(built_here, remote_project, place):
     raw = upload_raw(built_here.parent / "raw", place)
     config = remote_project()
-    config.write_text(config.read_text().replace("raw: raw", f"raw: {raw.url}"))
+    config.write_text(config.read_text().replace("raw: raw", f"raw: {raw.url()}"))
     shutil.rmtree(config.parent / "raw")
     build_all(config)
     assert objects(place) == outputs_of(built_here)

@@ -20,8 +20,6 @@ from nanoset_core.config import load_config
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, NanosetError, StorageError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.packed import write_packed
-from nanoset_core.storage import s3_requests
-from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
@@ -67,11 +65,10 @@ def given(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
 
 
 @pytest.fixture
-def bucket(place: S3Place, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Place:
+def bucket(new_clients: None, place: S3Store, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     """A place in a bucket with the same below `in`, as the AWS configuration reaches it."""
     assert place.endpoint_url is not None
     monkeypatch.setenv("AWS_ENDPOINT_URL", place.endpoint_url)
-    monkeypatch.setattr(s3_requests, "_clients", {})
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     files = {path.relative_to(given).as_posix(): path.read_bytes() for path in given.rglob("*") if path.is_file()}
@@ -92,8 +89,8 @@ def run(command: str, source: Path | str, target: Path | str) -> Result:
     return outcome
 
 
-def remotely(command: str, bucket: S3Place, more: str = "") -> Result:
-    return run(f"{COMMANDS[command]} {more}", f"{bucket.url}/in", f"{bucket.url}/out")
+def remotely(command: str, bucket: S3Store, more: str = "") -> Result:
+    return run(f"{COMMANDS[command]} {more}", f"{bucket.url()}/in", f"{bucket.url()}/out")
 
 
 def refused(command: str, source: str, target: str) -> NanosetError:
@@ -114,7 +111,7 @@ def made_here(command: str, given: Path, target: Path) -> dict[str, bytes]:
     return {path.relative_to(target).as_posix(): path.read_bytes() for path in paths}
 
 
-def made_there(bucket: S3Place) -> dict[str, bytes]:
+def made_there(bucket: S3Store) -> dict[str, bytes]:
     kept = s3_server.snapshot(bucket.below("out"))
     return {name: found.data for name, found in kept.items() if not is_record(name)}
 
@@ -145,53 +142,53 @@ MAP = (
 
 def test_index_files_go_to_a_bucket(bucket, tmp_path):
     (tmp_path / "here").mkdir()
-    source = f"{bucket.url}/in"
+    source = f"{bucket.url()}/in"
     run(MAP, source, tmp_path / "here")
     wanted = {f"x/{path.name}": path.read_bytes() for path in (tmp_path / "here" / "x").iterdir()}
     assert len(wanted) > 10
-    assert "there already" not in run(MAP, source, f"{bucket.url}/out").output
+    assert "there already" not in run(MAP, source, f"{bucket.url()}/out").output
     there = s3_server.snapshot(bucket.below("out"))
     assert {name: kept.data for name, kept in there.items()} == wanted
-    assert "there already" in run(MAP, source, f"{bucket.url}/out").output
-    S3Store(bucket).put(f"out/{min(wanted)}", b"of somebody else")
+    assert "there already" in run(MAP, source, f"{bucket.url()}/out").output
+    bucket.put(f"out/{min(wanted)}", b"of somebody else")
     sidecar = next(name for name in wanted if name.endswith(".json"))
-    S3Store(bucket).delete(f"out/{sidecar}")
-    error = refused(MAP, source, f"{bucket.url}/out")
-    assert error.where == f"{bucket.url}/out/x"
+    bucket.delete(f"out/{sidecar}")
+    error = refused(MAP, source, f"{bucket.url()}/out")
+    assert error.where == f"{bucket.url()}/out/x"
     assert "--overwrite" in str(error)
-    run(f"{MAP} --overwrite", source, f"{bucket.url}/out")
+    run(f"{MAP} --overwrite", source, f"{bucket.url()}/out")
     assert s3_server.snapshot(bucket.below("out")) == there
     error = refused(MAP.replace("--data-cache-path OUT/x", ""), source, "")
     assert "name one with --data-cache-path" in str(error)
 
 
 def test_a_pair_is_shown_and_checked(bucket, given):
-    url = f"{bucket.url}/in"
+    url = f"{bucket.url()}/in"
     shown = run("inspect IN/pairs/p", given, "").output
     assert run("inspect IN/pairs/p", url, "").output == shown.replace(str(given), url)
     assert run("verify IN/pairs/p --deep --json", url, "").output == run(
         "verify IN/pairs/p --deep --json", given, ""
     ).output.replace(str(given), url)
     tokenized = f"tokenize --input IN/text --output-prefix OUT/x {TEXT}"
-    run(tokenized, url, f"{bucket.url}/out")
+    run(tokenized, url, f"{bucket.url()}/out")
     pair = "OUT/x_text_document"
-    assert run(f"verify {pair} --deep --tokenizer IN/tokenizer.json", url, f"{bucket.url}/out").output
-    store = S3Store(bucket)
+    assert run(f"verify {pair} --deep --tokenizer IN/tokenizer.json", url, f"{bucket.url()}/out").output
+    store = bucket
     data = store.read("out/x_text_document.bin") or b""
     store.put("out/x_text_document.bin", data[:-2] + b"\0\0")
-    outcome = CliRunner().invoke(nanoset, arguments(f"verify {pair} --deep", url, f"{bucket.url}/out"))
+    outcome = CliRunner().invoke(nanoset, arguments(f"verify {pair} --deep", url, f"{bucket.url()}/out"))
     assert outcome.exit_code == 1
-    assert f"{bucket.url}/out/x_text_document.bin" in outcome.output.replace("\n", "")
+    assert f"{bucket.url()}/out/x_text_document.bin" in outcome.output.replace("\n", "")
     outcome = CliRunner().invoke(nanoset, arguments("verify IN/nothing", url, ""))
     assert outcome.exit_code == 1
-    assert f"{bucket.url}/in/nothing.idx" in outcome.output.replace("\n", "")
+    assert f"{bucket.url()}/in/nothing.idx" in outcome.output.replace("\n", "")
 
 
 def test_a_pack_is_described_by_its_ends(bucket, given, ranges):
     path = given / "large.pbin"
     write_packed(path, [np.full(700_000, 7, np.uint16), np.arange(900_000).astype(np.uint16)], token_bytes=2)
-    S3Store(bucket).put("in/large.pbin", path.read_bytes())
-    url = f"{bucket.url}/in"
+    bucket.put("in/large.pbin", path.read_bytes())
+    url = f"{bucket.url()}/in"
     assert run("pack describe IN/large.pbin", url, "").output == run(
         "pack describe IN/large.pbin", given, ""
     ).output.replace(str(given), url)
@@ -201,7 +198,7 @@ def test_a_pack_is_described_by_its_ends(bucket, given, ranges):
     assert outcome.exception.where == f"{url}/nothing.pbin"
 
 
-def final(bucket: S3Place) -> set[str]:
+def final(bucket: S3Store) -> set[str]:
     """Names of objects without which nobody takes the others for an output."""
     names = s3_server.snapshot(bucket.below("out"))
     return {name for name in names if name.endswith((".idx", "x/manifest.json", "x/manifest.jsonl", ".pbin"))}
@@ -230,11 +227,11 @@ def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(command, buc
     total, whole = len(changes), final(bucket)
     assert whole
     for number in range(1, total + 1):
-        for found in S3Store(bucket).list("out"):
-            s3_requests.client(bucket).delete_object(Bucket=bucket.bucket, Key=bucket.key(found.name))
+        for found in bucket.list("out"):
+            bucket.client().delete_object(Bucket=bucket.bucket, Key=bucket.key(found.name))
         changes.clear()
         stop_at[0] = number
-        outcome = CliRunner().invoke(nanoset, arguments(command, f"{bucket.url}/in", f"{bucket.url}/out"))
+        outcome = CliRunner().invoke(nanoset, arguments(command, f"{bucket.url()}/in", f"{bucket.url()}/out"))
         assert outcome.exit_code != 0
         if final(bucket) == whole:
             found_there = {name: data for name, data in made_there(bucket).items() if ".begun" not in name}
@@ -248,11 +245,11 @@ def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(command, buc
 def test_what_another_made_is_not_replaced(command, bucket, given, tmp_path):
     names = {"tokenize": "x_text_document.bin", "merge": "x.idx", "shuffle pairs": "x/a.tar", "pack merge": "x.pbin"}
     key = f"out/{names[command]}"
-    S3Store(bucket).put(key, b"of somebody else")
-    error = refused(command, f"{bucket.url}/in", f"{bucket.url}/out")
+    bucket.put(key, b"of somebody else")
+    error = refused(command, f"{bucket.url()}/in", f"{bucket.url()}/out")
     assert isinstance(error, ConfigError)
-    assert (error.where or "").startswith(f"{bucket.url}/out/x")
-    assert S3Store(bucket).read(key) == b"of somebody else"
+    assert (error.where or "").startswith(f"{bucket.url()}/out/x")
+    assert bucket.read(key) == b"of somebody else"
     if command != "shuffle pairs":
         remotely(command, bucket, "--overwrite")
         wanted = made_here(command, given, tmp_path / "here")
@@ -262,7 +259,7 @@ def test_what_another_made_is_not_replaced(command, bucket, given, tmp_path):
 def test_other_settings_need_leave_and_what_they_leave_out_goes(bucket):
     remotely("shuffle pairs", bucket, "--wds-chunk-size 40")
     many = {name for name in s3_server.snapshot(bucket.below("out")) if name.endswith(".tar")}
-    error = refused(f"{COMMANDS['shuffle pairs']}", f"{bucket.url}/in", f"{bucket.url}/out")
+    error = refused(f"{COMMANDS['shuffle pairs']}", f"{bucket.url()}/in", f"{bucket.url()}/out")
     assert "--wds-chunk-size" in str(error)
     remotely("shuffle pairs", bucket, "--overwrite")
     few = {name for name in s3_server.snapshot(bucket.below("out")) if name.endswith(".tar")}
@@ -271,18 +268,18 @@ def test_other_settings_need_leave_and_what_they_leave_out_goes(bucket):
 
 @pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pack merge"])
 def test_a_bucket_that_is_not_there_is_named(command, bucket, given):
-    there, none = f"{bucket.url}/in", "s3://no-such-bucket-here"
+    there, none = f"{bucket.url()}/in", "s3://no-such-bucket-here"
     error = refused(command, there, f"{none}/out")
     assert isinstance(error, StorageError)
     assert none in (error.where or "")
     assert "make the bucket, or correct its name" in (error.remedy or "")
-    error = refused(command, f"{none}/in", f"{bucket.url}/out")
+    error = refused(command, f"{none}/in", f"{bucket.url()}/out")
     assert none in (error.where or "")
     assert isinstance(error, StorageError | MissingError)
 
 
 @pytest.fixture
-def forbidden(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def forbidden(new_clients: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A server that nobody may use."""
 
     def refuse(to: http.server.BaseHTTPRequestHandler) -> None:
@@ -291,7 +288,6 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     with answering(refuse) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        monkeypatch.setattr(s3_requests, "_clients", {})
         yield
 
 
@@ -305,29 +301,29 @@ def test_without_rights_it_says_so_before_any_work(command, endpoint, given, for
 
 
 def test_what_cannot_be_asked_for(bucket, given, tmp_path):
-    error = refused("tokenize --input IN/nothing*.jsonl --output-prefix x --tokenizer OUT", f"{bucket.url}/in", given)
+    error = refused("tokenize --input IN/nothing*.jsonl --output-prefix x --tokenizer OUT", f"{bucket.url()}/in", given)
     assert isinstance(error, MissingError)
-    both = f"--input {bucket.url}/in/text {given}/text"
+    both = f"--input {bucket.url()}/in/text {given}/text"
     error = refused(f"tokenize {both} --output-prefix OUT/x --tokenizer IN/tokenizer.json", str(given), str(tmp_path))
     assert isinstance(error, InputError)
     assert "several places" in str(error)
     outcome = CliRunner().invoke(
-        nanoset, arguments(f"pack text IN/text -o x --scratch OUT/y {TEXT}", given, bucket.url)
+        nanoset, arguments(f"pack text IN/text -o x --scratch OUT/y {TEXT}", given, bucket.url())
     )
     assert outcome.exit_code == 2
     assert "is in a bucket" in outcome.output
     assert not (tmp_path / "s3:").exists()
     error = refused(
-        "tokenize --input IN/text --output-prefix OUT/x --tokenizer IN/none", f"{bucket.url}/in", str(tmp_path)
+        "tokenize --input IN/text --output-prefix OUT/x --tokenizer IN/none", f"{bucket.url()}/in", str(tmp_path)
     )
     assert isinstance(error, MissingError)
-    assert error.where == f"{bucket.url}/in/none"
+    assert error.where == f"{bucket.url()}/in/none"
 
 
 def test_a_tokenizer_that_is_written_anew_is_the_new_one(bucket, given, tmp_path):
-    folder = S3Store(bucket)
+    folder = bucket
     command = "tokenize --input IN/text/a.jsonl --output-prefix OUT/x --tokenizer IN --workers 1"
-    url = f"{bucket.url}/in"
+    url = f"{bucket.url()}/in"
     run(command, url, tmp_path)
     first = (tmp_path / "x_text_document.bin").read_bytes()
     folder.put("in/tokenizer.json", (given / "tokenizer.json").read_bytes() + b" ")
@@ -341,7 +337,7 @@ def test_the_tokenizer_of_a_project_may_lie_in_a_bucket(bucket, make_project):
         make_project(
             "there",
             {
-                "path: tokenizer.json": f"path: {bucket.url}/in/tokenizer.json",
+                "path: tokenizer.json": f"path: {bucket.url()}/in/tokenizer.json",
                 "root: data": f"root: data\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}",
             },
         )
@@ -349,10 +345,10 @@ def test_the_tokenizer_of_a_project_may_lie_in_a_bucket(bucket, make_project):
     facts = tokenizer_facts(there.tokenizer_file)
     assert facts.fingerprint == tokenizer_facts(here.tokenizer_file).fingerprint
     assert there.tokenizer_file == facts.file
-    S3Store(bucket).delete("in/tokenizer.json")
+    bucket.delete("in/tokenizer.json")
     with pytest.raises(MissingError, match="no tokenizer there") as caught:
         _ = there.tokenizer_file
-    assert caught.value.where == f"{bucket.url}/in/tokenizer.json"
+    assert caught.value.where == f"{bucket.url()}/in/tokenizer.json"
 
 
 def test_tokens_are_joined_within_the_bucket(bucket, given, tmp_path, ranges):
@@ -361,18 +357,18 @@ def test_tokens_are_joined_within_the_bucket(bucket, given, tmp_path, ranges):
         with MMapIndexedDatasetBuilder(tmp_path / "large" / f"part-{number}", np.uint16) as builder:
             builder.add_document(row)
     for path in (tmp_path / "large").iterdir():
-        S3Store(bucket).put_file(f"large/{path.name}", path)
+        bucket.put_file(f"large/{path.name}", path)
     run("merge --input IN --output-prefix OUT/x", tmp_path / "large", tmp_path)
-    url = f"{bucket.url}/out"
-    run("merge --input IN --output-prefix OUT/x", f"{bucket.url}/large", url)
+    url = f"{bucket.url()}/out"
+    run("merge --input IN --output-prefix OUT/x", f"{bucket.url()}/large", url)
     assert total(ranges) < 1000, "nothing but indices passed through this process"
     for ending in ("bin", "idx"):
-        assert S3Store(bucket).read(f"out/x.{ending}") == (tmp_path / f"x.{ending}").read_bytes()
-    assert "there already" in run("merge --input IN --output-prefix OUT/x", f"{bucket.url}/large", url).output
-    S3Store(bucket).put("large/part-1.bin", b"shorter")
-    error = refused("merge --input IN --output-prefix OUT/x --overwrite", f"{bucket.url}/large", url)
+        assert bucket.read(f"out/x.{ending}") == (tmp_path / f"x.{ending}").read_bytes()
+    assert "there already" in run("merge --input IN --output-prefix OUT/x", f"{bucket.url()}/large", url).output
+    bucket.put("large/part-1.bin", b"shorter")
+    error = refused("merge --input IN --output-prefix OUT/x --overwrite", f"{bucket.url()}/large", url)
     assert isinstance(error, FormatError)
-    assert error.where == f"{bucket.url}/large/part-1.bin"
+    assert error.where == f"{bucket.url()}/large/part-1.bin"
 
 
 def test_compressed_text_is_read_once(bucket, given, tmp_path, monkeypatch):
@@ -389,7 +385,7 @@ def test_compressed_text_is_read_once(bucket, given, tmp_path, monkeypatch):
     for name in ("read_range", "open_range"):
         monkeypatch.setattr(S3Store, name, counted(getattr(S3Store, name)))
     command = f"tokenize --input IN/text/deep --output-prefix OUT/x {TEXT}"
-    run(command, f"{bucket.url}/in", tmp_path)
+    run(command, f"{bucket.url()}/in", tmp_path)
     assert sum(spans) == sum(path.stat().st_size for path in (given / "text" / "deep").iterdir())
-    assert "there already" in run(command, f"{bucket.url}/in", tmp_path).output
+    assert "there already" in run(command, f"{bucket.url()}/in", tmp_path).output
     assert sum(spans) == sum(path.stat().st_size for path in (given / "text" / "deep").iterdir())

@@ -20,7 +20,6 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.pieces import read_pieces
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import client
 from nanoset_core.verification.verify import verify_indexed
 from nanoset_core.versions.gc import collect, plan_gc
 
@@ -98,7 +97,7 @@ class Wire:
     """Bytes that this process sends and receives, by operation."""
 
     def __init__(self, place):
-        self.bytes, self.events = Counter(), client(place).meta.events
+        self.bytes, self.events = Counter(), place.client().meta.events
 
     def _sent(self, request, event_name, **_):
         self.bytes[event_name.rpartition(".")[2]] += int(request.headers.get("Content-Length", 0))

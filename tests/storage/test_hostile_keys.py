@@ -8,7 +8,7 @@ from nanoset_core.errors import InputError
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.contents import contents_of, list_files
 from nanoset_core.raw.survey import list_corpora
-from nanoset_core.storage.access import copies_of
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
@@ -19,7 +19,7 @@ KEYS = ["a/../../../x.jsonl", "a//x.jsonl", "./x.jsonl", "a\nb.jsonl", "\x1b[2Jx
 
 @pytest.mark.parametrize("key", KEYS)
 def test_raw_text_under_such_a_key_is_refused(place, monkeypatch, key):
-    S3Store(place).put("raw/web/fine.jsonl", b'{"text": "a"}\n')
+    place.put("raw/web/fine.jsonl", b'{"text": "a"}\n')
     folder = RemoteFolder(place, "raw/web")
     assert [file.path for file in list_files(folder)] == ["fine.jsonl"]
     _add(monkeypatch, f"raw/web/{key}")
@@ -30,8 +30,8 @@ def test_raw_text_under_such_a_key_is_refused(place, monkeypatch, key):
 
 def test_what_lies_in_a_bucket_beside_text_is_told(place):
     for key in ("web/a.jsonl", "web/b.txt", "c4/a.json.bz2", "notes.txt"):
-        S3Store(place).put(f"raw/{key}", b"{}\n")
-    S3Store(place).put("raw/web/empty.json.gz", b"")
+        place.put(f"raw/{key}", b"{}\n")
+    place.put("raw/web/empty.json.gz", b"")
     contents = contents_of(RemoteFolder(place, "raw/web"))
     texts = [notice.text for notice in contents.notices()]
     assert texts == ["1 file is not read: 1 .txt (b.txt)", "1 file is empty: empty.json.gz"]
@@ -39,8 +39,8 @@ def test_what_lies_in_a_bucket_beside_text_is_told(place):
 
 
 def test_nothing_is_brought_to_a_place_outside_of_the_mirror(place, monkeypatch, tmp_path):
-    S3Store(place).put("datasets/web/current.json", b"{}")
-    copies = copies_of(tmp_path / "mirror", place)
+    place.put("datasets/web/current.json", b"{}")
+    copies = FileAccess(tmp_path / "mirror", place)
     _add(monkeypatch, "datasets/../../victim/current.json")
     copies.fetch_all(tmp_path / "mirror" / "datasets", "current.json")
     assert (tmp_path / "mirror/datasets/web/current.json").read_bytes() == b"{}"
@@ -52,7 +52,7 @@ def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch
     victim.parent.mkdir()
     victim.write_bytes(b"precious")
     _add(monkeypatch, f"{'../' * 40}{victim.relative_to('/')}", size=8)
-    listing = copies_of(tmp_path / "mirror", place).listing()
+    listing = FileAccess(tmp_path / "mirror", place).listing()
     assert not listing.entries(listing.folder)
     assert not listing.snapshot.contents
     project = Project.open(remote_project())
@@ -63,8 +63,8 @@ def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch
 
 def test_a_key_that_is_also_a_folder_hides_nothing_from_a_collection(place, tmp_path):
     for key in ("datasets", "datasets-of-others", "datasets/web", "datasets/web/current.json"):
-        S3Store(place).put(key, b"{}")
-    listing = copies_of(tmp_path / "mirror", place).listing()
+        place.put(key, b"{}")
+    listing = FileAccess(tmp_path / "mirror", place).listing()
     assert [entry.name for entry in listing.entries(listing.folder) if entry.is_folder] == ["datasets"]
     assert listing.names(listing.folder / "datasets") == {"web"}
     assert listing.size(listing.folder / "datasets/web") is None

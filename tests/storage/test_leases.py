@@ -20,11 +20,9 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.pipeline.project import Project, working_on
 from nanoset_core.storage import leases
-from nanoset_core.storage.access import FileAccess, copies_of
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import collecting, leased, leased_names
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import client
 from nanoset_core.storage.s3_uploads import Upload
 from nanoset_core.versions.gc import collect, plan_gc
 from nanoset_core.versions.status import project_status
@@ -35,13 +33,13 @@ def access(request, tmp_path):
     """One machine's way to a folder, or to a bucket of the chosen server and of a real one."""
     if request.param == "local":
         return FileAccess(tmp_path)
-    return copies_of(tmp_path / "one", request.getfixturevalue(request.param))
+    return FileAccess(tmp_path / "one", request.getfixturevalue(request.param))
 
 
 @pytest.fixture
 def other(access, tmp_path):
     """Another machine's."""
-    return copies_of(tmp_path / "two", access.store.place) if access.has_copies else FileAccess(tmp_path)
+    return FileAccess(tmp_path / "two", access.store) if access.has_copies else FileAccess(tmp_path)
 
 
 def held(access) -> list[str]:
@@ -123,7 +121,7 @@ def test_of_a_process_of_this_machine_that_was_killed_nothing_is_waited_for(plac
         "with collecting(access):\n"
         "    os.kill(os.getpid(), 9)\n"
     )
-    access = copies_of(tmp_path / "one", place)
+    access = FileAccess(tmp_path / "one", place)
     (tmp_path / "access").write_bytes(pickle.dumps(access))
     assert subprocess.run([sys.executable, "-c", code, tmp_path / "access"]).returncode == -9
     assert len(held(access)) == 1
@@ -202,7 +200,7 @@ def test_gc_leaves_what_is_built_elsewhere(remote_project, filled):
     config = remote_project()
     project, elsewhere = Project.open(config), Project.open(remote_project("elsewhere"))
     folder = "datasets/web/0123456789abcdef0123"
-    store = S3Store(filled)
+    store = filled
     for name in (f"{folder}/web.bin", f"{folder}/.tmp-web.bin-1", "somebody else's/.tmp-1"):
         store.put(name, b"x")
     current = json.loads(store.read("datasets/code/current.json"))["digest"]
@@ -230,5 +228,5 @@ def test_gc_leaves_what_is_built_elsewhere(remote_project, filled):
 
 
 def uploads(place) -> set[str]:
-    found = client(place).list_multipart_uploads(Bucket=place.bucket).get("Uploads", ())
+    found = place.client().list_multipart_uploads(Bucket=place.bucket).get("Uploads", ())
     return {upload["Key"].removeprefix(f"{place.prefix}/") for upload in found}

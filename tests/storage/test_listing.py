@@ -9,9 +9,8 @@ import pytest
 from nanoset_core.errors import StorageError
 from nanoset_core.storage import access as access_module
 from nanoset_core.storage import listing as listing_module
-from nanoset_core.storage.access import FileAccess, copies_of
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3 import S3Store
 
 FILES = {
     "datasets/web/current.json": b'{"digest": "0"}',
@@ -27,8 +26,8 @@ def access(request, tmp_path) -> FileAccess:
     if request.param == "bucket":
         place = request.getfixturevalue("place")
         for name, data in FILES.items():
-            S3Store(place).put(name, data)
-        return copies_of(tmp_path / "copies", place)
+            place.put(name, data)
+        return FileAccess(tmp_path / "copies", place)
     for name, data in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,6 @@ from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import access
 from nanoset_core.storage.leases import leased
-from nanoset_core.storage.s3_requests import client
 from nanoset_core.verification.verify import verify_packed
 from nanoset_core.versions.copies import find_copies
 from nanoset_core.versions.gc import collect
@@ -67,7 +66,7 @@ def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeyp
         if "/shards/" in params.get("Key", params.get("Prefix", "")):
             asked[model.name] += 1
 
-    events = client(place).meta.events
+    events = place.client().meta.events
     events.register("before-parameter-build.s3", count)
     try:
         assert tokenization.tokenize(Project.open(config), "web").digest == made.digest

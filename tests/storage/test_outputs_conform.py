@@ -16,10 +16,9 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage import s3 as bucket_module
 from nanoset_core.storage import s3_requests as requests
-from nanoset_core.storage.access import FileAccess, copies_of
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import client
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.verification.files import check_files
 from nanoset_core.verification.report import Report
@@ -159,14 +158,15 @@ class TestBucket(OutputConformance):
         self.place = place
 
     def root(self, tmp_path, *, rebuild=False, machine="one"):
-        return OutputRoot(copies_of(tmp_path / machine, self.place), rebuild)
+        return OutputRoot(FileAccess(tmp_path / machine, self.place), rebuild)
 
     def stored(self, root):
         return s3_server.objects(self.place)
 
     def overwrite(self, root, name, data):
         where = {"Bucket": self.place.bucket, "Key": self.place.key(name)}
-        client(self.place).delete_object(**where) if data is None else client(self.place).put_object(**where, Body=data)
+        client = self.place.client()
+        client.delete_object(**where) if data is None else client.put_object(**where, Body=data)
 
     def test_what_comes_with_other_bytes_is_refused(self, tmp_path):
         made = self.root(tmp_path).commit(RECIPE, fill)
@@ -179,17 +179,17 @@ class TestBucket(OutputConformance):
     def test_an_upload_that_the_bucket_keeps_wrong_is_an_error(self, tmp_path, monkeypatch):
         (tmp_path / "file").write_bytes(b"right")
         monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.0)
-        real = bucket_module.send
+        real = S3Store.ask
 
-        def damaging(place, operation, name, *fields, body=None, **more):
+        def damaging(store, operation, name, take, body=None, **more):
             wrong = (lambda: io.BytesIO(b"wrong")) if operation == "put_object" else None
-            return real(place, operation, name, *fields, body=wrong, **more)
+            return real(store, operation, name, take, body=wrong, **more)
 
-        monkeypatch.setattr(bucket_module, "send", damaging)
-        bucket = S3Store(self.place)
+        monkeypatch.setattr(S3Store, "ask", damaging)
+        bucket = self.place
         with pytest.raises(StorageError, match="after 10 attempt"):
             bucket.put_file("file", tmp_path / "file")
-        monkeypatch.setattr(bucket_module, "send", real)
+        monkeypatch.setattr(S3Store, "ask", real)
         bucket.put_file("other", tmp_path / "file")
         assert bucket.read("other") == b"right"
 
@@ -206,10 +206,10 @@ class TestBucket(OutputConformance):
             process.join()
             killed = process.exitcode == 9
             assert killed or process.exitcode == 0
-            found = OutputRoot(copies_of(tmp_path / "reader", place)).find(RECIPE)
+            found = OutputRoot(FileAccess(tmp_path / "reader", place)).find(RECIPE)
             if found is not None:
                 assert not checked(found, deep=True).findings
-            root = OutputRoot(copies_of(folder, place))
+            root = OutputRoot(FileAccess(folder, place))
             root.make_current(root.commit(RECIPE, fill))
             assert set(s3_server.objects(place)) == whole
             shutil.rmtree(tmp_path / "reader", ignore_errors=True)
@@ -229,5 +229,5 @@ def publish_until(folder: Path, place, requests_left: int) -> None:
 
     bucket_module.with_retries = requests.with_retries = counted
     in_parallel.__defaults__ = (1,)
-    root = OutputRoot(copies_of(folder, place))
+    root = OutputRoot(FileAccess(folder, place))
     root.make_current(root.commit(RECIPE, fill))

@@ -9,7 +9,6 @@ from sample_platform import Platform
 from sample_project import jsonl, sentences
 
 from nanoset_assets.buckets import bucket_resources
-from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
 
 SETTLE_SECONDS = 2
@@ -18,7 +17,7 @@ SETTLE_SECONDS = 2
 @pytest.fixture
 def raw(place) -> S3Store:
     """The folder of raw text, beside that of the outputs."""
-    return S3Store(S3Place(place.bucket, "raw text", place.endpoint_url))
+    return S3Store(place.bucket, "raw text", place.endpoint_url)
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def platform(remote_project, raw, tmp_path):
     config = remote_project()
     for path in (config.parent / "raw").rglob("*.*"):
         raw.put_file(path.relative_to(config.parent / "raw").as_posix(), path)
-    text = config.read_text().replace("raw: raw", f"raw: {raw.place.url}")
+    text = config.read_text().replace("raw: raw", f"raw: {raw.url()}")
     config.write_text(f"{text}\nautomation: {{settle_seconds: {SETTLE_SECONDS}}}\n")
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
         yield Platform(config, instance)
@@ -37,7 +36,7 @@ def test_what_lands_in_a_bucket_is_registered_built_and_built_again(platform, ra
     assert platform.corpora == {"books", "code", "web"}
     time.sleep(SETTLE_SECONDS + 1)
     assert platform.tick() == ["books", "code", "web"]
-    assert f"3 corpora, 6 files in {raw.place.url}: nothing has changed" == platform.look().skip_message
+    assert f"3 corpora, 6 files in {raw.url()}: nothing has changed" == platform.look().skip_message
     before = s3_server.objects(place)
     raw.put("web/new.jsonl", jsonl(sentences("new", 20)))
     raw.put("poems/all.jsonl", jsonl(sentences("poems", 20)))
@@ -59,7 +58,7 @@ def test_own_assets_reach_the_bucket(platform, raw):
 
     @dg.asset
     def listing(s3: dg.ResourceParam[S3Resource]) -> list[str]:
-        found = s3.get_client().list_objects_v2(Bucket=raw.place.bucket, Prefix=raw.place.prefix)
+        found = s3.get_client().list_objects_v2(Bucket=raw.bucket, Prefix=raw.prefix)
         return sorted(entry["Key"] for entry in found["Contents"])
 
     host = dg.Definitions(assets=[listing], resources=bucket_resources(platform.config))

@@ -20,9 +20,8 @@ from nanoset_core.raw.survey import take_inventory
 from nanoset_core.storage import raw_objects
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.block_file import BlockFile
-from nanoset_core.storage.location import RemoteFolder, S3Place
+from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import client
 
 LONG_AGO = "Wed, 21 Oct 2015 07:28:00 GMT"
 NAMES = ("plain.jsonl", "a folder/ünï 漢.jsonl", "100%+&=#?versions=1.jsonl", "a*b[1].jsonl")
@@ -33,7 +32,7 @@ def data(tmp_path, place):
     content = os.urandom((9 << 20) + 5)
     (tmp_path / "file").write_bytes(content)
     for name in NAMES:
-        S3Store(place).put_file(name, tmp_path / "file")
+        place.put_file(name, tmp_path / "file")
     return content
 
 
@@ -65,7 +64,7 @@ class Here:
 
 def test_a_large_object_is_hashed_piece_by_piece_and_read_once(place, tmp_path, monkeypatch, ranges):
     lines = b"".join(b'{"text": "%05d"}\n' % number for number in range(200_000))
-    S3Store(place).put("web/large.jsonl", lines)
+    place.put("web/large.jsonl", lines)
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "large.jsonl").write_bytes(lines)
     monkeypatch.setattr("nanoset_core.raw.fingerprints.PIECE_BYTES", 300_000)
@@ -88,7 +87,7 @@ FAILURES = {
 
 
 @pytest.fixture
-def failing_store() -> Iterator[tuple[S3Place, list[tuple[int, int, bytes]], list[int]]]:
+def failing_store() -> Iterator[tuple[S3Store, list[tuple[int, int, bytes]], list[int]]]:
     """A server of one object, `data`; → (its place, answers to give instead of it, the status of all given)."""
     instead: list[tuple[int, int, bytes]] = []
     given: list[int] = []
@@ -102,7 +101,7 @@ def failing_store() -> Iterator[tuple[S3Place, list[tuple[int, int, bytes]], lis
         say(to, status, body, Content_Length=str(size), ETag='"e"', Last_Modified=LONG_AGO)
 
     with answering(give) as address:
-        yield S3Place("b", "p", address, "us-east-1"), instead, given
+        yield S3Store("b", "p", address, "us-east-1"), instead, given
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
@@ -120,7 +119,7 @@ def test_what_fails_in_passing_is_asked_ten_times_and_no_more(endpoint, failing_
 
 
 def test_blocks_come_once_and_are_the_bytes(place, data, tmp_path, ranges):
-    blocks = BlockFile(S3Store(place), NAMES[0], tmp_path / "mirror", block_bytes=4096)
+    blocks = BlockFile(place, NAMES[0], tmp_path / "mirror", block_bytes=4096)
     assert blocks[5000:5010] == data[5000:5010]
     assert blocks[5010:5020] == data[5010:5020]
     assert ranges == [(NAMES[0], 4096, 8192)]
@@ -135,33 +134,32 @@ def test_blocks_come_once_and_are_the_bytes(place, data, tmp_path, ranges):
 
 
 def test_blocks_of_an_object_that_is_replaced_are_refused(place, data, tmp_path):
-    blocks = BlockFile(S3Store(place), NAMES[0], tmp_path / "mirror")
-    S3Store(place).put(NAMES[0], b"other")
+    blocks = BlockFile(place, NAMES[0], tmp_path / "mirror")
+    place.put(NAMES[0], b"other")
     with pytest.raises(SourceChangedError):
         blocks[0:10]
     with pytest.raises(FileNotFoundError):
-        BlockFile(S3Store(place), "nothing", tmp_path / "mirror")
+        BlockFile(place, "nothing", tmp_path / "mirror")
 
 
 def test_folders_are_listed_fresh(place, data):
     folder = RemoteFolder(place)
     assert sorted(entry.name for entry in folder.iterdir()) == sorted({name.split("/")[0] for name in NAMES})
-    S3Store(place).put("later/new.jsonl", b"x")
+    place.put("later/new.jsonl", b"x")
     assert (folder / "later").is_dir()
     assert [found[:2] for found in (folder / "later").files()] == [("new.jsonl", 1)]
-    S3Store(place).delete("later/new.jsonl")
+    place.delete("later/new.jsonl")
     assert not (folder / "later").is_dir()
 
 
 def test_keys_that_no_folder_could_hold_are_refused(place):
-    client(place).put_object(Bucket=place.bucket, Key=f"{place.prefix}/web/../../out.jsonl", Body=b"x")
+    place.client().put_object(Bucket=place.bucket, Key=f"{place.prefix}/web/../../out.jsonl", Body=b"x")
     with pytest.raises(InputError, match=r"no path of a file"):
         list(RemoteFolder(place).files())
 
 
-def test_a_dataset_by_its_url_is_that_of_its_files(place, tmp_path, monkeypatch):
+def test_a_dataset_by_its_url_is_that_of_its_files(new_clients, place, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", place.endpoint_url)
-    monkeypatch.setattr(requests, "_clients", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     written = []
     for number in (300, 200):
@@ -171,8 +169,8 @@ def test_a_dataset_by_its_url_is_that_of_its_files(place, tmp_path, monkeypatch)
             builder.add_document(np.arange(length, dtype=np.uint16), [length])
         builder.finalize()
         for end in ("bin", "idx"):
-            S3Store(place).put_file(f"text_document.{end}", tmp_path / f"of-{number}.{end}")
-        dataset = MMapIndexedDataset(f"{place.url}/text_document")
+            place.put_file(f"text_document.{end}", tmp_path / f"of-{number}.{end}")
+        dataset = MMapIndexedDataset(f"{place.url()}/text_document")
         local = MMapIndexedDataset(prefix)
         assert len(dataset) == len(local) == number
         assert all(np.array_equal(ours, theirs) for ours, theirs in zip(dataset, local, strict=True))
@@ -181,7 +179,7 @@ def test_a_dataset_by_its_url_is_that_of_its_files(place, tmp_path, monkeypatch)
         written.append(dataset)
         time.sleep(1.1)  # times in buckets are whole seconds
     with pytest.raises(MissingError):
-        MMapIndexedDataset(f"{place.url}/nothing")
+        MMapIndexedDataset(f"{place.url()}/nothing")
     assert not list((tmp_path / "cache").rglob("*.bin"))
 
 

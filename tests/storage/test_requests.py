@@ -21,7 +21,7 @@ from storage.answering import answering, say
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.storage import s3_joining, s3_uploads
 from nanoset_core.storage import s3_requests as requests
-from nanoset_core.storage.location import RemoteFolder, S3Place, StorageSpec, mirror_folder, parse_place
+from nanoset_core.storage.location import RemoteFolder, StorageSpec, mirror_folder, parse_place
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import with_retries
 
@@ -134,19 +134,19 @@ def test_what_is_waited_for_long_is_told_now_and_then(monkeypatch, caplog):
 def test_a_store_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
-        S3Store(S3Place("b", "", "http://127.0.0.1:9", anonymous=True)).stat("k")
+        S3Store("b", "", "http://127.0.0.1:9", anonymous=True).stat("k")
 
 
 @pytest.fixture
-def deaf_store() -> Iterator[S3Place]:
+def deaf_store() -> Iterator[S3Store]:
     """A server that says 404 to everything, as other services than S3 do; and some stores when an object is gone."""
 
     with answering(lambda to: say(to, 404, b"")) as address:
-        yield S3Place("b", "p", address, region="us-east-1")
+        yield S3Store("b", "p", address, region="us-east-1")
 
 
 def test_a_server_that_does_not_speak_s3_is_told_apart_from_a_missing_object(deaf_store, endpoint):
-    bucket = S3Store(deaf_store)
+    bucket = deaf_store
     for request in (lambda: list(bucket.list()), bucket.level, lambda: bucket.put("k", b"data")):
         with pytest.raises(StorageError, match=r"storage\.endpoint_url"):
             request()
@@ -157,39 +157,39 @@ def test_an_upload_that_somebody_aborted_is_an_error_and_made_again_by_the_next_
     data = os.urandom(11 << 20)
     (tmp_path / "file").write_bytes(data)
     failing = Failing(answered(404, "NoSuchUpload"), 1)
-    send = s3_uploads.send
+    ask = S3Store.ask
 
-    def aborted(place: S3Place, operation: str, *arguments: object, **more: object) -> object:
+    def aborted(store: S3Store, operation: str, *arguments: object, **more: object) -> object:
         if operation == "upload_part":
             failing()
-        return send(place, operation, *arguments, **more)
+        return ask(store, operation, *arguments, **more)
 
-    monkeypatch.setattr(s3_uploads, "send", aborted)
-    store = S3Store(place, part_bytes=5 << 20)
+    monkeypatch.setattr(S3Store, "ask", aborted)
+    store = replace(place, part_bytes=5 << 20)
     with pytest.raises(StorageError, match="does not hold what was sent") as caught:
         store.put_file("k", tmp_path / "file")
     assert (caught.value.where, caught.value.found) == (store.url("k"), "another process aborted the upload")
     assert store.stat("k") is None
     store.put_file("k", tmp_path / "file")
-    assert S3Store(place).sha256("k") == hashlib.sha256(data).hexdigest()
+    assert place.sha256("k") == hashlib.sha256(data).hexdigest()
 
 
 @pytest.mark.parametrize("same_size", [True, False])
 def test_an_upload_that_is_lost_takes_no_other_object_for_its_own(place, monkeypatch, same_size):
-    store = S3Store(place, part_bytes=5 << 20)
+    store = replace(place, part_bytes=5 << 20)
     for name in ("a", "b"):
         store.put(name, name.encode() * (6 << 20))
     older = b"o" * (12 << 20 if same_size else 77)
     store.put("k", older)
     lost = Failing(answered(404, "NoSuchUpload"), 99)
-    send = s3_uploads.send
+    ask = S3Store.ask
 
-    def sending(place: S3Place, operation: str, *arguments: object, **more: object) -> object:
+    def sending(store: S3Store, operation: str, *arguments: object, **more: object) -> object:
         if operation == "complete_multipart_upload":
             lost()
-        return send(place, operation, *arguments, **more)
+        return ask(store, operation, *arguments, **more)
 
-    monkeypatch.setattr(s3_uploads, "send", sending)
+    monkeypatch.setattr(S3Store, "ask", sending)
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
     with pytest.raises(StorageError):
         store.compose("k", [store.stat("a"), store.stat("b")])
@@ -204,11 +204,11 @@ def test_an_upload_that_is_lost_takes_no_other_object_for_its_own(place, monkeyp
 
 
 @pytest.fixture
-def completions(place: S3Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def completions(place: S3Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let uploads in parts be completed as functions say, one a request; each is given the bucket's own."""
 
     def these(*answers: Callable[[Callable[[], object]], object]) -> None:
-        left, client = list(answers), requests.client(place)
+        left, client = list(answers), place.client()
         own = client.complete_multipart_upload
         monkeypatch.setattr(client, "complete_multipart_upload", lambda **about: left.pop(0)(lambda: own(**about)))
 
@@ -229,7 +229,7 @@ def aborted(own: Callable[[], object]) -> object:
 
 
 def test_an_upload_whose_answer_was_cut_off_is_completed_again(place, completions):
-    store = S3Store(place, part_bytes=5 << 20)
+    store = replace(place, part_bytes=5 << 20)
     completions(cut_off, lambda own: own())
     store.put_parts("k", [b"x" * (12 << 20)])
     assert store.stat("k").size == 12 << 20
@@ -240,23 +240,23 @@ def test_an_upload_whose_answer_was_cut_off_is_completed_again(place, completion
 
 def test_what_was_noted_is_known_from_servers_that_answer_in_capitals(place, tmp_path, completions, monkeypatch):
     (tmp_path / "file").write_bytes(b"x" * (12 << 20))
-    head = requests.client(place).head_object
+    head = place.client().head_object
 
     def in_capitals(**about: object) -> object:
         found = head(**about)
         return found | {"Metadata": {name.title(): value for name, value in found["Metadata"].items()}}
 
-    monkeypatch.setattr(requests.client(place), "head_object", in_capitals)
+    monkeypatch.setattr(place.client(), "head_object", in_capitals)
     completions(made_and_lost, aborted)
-    S3Store(place, part_bytes=5 << 20).put_file("k", tmp_path / "file")
-    S3Store(place, part_bytes=5 << 20).put_file("k", tmp_path / "file")  # is there already
+    replace(place, part_bytes=5 << 20).put_file("k", tmp_path / "file")
+    replace(place, part_bytes=5 << 20).put_file("k", tmp_path / "file")  # is there already
 
 
 @pytest.mark.parametrize("first", [made_and_lost, cut_off])
 def test_where_etags_are_no_digests_an_older_object_is_not_taken_for_the_new_one(
     place, completions, monkeypatch, first
 ):
-    store = S3Store(place, part_bytes=5 << 20)
+    store = replace(place, part_bytes=5 << 20)
     older, newer = b"o" * (12 << 20), b"x" * (12 << 20)
     store.put("k", older)
     monkeypatch.setattr(s3_uploads, "etags_tell", lambda answer: False)
@@ -268,7 +268,7 @@ def test_where_etags_are_no_digests_an_older_object_is_not_taken_for_the_new_one
 
 
 @pytest.fixture
-def slow_copies(place: S3Place) -> Iterator[tuple[S3Place, list[str]]]:
+def slow_copies(place: S3Store) -> Iterator[tuple[S3Store, list[str]]]:
     """The bucket by way of a server that takes a second to copy; and what was copied."""
     asked: list[str] = []
     host = place.endpoint_url.rpartition("/")[2]
@@ -299,11 +299,11 @@ def test_a_large_part_may_take_its_time_to_be_copied(slow_copies, place, monkeyp
     """Asked again while it still copies, a slow server never comes to an end."""
     slow, asked = slow_copies
     for name in ("a", "b"):
-        S3Store(place).put(name, name.encode() * (6 << 20))
+        place.put(name, name.encode() * (6 << 20))
     monkeypatch.setattr(requests, "READ_SECONDS", 0.4)
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
     monkeypatch.setattr(s3_uploads, "_SOON_COPIED_BYTES", (5 if patient else 7) << 20)
-    store = S3Store(slow)
+    store = slow
     sources = list(store.list())
     if not patient:
         with pytest.raises(StorageError, match="ReadTimeoutError"):
@@ -311,11 +311,11 @@ def test_a_large_part_may_take_its_time_to_be_copied(slow_copies, place, monkeyp
         return
     store.compose("k", sources)
     assert len(asked) == 2
-    assert S3Store(place).read("k") == b"a" * (6 << 20) + b"b" * (6 << 20)
+    assert place.read("k") == b"a" * (6 << 20) + b"b" * (6 << 20)
 
 
 def test_a_source_that_vanishes_while_it_is_copied_is_missing(place, monkeypatch):
-    store = S3Store(place)
+    store = place
     for name in ("a", "b"):
         store.put(name, name.encode() * (6 << 20))
     sources = list(store.list())
@@ -328,8 +328,8 @@ def test_a_source_that_vanishes_while_it_is_copied_is_missing(place, monkeypatch
 def test_a_password_in_an_endpoint_is_told_to_nobody(monkeypatch):
     monkeypatch.setattr(requests, "ATTEMPTS", 1)
     url = "http://someone:hunter2@127.0.0.1:9"
-    place = S3Place("b", "", url, anonymous=True)
-    for request in (lambda: S3Store(place).stat("k"), lambda: RemoteFolder(place, "k").open()):
+    place = S3Store("b", "", url, anonymous=True)
+    for request in (lambda: place.stat("k"), lambda: RemoteFolder(place, "k").open()):
         with pytest.raises(StorageError, match=r"127\.0\.0\.1:9") as told:
             request()
         assert "hunter2" not in str(told.value)
@@ -340,30 +340,29 @@ def test_a_password_in_an_endpoint_is_told_to_nobody(monkeypatch):
 
 def test_a_profile_that_is_not_there_is_named():
     with pytest.raises(StorageError, match="nobody-has-this"):
-        S3Store(S3Place("b", "", profile="nobody-has-this")).stat("k")
+        S3Store("b", "", profile="nobody-has-this").stat("k")
 
 
-def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(monkeypatch, tmp_path):
+def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(new_clients, monkeypatch, tmp_path):
     from botocore import UNSIGNED
 
-    monkeypatch.setattr(requests, "_clients", {})
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)  # it would go before the profile's
     (tmp_path / "config").write_text("[profile team]\nregion = eu-central-1\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
-    team = requests.client(S3Place("b", "p", profile="team"))
+    team = S3Store("b", "p", profile="team").client()
     assert team.meta.region_name == "eu-central-1"
-    assert requests.client(S3Place("b", "q", profile="team")) is team
-    assert requests.client(S3Place("another", "p", profile="team")) is team
-    named = requests.client(S3Place("b", "p", region="us-west-2", profile="team"))
+    assert S3Store("b", "q", profile="team").client() is team
+    assert S3Store("another", "p", profile="team").client() is team
+    named = S3Store("b", "p", region="us-west-2", profile="team").client()
     assert named.meta.region_name == "us-west-2"
-    public = requests.client(S3Place("b", "p", "http://127.0.0.1:9", anonymous=True))
+    public = S3Store("b", "p", "http://127.0.0.1:9", anonymous=True).client()
     assert public.meta.config.signature_version is UNSIGNED
     assert public.meta.endpoint_url == "http://127.0.0.1:9"
 
 
 def test_stores_have_copies_apart(tmp_path):
-    folders = {mirror_folder(S3Place("b", "p", url), tmp_path) for url in (None, "http://one", "http://two")}
+    folders = {mirror_folder(S3Store("b", "p", url), tmp_path) for url in (None, "http://one", "http://two")}
     assert len(folders) == 3
 
 

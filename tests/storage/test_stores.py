@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+from dataclasses import replace
 
 import pytest
 from storage.contract import StoreContract
@@ -12,7 +13,6 @@ from storage.contract import StoreContract
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_joining import (
     COPIED_BYTES,
     LEAST_BYTES,
@@ -22,7 +22,6 @@ from nanoset_core.storage.s3_joining import (
     plan_parts,
     runs_of,
 )
-from nanoset_core.storage.s3_requests import client
 from nanoset_core.storage.s3_uploads import Upload, bytes_part
 from nanoset_core.storage.scratch import UNFINISHED
 
@@ -46,11 +45,11 @@ class TestLocal(StoreContract):
 
 class S3Contract(StoreContract):
     def nothing_unfinished(self, store):
-        assert "Uploads" not in client(store.place).list_multipart_uploads(Bucket=store.place.bucket)
+        assert "Uploads" not in store.client().list_multipart_uploads(Bucket=store.bucket)
 
     def test_the_place_is_below_its_prefix(self, store):
         store.put("a", b"x")
-        (entry,) = client(store.place).list_objects_v2(Bucket=store.place.bucket)["Contents"]
+        (entry,) = store.client().list_objects_v2(Bucket=store.bucket)["Contents"]
         assert entry["Key"] == "some/prefix/a"
 
     def test_joined_in_two_levels(self, store, monkeypatch):
@@ -115,7 +114,7 @@ class S3Contract(StoreContract):
 
     def test_a_copy_with_other_bytes_is_refused(self, store, monkeypatch):
         copy = Upload.copy
-        wrong = S3Store(store.place.below("elsewhere"))
+        wrong = store.below("elsewhere")
         store.put("a", b"a" * LEAST_BYTES)
         wrong.put("a", b"b" * LEAST_BYTES)
         source = store.stat("a")
@@ -135,19 +134,19 @@ class TestChosen(S3Contract):
 
     @pytest.fixture
     def store(self, place):
-        return S3Store(place, part_bytes=LEAST_BYTES)
+        return replace(place, part_bytes=LEAST_BYTES)
 
 
 class TestCeph(S3Contract):
     @pytest.fixture
     def store(self, ceph_place):
-        return S3Store(ceph_place, part_bytes=LEAST_BYTES)
+        return replace(ceph_place, part_bytes=LEAST_BYTES)
 
 
 class TestSwift(S3Contract):
     @pytest.fixture
     def store(self, swift_place):
-        return S3Store(swift_place, part_bytes=LEAST_BYTES)
+        return replace(swift_place, part_bytes=LEAST_BYTES)
 
 
 def test_parts_of_any_sizes():

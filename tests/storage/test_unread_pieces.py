@@ -23,7 +23,6 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.contents import FileStat
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.rejects import Reject
-from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.tokenization.line_numbers import FACT, LineNumbers
 from nanoset_core.tokenization.losses import read_rejects
@@ -83,10 +82,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
 
 
 @pytest.fixture
-def unread(counted: Project, tmp_path: Path, tokenizer_file: Path, place: S3Place, small_pieces: None) -> Path:
+def unread(counted: Project, tmp_path: Path, tokenizer_file: Path, place: S3Store, small_pieces: None) -> Path:
     """nanoset.yaml of a project with the same text in a bucket, of which nothing is made yet."""
     config = write_project(tmp_path / "unread", tokenizer_file)
-    text = config.read_text().replace("raw: raw", f"raw: {upload_raw(config.parent / 'raw', place).url}")
+    text = config.read_text().replace("raw: raw", f"raw: {upload_raw(config.parent / 'raw', place).url()}")
     text = text.replace("fingerprint: content", f"fingerprint: etag-pieces, endpoint_url: {place.endpoint_url!r}")
     config.write_text(text)
     return config
@@ -227,7 +226,7 @@ def test_what_was_one_piece_is_cut_once_that_is_asked_for(unread, asked):
 
 
 def test_an_object_that_is_replaced_is_cut_anew(unread, place):
-    project, store = Project.open(unread), S3Store(S3Place(place.bucket, "raw text/web", place.endpoint_url))
+    project, store = Project.open(unread), S3Store(place.bucket, "raw text/web", place.endpoint_url)
     before = raw.make_inventory(project, "web")
     listed = raw.survey(project, "web")
     store.put(LARGE, large_text() + b"\n" + jsonl(sentences("more", 3)))

@@ -14,7 +14,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling.markers import read_markers, send_tars, write_marker
 from nanoset_core.shuffling.shards import TarFacts
-from nanoset_core.storage.access import FileAccess, copies_of
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.versions.diff_versions import find_versions
 
@@ -25,7 +25,7 @@ def write(folder):
 
 
 def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeypatch):
-    outputs = OutputRoot(copies_of(tmp_path / "mirror", place))
+    outputs = OutputRoot(FileAccess(tmp_path / "mirror", place))
     publish = FileAccess.publish
 
     def looked_at_meanwhile(access, folder, files, manifest, **how):
@@ -46,12 +46,12 @@ def test_copies_may_go_once_they_were_sent(place, tmp_path, monkeypatch):
         path.unlink()
 
     monkeypatch.setattr(S3Store, "put_file", put_and_removed_meanwhile)
-    made = OutputRoot(copies_of(tmp_path / "mirror", place)).commit(Recipe("datasets", "web", 1), write)
+    made = OutputRoot(FileAccess(tmp_path / "mirror", place)).commit(Recipe("datasets", "web", 1), write)
     assert made.stored["a-file"] == len(b"some bytes")
 
 
 def test_files_outside_of_the_copies_are_those_of_this_machine(place, tmp_path):
-    access, file = copies_of(tmp_path / "mirror", place), tmp_path / "cache" / "file"
+    access, file = FileAccess(tmp_path / "mirror", place), tmp_path / "cache" / "file"
     assert access.fetch(file) == file
     with pytest.raises(FileNotFoundError):
         access.open_bytes(file)
@@ -63,7 +63,7 @@ def test_files_outside_of_the_copies_are_those_of_this_machine(place, tmp_path):
 
 
 def test_what_is_made_current_is_sent_by_its_bytes_and_only_where_they_differ(place, tmp_path, monkeypatch):
-    outputs = OutputRoot(copies_of(tmp_path / "mirror", place))
+    outputs = OutputRoot(FileAccess(tmp_path / "mirror", place))
     made = outputs.commit(Recipe("datasets", "web", 1), write)
     asked = []
     monkeypatch.setattr(S3Store, "list", lambda store, folder="": asked.append(folder))
@@ -76,7 +76,7 @@ def test_what_is_made_current_is_sent_by_its_bytes_and_only_where_they_differ(pl
 
 
 def test_a_tar_that_is_not_as_it_was_noted_is_not_sent(place, tmp_path):
-    access = copies_of(tmp_path / "mirror", place)
+    access = FileAccess(tmp_path / "mirror", place)
     folder = access.folder / "webdatasets/mix/version"
     noted = TarFacts(0, 1, 1, 0, 4, hashlib.sha256(b"good").hexdigest())
     write_marker(folder, noted, "plan")

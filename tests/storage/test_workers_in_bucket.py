@@ -24,8 +24,7 @@ from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sw
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import leases
-from nanoset_core.storage.access import copies_of
-from nanoset_core.storage.location import S3Place
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.verification.verify import targets, verify_project
 from nanoset_core.versions.gc import collect
@@ -46,14 +45,14 @@ def cluster(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def project(
-    remote_project: Callable[..., Path], cluster: Cluster, place: S3Place, tmp_path_factory: pytest.TempPathFactory
+    remote_project: Callable[..., Path], cluster: Cluster, place: S3Store, tmp_path_factory: pytest.TempPathFactory
 ) -> Project:
     """All in the bucket, but settings and tokenizer, which lie in a folder that no worker sees."""
     cluster.staff(2, hidden=tmp_path_factory.getbasetemp())
     config = remote_project("project")
     raw_text = upload_raw(config.parent / "raw", place)
     shutil.rmtree(config.parent / "raw")
-    text = config.read_text().replace("raw: raw", f"raw: {raw_text.url}")
+    text = config.read_text().replace("raw: raw", f"raw: {raw_text.url()}")
     config.write_text(f"{text}executor: {{kind: dask, address: '{cluster.address}'}}\n")
     return Project.open(config)
 
@@ -125,8 +124,8 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
 
 def test_a_worker_that_reaches_another_bucket_of_that_name(place, tmp_path, monkeypatch):
     monkeypatch.setattr(compatibility, "_SEEN_WITHIN_SECONDS", 0.2)
-    other = S3Store(replace(place, prefix="elsewhere"))
-    with compatibility_check(copies_of(tmp_path, place)) as met:
+    other = replace(place, prefix="elsewhere")
+    with compatibility_check(FileAccess(tmp_path, place)) as met:
         met.check()
         met.renew()
         met.check()
@@ -139,7 +138,7 @@ def test_a_worker_that_reaches_another_bucket_of_that_name(place, tmp_path, monk
 
 
 def test_what_a_killed_run_left_for_its_workers_is_swept(place, tmp_path, monkeypatch):
-    access = copies_of(tmp_path / "mirror", place)
+    access = FileAccess(tmp_path / "mirror", place)
     with compatibility_check(access) as goes_on:
         access.store.put(f"{FOLDER}/dead/marker", b"token")
         sweep_runs(access)
@@ -171,7 +170,7 @@ def test_what_was_killed_on_this_machine_left_goes_with_a_collection(remote_proj
 
 def test_files_are_brought_whole(place, tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
-    with compatibility_check(copies_of(tmp_path / "mirror", place), [tmp_path / "tokenizer.json"]) as met:
+    with compatibility_check(FileAccess(tmp_path / "mirror", place), [tmp_path / "tokenizer.json"]) as met:
         assert met.download(tmp_path / "own")[tmp_path / "tokenizer.json"].read_text() == "{}"
         met.store.put(met.files[0].name, b"others")
         with pytest.raises(StorageError, match="other bytes"):

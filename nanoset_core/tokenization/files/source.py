@@ -256,7 +256,7 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
         MissingError: neither is there.
         StorageError: the bucket cannot be reached, or refuses.
     """
-    from nanoset_core.storage.access import copies_of
+    from nanoset_core.storage.access import FileAccess
     from nanoset_core.storage.location import StorageSpec, copies_folder, mirror_folder
 
     is_file = location.is_file()
@@ -271,8 +271,8 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
             expected=HELD,
             remedy="correct the address; tokenizer.json is what save_pretrained and tokenizer.save write",
         )
-    place = folder.place.below(folder.path) if folder.path else folder.place
-    access = copies_of(copies_folder(place, StorageSpec()) if mirror is None else mirror_folder(place, mirror), place)
+    place = folder.store.below(folder.path)
+    access = FileAccess(copies_folder(place, StorageSpec()) if mirror is None else mirror_folder(place, mirror), place)
     for name in dict.fromkeys([*wanted, *([] if is_file else FOLDER_NAMES), *_COMPANIONS]):
         access.revalidate(access.folder / name)  # and remove the copies of what the folder does not hold
     return access.folder / location.name if is_file else access.folder

@@ -21,9 +21,7 @@ from faults.runner import Trial
 from s3_server import new_bucket
 
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.location import S3Place
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import client
 from nanoset_core.storage.store import Stored
 from nanoset_core.versions.gc import collect
 
@@ -39,7 +37,7 @@ class BucketPlace(Place):
     """outputs of an undisturbed build into a local folder"""
     collects: bool = False
     """whether outputs are judged after a collection, when what is left over has no other reason to go"""
-    _buckets: dict[Path, S3Place] = field(default_factory=dict)
+    _buckets: dict[Path, S3Store] = field(default_factory=dict)
     _needs: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,14 +52,14 @@ class BucketPlace(Place):
         """The same project on another machine: its outputs are the same, its copies of them are not."""
         return self._write(self._buckets[subject.folder], 1)
 
-    def _write(self, bucket: S3Place, workers: int) -> Subject:
+    def _write(self, bucket: S3Store, workers: int) -> Subject:
         storage = f"storage: {{endpoint_url: {self.store.spoiled!r}}}"
         folder = self.base / f"project-{next(self._numbers)}"
-        subject = write_subject(folder, workers=workers, root=bucket.url, storage=storage)
+        subject = write_subject(folder, workers=workers, root=bucket.url(), storage=storage)
         self._buckets[folder] = bucket
         return subject
 
-    def bucket(self, subject: Subject) -> S3Place:
+    def bucket(self, subject: Subject) -> S3Store:
         """Where the outputs of a project are."""
         return self._buckets[subject.folder]
 
@@ -80,13 +78,13 @@ class BucketPlace(Place):
 
     def objects(self, subject: Subject) -> dict[str, str]:
         """Name → md5 of every object of a project, as the server has made it of the bytes that it holds, or we do."""
-        store = S3Store(self._buckets[subject.folder])
+        store = self._buckets[subject.folder]
         return {found.name: _digest(store, found) for found in store.list()}
 
     def uploads(self, subject: Subject) -> list[str]:
         """Keys of uploads in parts that nobody has ended."""
         bucket = self._buckets[subject.folder]
-        answer = client(bucket).list_multipart_uploads(Bucket=bucket.bucket)
+        answer = bucket.client().list_multipart_uploads(Bucket=bucket.bucket)
         return [upload["Key"] for upload in answer.get("Uploads", ())]
 
 

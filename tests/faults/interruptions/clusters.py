@@ -101,7 +101,9 @@ def cluster_place(folder: Path, store: Store) -> Iterator[ClusterPlace]:
     start(source).wait().require_done()
     raw = upload_raw(raw_text, new_bucket(store.endpoint))
     with running(machines) as cluster:
-        yield ClusterPlace(projects, store=store, template=source.root, collects=True, cluster=cluster, raw_url=raw.url)
+        yield ClusterPlace(
+            projects, store=store, template=source.root, collects=True, cluster=cluster, raw_url=raw.url()
+        )
 
 
 def kill_one(place: ClusterPlace, rng: random.Random, request: int) -> Trial:
