@@ -28,8 +28,7 @@ from nanoset_core.execution.dask_connection import DaskScheduler
 from nanoset_core.pipeline import indexed, packed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.location import S3Place
-from nanoset_core.storage.s3_requests import client
+from nanoset_core.storage.s3 import S3Store
 
 CORPUS = "text"
 PROJECT = """raw: {raw}
@@ -135,7 +134,7 @@ def main() -> None:
         print("| stage | tasks | CPU s of the workers | CPU s here | share | ms here a task |")
         print("| --- | ---: | ---: | ---: | ---: | ---: |")
         with moto_server() as endpoint, cluster(folder / "cluster", options.workers) as address:
-            client(S3Place(BUCKET, "", endpoint)).create_bucket(Bucket=BUCKET)
+            S3Store(BUCKET, "", endpoint).client().create_bucket(Bucket=BUCKET)
             for number in range(options.rounds):
                 config = folder / f"project-{number}" / "nanoset.yaml"
                 config.parent.mkdir()

@@ -26,8 +26,8 @@ from nanoset_core import load_nanoset
 from nanoset_core.config.project import load_config
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.errors import NanosetError
-from nanoset_core.storage.location import S3Place, StorageSpec
-from nanoset_core.storage.s3_requests import client
+from nanoset_core.storage.location import StorageSpec
+from nanoset_core.storage.s3 import S3Store
 
 BUCKET = "demo"
 MADE = r"Made ([1-9]\d*) of \1 partitions"
@@ -103,8 +103,8 @@ def main() -> None:
     demo = folder / "demo"
     write_demo(demo, megabytes=options.megabytes, say=print)
     with moto_server() as endpoint:
-        place = S3Place(BUCKET, "", endpoint)
-        client(place).create_bucket(Bucket=BUCKET)
+        place = S3Store(BUCKET, "", endpoint)
+        place.client().create_bucket(Bucket=BUCKET)
         times: dict[str, list[float]] = {"local": [], "s3": []}
         for number in range(options.rounds):
             times["local"].append(build(with_root(demo, folder / "local", "data", None)))
@@ -117,7 +117,7 @@ def main() -> None:
         compare_reading(folder, place)
 
 
-def compare_reading(folder: Path, place: S3Place) -> None:
+def compare_reading(folder: Path, place: S3Store) -> None:
     """Samples per second from the local root, and from the bucket before and after their blocks are here."""
     local = load_nanoset(load_config(folder / "local" / "nanoset.yaml").root_folder, "pretrain", "train")
     with tempfile.TemporaryDirectory(dir=folder) as mirror:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
@@ -13,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from nanoset_core.errors import StorageError
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.s3_requests import (
     DamagedTransferError,
@@ -24,16 +26,13 @@ from nanoset_core.storage.s3_requests import (
 )
 from nanoset_core.storage.s3_uploads import (
     MULTIPART_BYTES,
-    UPLOAD,
     Part,
-    Upload,
     bytes_part,
     encoded,
     etags_tell,
     file_parts,
     sent_etag,
     stream_parts,
-    uploading,
 )
 from nanoset_core.storage.store import (
     RANGE_BYTES,
@@ -53,6 +52,11 @@ T = TypeVar("T")
 SCHEME = "s3://"
 SHA256 = "nanoset-sha256"
 """Key of an object's metadata: hex sha256 of its bytes."""
+UPLOAD = "nanoset-upload"
+"""Key of an object's metadata: random mark of the upload in parts that made it."""
+COPY_SECONDS = 900
+"""How long a server may take to copy a part of up to 5 GiB: asked again sooner, it would copy twice at once."""
+_SOON_COPIED_BYTES = 64 << 20
 SMALL_BYTES = 256 << 10
 """Files up to this are sent without asking first whether they are there already: the question takes as long."""
 _FILE_PARTS_AT_ONCE = 4
@@ -325,3 +329,91 @@ def _head(name: str, answer: Any) -> Head:
 def _written_ns(answer: Any) -> int:
     """Return whole seconds, in ns: all that every answer tells."""
     return int(answer["LastModified"].timestamp()) * 10**9
+
+
+class Upload:
+    """One upload in parts."""
+
+    def __init__(self, store: S3Store, name: str, metadata: dict[str, str]) -> None:
+        """metadata: of the object."""
+        self._store, self._name, self._mark = store, name, secrets.token_hex(8)
+        self._upload, self.etags_tell = store.ask(
+            "create_multipart_upload",
+            name,
+            lambda answer: ({"UploadId": answer["UploadId"]}, etags_tell(answer)),
+            ChecksumAlgorithm="SHA256",
+            Metadata=metadata | {UPLOAD: self._mark},
+        )
+        self._sent: dict[int, dict[str, Any]] = {}
+
+    def send(self, number: int, part: Part) -> None:
+        """Send part `number`, from 0."""
+        about = {"PartNumber": number + 1, "ChecksumSHA256": encoded(part.sha256)}
+        check = partial(sent_etag, part=part, is_md5=self.etags_tell)
+        self._sent[number] = about | {"ETag": self._ask("upload_part", check, body=part.open, **about)}
+
+    def copy(self, number: int, name: str, mark: str, begin: int, end: int) -> Any:
+        """Let the bucket take part `number` from bytes [begin, end) of an object that has this ETag.
+
+        Some servers ignore the ETag: returns what the bucket says of the part, for the caller to compare.
+        """
+        found = self._ask(
+            "upload_part_copy",
+            lambda answer: (
+                {"PartNumber": number + 1, "ETag": answer["CopyPartResult"]["ETag"]}
+                | {key: sha256 for key, sha256 in answer["CopyPartResult"].items() if key == "ChecksumSHA256"}
+            ),
+            read_seconds=COPY_SECONDS if end - begin > _SOON_COPIED_BYTES else None,
+            PartNumber=number + 1,
+            CopySource={"Bucket": self._store.bucket, "Key": self._store.key(name)},
+            CopySourceIfMatch=mark,
+            CopySourceRange=f"bytes={begin}-{end - 1}",
+        )
+        self._sent[number] = found
+        return found
+
+    def _ask(self, operation: str, take: Callable[[Any], Any], **about: Any) -> Any:
+        try:
+            return self._store.ask(operation, self._name, take, **about, **self._upload)
+        except Exception as error:
+            if status_of(error)[1] != "NoSuchUpload":
+                raise
+            # There is no such upload any more, also where the answer to its completion was lost on its way.
+            head = self._store.head(self._name) if operation == "complete_multipart_upload" else None
+            if head is not None and head.upload == self._mark:
+                return head.stored.mark
+            raise StorageError(
+                "the bucket does not hold what was sent",
+                where=self._store.url(self._name),
+                found="another process aborted the upload",
+                remedy="run again: it is made anew",
+            ) from error
+
+    def complete(self) -> None:
+        """Make the object of the parts.
+
+        Raises:
+            StorageError: another process aborted the upload, and what stands there is not of it.
+        """
+        parts = [self._sent[number] for number in sorted(self._sent)]
+        self._ask("complete_multipart_upload", lambda answer: answer["ETag"], MultipartUpload={"Parts": parts})
+
+    def abandon(self) -> None:
+        """Abort the upload; what fails here is left to the bucket's lifecycle rule."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        with contextlib.suppress(BotoCoreError, ClientError):
+            key = self._store.key(self._name)
+            self._store.client().abort_multipart_upload(Bucket=self._store.bucket, Key=key, **self._upload)
+
+
+@contextlib.contextmanager
+def uploading(store: S3Store, name: str, metadata: dict[str, str]) -> Iterator[Upload]:
+    """Yield an upload in parts, which becomes the object when the block ends well, and is aborted when it fails."""
+    upload = Upload(store, name, metadata)
+    try:
+        yield upload
+        upload.complete()
+    except BaseException:
+        upload.abandon()
+        raise

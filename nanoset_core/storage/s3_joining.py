@@ -13,16 +13,14 @@ import hashlib
 import secrets
 from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nanoset_core.errors import SourceChangedError, StorageError
+from nanoset_core.storage.s3 import Head, S3Store, Upload, uploading
 from nanoset_core.storage.s3_requests import status_of
-from nanoset_core.storage.s3_uploads import Upload, bytes_part, encoded, md5_of_etag, uploading
+from nanoset_core.storage.s3_uploads import bytes_part, encoded, md5_of_etag
 from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import OnJoin, Stored, changed, checked_name, damaged, gone, in_parallel, no_progress
-
-if TYPE_CHECKING:
-    from nanoset_core.storage.s3 import Head, S3Store
 
 LEAST_BYTES = 5 << 20
 """Of every part but the last, as S3 asks for."""

@@ -19,7 +19,7 @@ from botocore.utils import parse_timestamp
 from storage.answering import answering, say
 
 from nanoset_core.errors import ConfigError, MissingError, StorageError
-from nanoset_core.storage import s3_joining, s3_uploads
+from nanoset_core.storage import s3, s3_joining
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.location import RemoteFolder, StorageSpec, mirror_folder, parse_place
 from nanoset_core.storage.s3 import S3Store
@@ -259,7 +259,7 @@ def test_where_etags_are_no_digests_an_older_object_is_not_taken_for_the_new_one
     store = replace(place, part_bytes=5 << 20)
     older, newer = b"o" * (12 << 20), b"x" * (12 << 20)
     store.put("k", older)
-    monkeypatch.setattr(s3_uploads, "etags_tell", lambda answer: False)
+    monkeypatch.setattr(s3, "etags_tell", lambda answer: False)
     completions(first, aborted)
     is_made = first is made_and_lost
     with nullcontext() if is_made else pytest.raises(StorageError, match="does not hold what was sent"):
@@ -302,7 +302,7 @@ def test_a_large_part_may_take_its_time_to_be_copied(slow_copies, place, monkeyp
         place.put(name, name.encode() * (6 << 20))
     monkeypatch.setattr(requests, "READ_SECONDS", 0.4)
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
-    monkeypatch.setattr(s3_uploads, "_SOON_COPIED_BYTES", (5 if patient else 7) << 20)
+    monkeypatch.setattr(s3, "_SOON_COPIED_BYTES", (5 if patient else 7) << 20)
     store = slow
     sources = list(store.list())
     if not patient:

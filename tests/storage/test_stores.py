@@ -13,6 +13,7 @@ from storage.contract import StoreContract
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.s3 import Upload
 from nanoset_core.storage.s3_joining import (
     COPIED_BYTES,
     LEAST_BYTES,
@@ -22,7 +23,7 @@ from nanoset_core.storage.s3_joining import (
     plan_parts,
     runs_of,
 )
-from nanoset_core.storage.s3_uploads import Upload, bytes_part
+from nanoset_core.storage.s3_uploads import bytes_part
 from nanoset_core.storage.scratch import UNFINISHED
 
 

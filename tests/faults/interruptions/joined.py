@@ -23,7 +23,7 @@ from s3_server import Kept, restore
 from sample_project import jsonl
 
 from nanoset_core.storage import s3_joining
-from nanoset_core.storage.s3_uploads import SHA256
+from nanoset_core.storage.s3 import SHA256
 
 _SETTINGS = """\
 tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
