@@ -9,8 +9,7 @@ from nanoset_core.errors import SourceChangedError
 from nanoset_core.pipeline import raw
 from nanoset_core.raw.contents import stat_file
 from nanoset_core.raw.fingerprints import FingerprintMemory
-from nanoset_core.raw.pieces import Inventory, is_same_object
-from nanoset_core.raw.stored import StoredPiece
+from nanoset_core.raw.pieces import Inventory, StoredPiece, is_same_object
 from nanoset_core.storage.location import RawFolder
 
 FileState = Literal["unchanged", "changed", "gone", "unknown"]

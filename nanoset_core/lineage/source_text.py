@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import attrgetter
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from nanoset_core.errors import FormatError, InputError, NanosetError
-from nanoset_core.raw.documents import RowReader
+from nanoset_core.raw.documents import DocumentBatch, RowReader
 from nanoset_core.raw.endings import is_cuttable, is_table
 from nanoset_core.raw.fingerprints import line_end
 from nanoset_core.raw.lines import LineBlock, read_lines
 from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line
-from nanoset_core.raw.pieces import Piece
+from nanoset_core.raw.pieces import Piece, StoredPiece, open_raw, probe_raw, status_of
 from nanoset_core.raw.rejects import FaultError
-from nanoset_core.raw.stored import StoredPiece, open_raw, probe_raw, status_of
 from nanoset_core.raw.tables import TooFarError, read_table
 from nanoset_core.storage.location import RawFolder
 
@@ -162,8 +161,11 @@ class _Lines:
 
 def _text_of_row(path: RawFolder, row: int, fields: Fields, most: int | None) -> str:
     reader = RowReader(path.name, fields, MOST_LINE_BYTES)
-    for _, rows in read_table(path, reader.choose, first_row=row, most_skipped_bytes=most):
-        found = reader.documents(rows.slice(0, 1), row)
+
+    def first(rows: Any, row: int) -> DocumentBatch:
+        return reader.documents(rows.slice(0, 1), row)
+
+    for found in read_table(path, reader.choose, first, first_row=row, most_skipped_bytes=most):
         for reject in found.rejects:
             raise NotADocumentError(reject.reason, reject.detail)
         return found.texts[0]

@@ -17,36 +17,29 @@ from nanoset_core.storage.paths import UTF_8_LOCALE, has_control_characters, is_
 
 NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk", "gone", "awaited"]
 _RESTORE = "restore what was lost; nothing is to be done if that was meant"
-_WORDS: Mapping[NoticeKind, tuple[str, str, str]] = {
+_WORDS: Mapping[NoticeKind, tuple[str, str]] = {
     "not_read": (
-        "file is not read",
-        "files are not read",
+        "{file is|files are} not read",
         "convert or rename them to an ending that is read, or move them out of the raw folder",
     ),
     "unfinished": (
-        "file is still being uploaded, by its name",
-        "files are still being uploaded, by their names",
+        "{file is|files are} still being uploaded, by {its name|their names}",
         "let the upload end, or remove what is left of it",
     ),
     "no_file": (
-        "entry is named as a file that is read, and is none",
-        "entries are named as files that are read, and are none",
+        "{entry is named as a file that is|entries are named as files that are} read, and {is|are} none",
         "remove it; a folder of that name may hold files that are read",
     ),
-    "empty": ("file is empty", "files are empty", "fill or remove it"),
-    "shrunk": ("file is smaller than in the version before", "files are smaller than in the version before", _RESTORE),
-    "gone": (
-        "file of the version before is gone or renamed",
-        "files of the version before are gone or renamed",
-        _RESTORE,
-    ),
+    "empty": ("{file is|files are} empty", "fill or remove it"),
+    "shrunk": ("{file is|files are} smaller than in the version before", _RESTORE),
+    "gone": ("{file of the version before is|files of the version before are} gone or renamed", _RESTORE),
     "awaited": (
-        "file that something writes to is taken once it is left alone",
-        "files that something writes to are taken once they are left alone",
+        "{file|files} that something writes to {is|are} taken once {it is|they are} left alone",
         "nothing is to be done",
     ),
 }
-"""Kind → what it is of one file, of several, and what to do."""
+"""Kind → what it is, {of one file|of several}, and what to do."""
+_TEN = "0123456789"
 _DIGITS = re.compile(r"([0-9]+)")
 _MOST_FOLDERS = 100
 """One within the other."""
@@ -88,44 +81,33 @@ def stat_file(folder: RawFolder, path: str) -> FileStat:
 
 def natural_key(path: str) -> tuple[object, ...]:
     """Return a sort key under which part-2 comes before part-10; ties are broken by the path itself."""
-    return tuple(_name_key(name) for name in path.split("/")), path
-
-
-def _name_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    pieces = (piece for piece in _DIGITS.split(name) if piece)
-    return tuple((0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces)
-
-
-def list_files(folder: RawFolder, within: RawFolder | None = None) -> list[FileStat]:
-    """List all regular files below `folder` in natural order; hidden files and folders are left out.
-
-    Symbolic links are followed, to files and to folders; with `within`, only to what lies in there, or in `folder`
-    itself (wherever that is, should it be a link): delivered data does not choose what else of the disk is read.
-
-    Raises:
-        MissingError: `folder` does not exist or is not a folder, or a link leads nowhere.
-        InputError: a folder cannot be read or lies too deep, a link leads out, or back to a folder above it, or a name
-            is not UTF-8 or holds control characters.
-    """
-    if not folder.is_dir():
-        raise MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
-    files = (found for found in walk(folder, within) if isinstance(found, FileStat))
-    return sorted(files, key=lambda file: natural_key(file.path))
+    names = ([run for run in _DIGITS.split(name) if run] for name in path.split("/"))
+    return tuple(tuple((0, int(run), "") if run[0] in _TEN else (1, 0, run) for run in name) for name in names), path
 
 
 def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat | str]:
-    """Yield the files of `list_files` as they are found, and the paths of folders, pipes, sockets and devices."""
+    """Yield the files below `folder` as they are found, and the paths of folders, pipes, sockets and devices.
+
+    Hidden files and folders are left out. Symbolic links are followed, to files and to folders; with `within`, only to
+    what lies in there, or in `folder` itself (wherever that is, should it be a link): delivered data does not choose
+    what else of the disk is read.
+
+    Raises:
+        MissingError: a link leads nowhere.
+        InputError: a folder cannot be read or lies too deep, a link leads out, or back to a folder above it, or a name
+            is not UTF-8 or holds control characters.
+    """
     if isinstance(folder, RemoteFolder):
         yield from (FileStat(*found) for found in folder.files())
         return
     bounds = (os.path.realpath(within), os.path.realpath(folder)) if isinstance(within, Path) else None
-    yield from _walk(folder, "", (_identity(folder.stat()),), bounds)
+    yield from _walk(folder, "", (folder.stat(),), bounds)
 
 
 def _walk(
-    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], bounds: tuple[str, ...] | None
+    folder: Path, prefix: str, above: tuple[os.stat_result, ...], bounds: tuple[str, ...] | None
 ) -> Iterator[FileStat | str]:
-    """Walk through one folder and those below it; `above` identifies it and every folder that leads to it."""
+    """Walk through one folder and those below it; `above`: it and every folder that leads to it."""
     try:
         entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     except OSError as error:
@@ -138,16 +120,11 @@ def _walk(
         if bounds is not None and entry.is_symlink():
             _check_link(entry, bounds)
         if entry.is_dir():
-            identity = _identity(stat)
-            _check_place(entry, identity, above)
+            _check_place(entry, stat, above)
             yield path
-            yield from _walk(Path(entry.path), path + "/", (*above, identity), bounds)
+            yield from _walk(Path(entry.path), path + "/", (*above, stat), bounds)
         else:
             yield file_stat(path, stat) if entry.is_file() else path
-
-
-def _identity(stat: os.stat_result) -> tuple[int, int]:
-    return stat.st_dev, stat.st_ino
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result:
@@ -158,27 +135,18 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result:
             f"a file is not there: {error.strerror}",
             where=entry.path,
             found=f"a link to {os.readlink(entry.path)}" if entry.is_symlink() else None,
-            expected="a file or a folder",
             remedy="mount or restore what it leads to, or remove the link",
         ) from error
 
 
-def _check_place(entry: os.DirEntry[str], identity: tuple[int, int], above: tuple[tuple[int, int], ...]) -> None:
-    if identity in above:
-        raise InputError(
-            "a link leads back to a folder above it",
-            where=entry.path,
-            found=os.path.realpath(entry.path),
-            expected="each file below the folder once",
-            remedy="remove the link",
-        )
+def _check_place(entry: os.DirEntry[str], stat: os.stat_result, above: tuple[os.stat_result, ...]) -> None:
+    if any(os.path.samestat(stat, other) for other in above):
+        what, remedy = "a link leads back to a folder above it", "remove the link"
+        raise InputError(what, where=entry.path, found=os.path.realpath(entry.path), remedy=remedy)
     if len(above) > _MOST_FOLDERS:
-        raise InputError(
-            "folders lie too deep in each other",
-            where=os.path.dirname(entry.path),
-            expected=f"at most {_MOST_FOLDERS} of them, one within the other",
-            remedy="move what is in there further up",
-        )
+        expected = f"at most {_MOST_FOLDERS} of them, one within the other"
+        what, remedy = "folders lie too deep in each other", "move what is in there further up"
+        raise InputError(what, where=os.path.dirname(entry.path), expected=expected, remedy=remedy)
 
 
 def _check_link(entry: os.DirEntry[str], bounds: tuple[str, ...]) -> None:
@@ -227,13 +195,13 @@ class Notice:
     @property
     def text(self) -> str:
         """What it is, in one line."""
-        one, several, _ = _WORDS[self.kind]
-        return f"{self.files:,} {one if self.files == 1 else several}: {self.names}"
+        words = re.sub(r"{(.*?)\|(.*?)}", r"\1" if self.files == 1 else r"\2", _WORDS[self.kind][0])
+        return f"{self.files:,} {words}: {self.names}"
 
     @property
     def remedy(self) -> str:
         """What to do."""
-        return _WORDS[self.kind][2]
+        return _WORDS[self.kind][1]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -291,11 +259,7 @@ class Contents:
 
 
 def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
-    """List everything below a folder.
-
-    Raises:
-        MissingError, InputError: see list_files.
-    """
+    """List everything below a folder. Raises as `walk`, and MissingError where it is no folder."""
     texts: list[FileStat] = []
     others: list[str] = []
     no_files: set[str] = set()

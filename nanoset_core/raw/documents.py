@@ -8,29 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import numpy as np
-
 from nanoset_core.errors import NanosetError
-from nanoset_core.raw.columns import (
-    ColumnPath,
-    NotJsonError,
-    column_at,
-    is_text_type,
-    json_values,
-    locate,
-    locate_text,
-    strings,
-    texts_at,
-)
 from nanoset_core.raw.contents import natural_key
 from nanoset_core.raw.endings import format_of
+from nanoset_core.raw.importing import NotJsonError, json_values
 from nanoset_core.raw.lines import LineBlock, read_lines
 from nanoset_core.raw.parsing import Fields, NotADocumentError, id_text, parse_line, parse_lines
-from nanoset_core.raw.pieces import Piece, SourceRange
+from nanoset_core.raw.pieces import Piece, SourceRange, StoredPiece, too_large
 from nanoset_core.raw.rejects import NO_OFFSET, FaultError, Reject, excerpt
-from nanoset_core.raw.stored import StoredPiece, too_large
 from nanoset_core.raw.survey import CorpusFiles
-from nanoset_core.raw.tables import read_table, table_fault
+from nanoset_core.raw.tables import column_at, is_bytes, locate, read_table, strings, texts_at
 from nanoset_core.storage.location import RawFolder
 
 BATCH_BYTES = 1 << 20
@@ -155,20 +142,19 @@ def _read_lines(stored: StoredPiece, fields: Fields, max_line_bytes: int, _verif
 
 
 def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:
-    count = len(block.lines)
     found = DocumentBatch(read_bytes=block.end - block.begin)
     if block.long_bytes:
         size, start = f"{block.long_bytes:,} bytes", excerpt(block.lines[0])
         found.rejects.append(Reject(path, block.first_number, block.begin, "line_too_long", size, start))
         return found
-    sizes = np.fromiter(map(len, block.lines), np.int64, count) + 1
-    offsets = (np.cumsum(sizes) - sizes + block.begin).tolist()
+    numbers = range(block.first_number, block.first_number + len(block.lines))
+    offsets = block.offsets
     parsed = parse_lines(block.lines, fields)
     if parsed is not None:
         found.texts, found.ids = parsed
-        found.lines, found.offsets = list(range(block.first_number, block.first_number + count)), offsets
+        found.lines, found.offsets = list(numbers), offsets
         return found
-    for number, (line, offset) in enumerate(zip(block.lines, offsets, strict=True), block.first_number):
+    for number, line, offset in zip(numbers, block.lines, offsets, strict=True):
         try:
             text, identity = parse_line(line, fields)
         except NotADocumentError as error:
@@ -182,90 +168,73 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
 
 
 def _read_table(stored: StoredPiece, fields: Fields, max_text_bytes: int, verify: bool) -> Iterator[DocumentBatch]:
-    """Read the documents of a Parquet or Arrow file in row order.
+    reader = RowReader(stored.piece.path, fields, max_text_bytes)
+    return read_table(stored.path, reader.choose, reader.documents, stored.piece.size if verify else None)
+
+
+class RowReader:
+    """Make documents of the rows of one Parquet or Arrow file.
 
     A row is what the line would be that import_parquet writes for it: the same text and id, and a reject where that
     line would be one. Text that is not UTF-8 is a reject too.
     """
-    reader = RowReader(stored.piece.path, fields, max_text_bytes)
-    for first_row, rows in read_table(stored.path, reader.choose, stored.piece.size if verify else None):
-        yield reader.documents(rows, first_row)
-
-
-class RowReader:
-    """Make documents of the rows of one table."""
 
     def __init__(self, path: str, fields: Fields, max_text_bytes: int) -> None:
         self._path, self._fields, self._max_text_bytes = path, fields, max_text_bytes
-        self._texts: list[ColumnPath] = []
-        self._id: ColumnPath | None = None
+        self._texts: list[tuple[str, ...]] = []
+        self._id: tuple[str, ...] = ()
         self._error: NotADocumentError | None = None
         """Why no row can be a document."""
 
     def choose(self, schema: Any) -> list[str]:
         """Look the fields up and name the columns to read: none where no row can be a document, to count the rows."""
         try:
-            self._texts = [locate_text(schema, key) for key in self._fields.texts]
+            self._texts = [locate(schema, key, text=True) for key in self._fields.texts]
         except NotADocumentError as error:
             self._error = error
             return []
         with suppress(NotADocumentError):
             self._id = locate(schema, self._fields.id)
-        places = self._texts if self._id is None else [*self._texts, self._id]
-        return list(dict.fromkeys(place.selector for place in places))
+        return list(dict.fromkeys(".".join(names) for names in (*self._texts, self._id) if names))
 
     def documents(self, rows: Any, first_row: int) -> DocumentBatch:
-        """Return the documents of a record batch, and its other rows as rejects; FaultError where it is damaged."""
-        import pyarrow as pa
-
-        try:
-            return self._documents(rows, first_row)
-        except MemoryError:
-            raise  # pyarrow's is an ArrowException as well
-        except pa.ArrowException as error:
-            raise table_fault(self._path, first_row, error) from error
-
-    def _documents(self, rows: Any, first_row: int) -> DocumentBatch:
-        count: int = rows.num_rows
-        found = DocumentBatch()
+        """Return the documents of a record batch, and its other rows as rejects."""
+        numbers = range(first_row, first_row + rows.num_rows)
         if (error := self._error) is not None:
-            numbers = range(first_row, first_row + count)
-            found.rejects = [Reject(self._path, row, NO_OFFSET, error.reason, error.detail, "") for row in numbers]
-            return found
+            why = NO_OFFSET, error.reason, error.detail, ""
+            return DocumentBatch(rejects=[Reject(self._path, row, *why) for row in numbers])
         columns = [
-            texts_at(rows, place, key, self._max_text_bytes)
-            for place, key in zip(self._texts, self._fields.texts, strict=True)
+            texts_at(rows, names, key, self._max_text_bytes)
+            for names, key in zip(self._texts, self._fields.texts, strict=True)
         ]
-        ids: list[str | None] = [None] * count if self._id is None else _ids_at(rows, self._id)
         texts = cast(list[str], columns[0][0])  # rows without a text are bad
+        ids: list[str | None] = _ids_at(rows, self._id) if self._id else [None] * len(numbers)
         bad = {row: why for _, column_bad, _ in reversed(columns) for row, why in column_bad.items()}
-        kept = range(count) if not bad else [row for row in range(count) if row not in bad]
+        kept = range(len(numbers)) if not bad else [row for row in range(len(numbers)) if row not in bad]
         if bad:
             texts, ids = [texts[row] for row in kept], [ids[row] for row in kept]
-        found.texts, found.ids, found.lines = texts, ids, [first_row + row for row in kept]
-        found.rejects = [Reject(self._path, first_row + row, NO_OFFSET, *why) for row, why in sorted(bad.items())]
-        found.offsets = [NO_OFFSET] * len(found.texts)
-        found.read_bytes = columns[0][2]
-        if ZEROS in "\n".join(found.texts):
-            found.zeroed[self._path] = sum(ZEROS in text for text in found.texts)
-        return found
+        return DocumentBatch(
+            texts,
+            lines=[first_row + row for row in kept],
+            offsets=[NO_OFFSET] * len(texts),
+            ids=ids,
+            rejects=[Reject(self._path, first_row + row, NO_OFFSET, *why) for row, why in sorted(bad.items())],
+            read_bytes=columns[0][2],
+            zeroed=Counter({self._path: sum(ZEROS in text for text in texts)} if ZEROS in "\n".join(texts) else {}),
+        )
 
 
-def _ids_at(rows: Any, place: ColumnPath) -> list[str | None]:
+def _ids_at(rows: Any, names: tuple[str, ...]) -> list[str | None]:
     """Return ids as text; none where their type cannot be written as JSON."""
-    array, nulls = column_at(rows, place)
+    array, nulls = column_at(rows, names)
     try:
-        values: list[Any] = strings(array, _escaped) if is_text_type(place.type) else json_values(array)
+        values: list[Any] = strings(array, "backslashreplace") if is_bytes(array) else json_values(array)
     except NotJsonError:
         return [None] * len(array)
     ids = [id_text(value) for value in values]
     for _, is_null in nulls:
         ids = [None if null else value for value, null in zip(ids, is_null.tolist(), strict=True)]
     return ids
-
-
-def _escaped(_row: int, error: UnicodeDecodeError) -> str:
-    return error.object.decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)

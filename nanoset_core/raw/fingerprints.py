@@ -7,8 +7,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, tee
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,18 @@ from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.raw.contents import FileStat, file_stat
 from nanoset_core.raw.endings import is_cuttable
-from nanoset_core.raw.pieces import ETAG, Crc32, Piece, checked_piece, etag_digest
-from nanoset_core.raw.stored import Probe, open_raw, probe_raw, status_of
+from nanoset_core.raw.pieces import (
+    ETAG,
+    Crc32,
+    Piece,
+    Probe,
+    blocks_of,
+    checked_piece,
+    etag_digest,
+    open_raw,
+    probe_raw,
+    status_of,
+)
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.regular_files import read_regular
@@ -52,19 +63,19 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
     Raises:
         SourceChangedError: the file is not as `stat` describes it, before or after.
     """
-    if _is_read(folder):
+    if not _by_etag(folder):
         return _hash_run(_Run(folder, stat, 0, stat.size), progress)[0]
+    is_cut, cuts = is_cut_unread(folder) and _is_large(stat), list[int]()
+    if is_cut:
+        with probe_raw(folder / stat.path) as probe:
+            _check_unchanged(folder / stat.path, stat, probe.status)
+            cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
     digest = etag_digest(stat.inode)
-    if not is_cut_unread(folder) or not _is_large(stat):
-        return [Piece(stat.path, 0, stat.size, 1, digest)]
-    with probe_raw(folder / stat.path) as probe:
-        _check_unchanged(folder / stat.path, stat, probe.status)
-        cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
-    return [Piece(stat.path, begin, end, 0, digest) for begin, end in pairwise([0, *cuts, stat.size])]
+    return [Piece(stat.path, *ends, 0 if is_cut else 1, digest) for ends in pairwise([0, *cuts, stat.size])]
 
 
-def _is_read(folder: RawFolder) -> bool:
-    return not (isinstance(folder, RemoteFolder) and folder.by_etag)
+def _by_etag(folder: RawFolder) -> bool:
+    return isinstance(folder, RemoteFolder) and folder.by_etag
 
 
 def _is_large(stat: FileStat) -> bool:
@@ -76,12 +87,11 @@ def hash_parts(folder: RawFolder, stat: FileStat, part_bytes: int, pieces: list[
 
     The pieces that `fingerprint` gives are appended to `pieces`. Errors as of fingerprint, at the end.
     """
-    parts, wholes = _Cutter(stat.path, 0, part_bytes, Crc32), _Cutter(stat.path, 0, PIECE_BYTES)
-    for block in _blocks(_Run(folder, stat, 0, stat.size)):
-        pieces += wholes.feed(block)
-        yield from parts.feed(block)
-    pieces += wholes.finish()
-    yield from parts.finish()
+    one, other = tee(_blocks(_Run(folder, stat, 0, stat.size)))
+    cuts = zip(_cut(one, stat.path, 0, part_bytes, Crc32), _cut(other, stat.path, 0, PIECE_BYTES), strict=True)
+    for (parts, _), (wholes, _) in cuts:
+        pieces += wholes
+        yield from parts
 
 
 def fingerprint_all(
@@ -99,7 +109,7 @@ def fingerprint_all(
     """
     if is_cut_unread(folder):
         yield from zip(stats, in_parallel(lambda stat: fingerprint(folder, stat), stats), strict=True)
-    elif executor is not None and _is_read(folder) and sum(stat.size for stat in stats) >= SPREAD_BYTES:
+    elif executor is not None and not _by_etag(folder) and sum(stat.size for stat in stats) >= SPREAD_BYTES:
         yield from _spread(folder, stats, executor, progress or (lambda _: None))
     else:
         yield from ((stat, fingerprint(folder, stat, progress)) for stat in stats)
@@ -148,68 +158,54 @@ def _joined(runs: Iterable[tuple[list[Piece], int]]) -> list[Piece]:
     pieces: list[Piece] = []
     lines = 0
     for found, line_ends in sorted(runs, key=lambda run: run[0][0].begin):
-        pieces += (replace(piece, first_line=lines + piece.first_line) for piece in found)
+        pieces += [replace(piece, first_line=piece.first_line + lines) for piece in found]
         lines += line_ends
     return pieces
 
 
 def _hash_run(run: _Run, progress: Callable[[int], None] | None = None) -> tuple[list[Piece], int]:
-    """Return the pieces of a run, with lines counted from its first byte; and how many lines end in it."""
-    cutter = _Cutter(run.stat.path, run.begin, PIECE_BYTES)
-    pieces: list[Piece] = []
-    for block in _blocks(run):
-        pieces += cutter.feed(block)
-        if progress is not None:
-            progress(len(block))
-    return pieces + cutter.finish(), cutter.line_ends
+    """Return the pieces of a run, whose lines are numbered from its first byte; and how many lines end in it."""
+    pieces, lines = list[Piece](), 0
+    for found, lines in _cut(_blocks(run, progress), run.stat.path, run.begin, PIECE_BYTES):  # noqa: B007
+        pieces += found
+    return pieces, lines
 
 
-def _blocks(run: _Run) -> Iterator[bytes]:
-    path, position = run.folder / run.stat.path, run.begin
+def _blocks(run: _Run, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
+    path = run.folder / run.stat.path
     with open_raw(path, begin=run.begin, end=run.end) as file:
-        file.seek(position)
-        while position < run.end and (block := file.read(min(READ_BYTES, run.end - position))):
-            position += len(block)
+        for block in blocks_of(file, run.begin, run.end, READ_BYTES):
             yield block
+            if progress is not None:
+                progress(len(block))
         after = status_of(file)
     _check_unchanged(path, run.stat, after)
 
 
-class _Cutter:
-    """Hash the bytes of a file, and cut those of a plain one: with the first line that ends at or after a size."""
+def _cut(
+    blocks: Iterable[bytes], path: str, begin: int, size: int, new_hash: Callable[[], Any] = hashlib.sha256
+) -> Iterator[tuple[list[Piece], int]]:
+    """Hash bytes of a file, and cut those of a plain one: with the first line that ends at or after a size.
 
-    def __init__(self, path: str, begin: int, size: int, new_hash: Callable[[], Any] = hashlib.sha256) -> None:
-        self._path, self._is_plain, self._size, self._new_hash = path, is_cuttable(path), size, new_hash
-        self._position, self.line_ends = begin, 0
-        self._begin_piece()
-
-    def _begin_piece(self) -> None:
-        self._begin, self._line, self._hash = self._position, self.line_ends + 1, self._new_hash()
-
-    def feed(self, block: bytes) -> list[Piece]:
-        """Return the pieces that end in the bytes that follow."""
-        pieces: list[Piece] = []
-        begin, view = 0, memoryview(block)
-        while begin < len(block):
-            due, cut = begin + self._begin + self._size - self._position, 0
-            if self._is_plain and due <= len(block):
-                cut = block.find(b"\n", max(due - 1, begin)) + 1
+    Yields:
+        (the pieces that end in it, how many lines have ended so far) for each block, and for the end.
+    """
+    is_plain, position, lines, line, digest = is_cuttable(path), begin, 0, 1, new_hash()
+    for block in blocks:
+        pieces, done, view = list[Piece](), 0, memoryview(block)
+        while done < len(block):
+            due = done + begin + size - position
+            cut = block.find(b"\n", max(due - 1, done)) + 1 if is_plain and due <= len(block) else 0
             end = cut or len(block)
-            self._hash.update(view[begin:end])
-            self.line_ends += block.count(b"\n", begin, end) if self._is_plain else 0
-            self._position += end - begin
-            begin = end
+            digest.update(view[done:end])
+            lines += block.count(b"\n", done, end) if is_plain else 0
+            position += end - done
+            done = end
             if cut:
-                pieces.append(self._piece())
-                self._begin_piece()
-        return pieces
-
-    def finish(self) -> list[Piece]:
-        """Return the last piece; none where the bytes ended with a piece."""
-        return [self._piece()] if self._begin < self._position or self._position == 0 else []
-
-    def _piece(self) -> Piece:
-        return Piece(self._path, self._begin, self._position, self._line, self._hash.hexdigest())
+                pieces.append(Piece(path, begin, position, line, digest.hexdigest()))
+                begin, line, digest = position, lines + 1, new_hash()
+        yield pieces, lines
+    yield [Piece(path, begin, position, line, digest.hexdigest())] if begin < position or position == 0 else [], lines
 
 
 def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | ObjectStat) -> None:
@@ -267,36 +263,27 @@ class FingerprintMemory:
         self._path, self._cut_unread = path, cut_unread
         self._started_ns = time.time_ns()
         self._unsaved_bytes = 0
-        self._entries = self._load()
-
-    def _load(self) -> dict[str, Any]:
-        """Read the file; where it is not there, or not ours, files are hashed again."""
-        try:
-            value = json.loads(read_regular(self._path)) if self._path is not None else {}
-        except (FileNotFoundError, ValueError, RecursionError):
-            return {}
-        if not isinstance(value, dict) or (value.get("version"), value.get("piece_bytes")) != (_VERSION, PIECE_BYTES):
-            return {}
-        return value["files"] if isinstance(value.get("files"), dict) else {}
+        self._entries: dict[str, Any] = {}
+        with suppress(FileNotFoundError, ValueError, RecursionError, LookupError, TypeError):
+            value = json.loads(read_regular(path)) if path is not None else {}
+            if (value["version"], value["piece_bytes"]) == (_VERSION, PIECE_BYTES):
+                self._entries = dict(value["files"])
 
     def recall(self, stat: FileStat) -> list[Piece] | None:
         """Return the pieces of a file, if it is as it was when they were noted; else None."""
-        entry = self._entries.get(stat.path)
-        if not isinstance(entry, dict):
-            return None
         try:
+            entry = self._entries[stat.path]
             size, mtime_ns, inode = entry["stat"]
             if not stat.is_as(FileStat(stat.path, size, mtime_ns, inode, entry.get("changed_ns", 0))):
                 return None
             pieces = [checked_piece(Piece(stat.path, *piece)) for piece in entry["pieces"]]
-        except (KeyError, TypeError, ValueError):
+            ends = [piece.end for piece in pieces]
+            if [piece.begin for piece in pieces] != [0, *ends[:-1]] or ends[-1] != stat.size:
+                return None
+        except (LookupError, TypeError, ValueError):
             return None
-        begins, ends = [piece.begin for piece in pieces], [piece.end for piece in pieces]
-        is_whole = pieces and begins == [0, *ends[:-1]] and ends[-1] == stat.size
-        was_not_cut = (
-            self._cut_unread and _is_large(stat) and pieces[0].digest.startswith(ETAG) and pieces[0].first_line
-        )
-        return pieces if is_whole and not was_not_cut else None
+        was_not_cut = pieces[0].digest.startswith(ETAG) and pieces[0].first_line
+        return None if self._cut_unread and _is_large(stat) and was_not_cut else pieces
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
         """Remember the pieces of a file."""

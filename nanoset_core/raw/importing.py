@@ -8,20 +8,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.outputs.recorded import make_once
-from nanoset_core.raw.columns import NotJsonError, json_values
-from nanoset_core.raw.contents import list_files
-from nanoset_core.raw.endings import ARROW, PARQUET, is_table, is_text
+from nanoset_core.raw.contents import contents_of
+from nanoset_core.raw.endings import ARROW, PARQUET, is_table
 from nanoset_core.raw.rejects import FaultError
-from nanoset_core.raw.tables import read_table
+from nanoset_core.raw.tables import is_bytes, plain, read_table, strings
 from nanoset_core.storage.atomic import atomic_file
 
 TARGETS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 3
+MOST_LISTED = 1 << 24
+"""Values in the lists of one array: nulls and overlapping lists take no room, so that a small file may hold 2^31."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
     paths: list[Path] = []
     for source in map(Path, sources):
         if source.is_dir():
-            found = [source / file.path for file in list_files(source) if is_table(file.path) and is_text(file.path)]
+            found = [source / file.path for file in contents_of(source).ordered if is_table(file.path)]
             if not found:
                 expected = f"files ending in {PARQUET}, {ARROW}"
                 raise InputError("the folder has no tables", where=source, expected=expected, remedy="name another")
@@ -127,40 +130,39 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
 
 def _lines(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, bytes]]:
     """Yield (rows, their lines) of a table, in order, about a MiB of values at a time."""
+
+    def chosen(schema: Any) -> Sequence[str] | None:
+        for name in schema.names if columns is None else columns:
+            if schema.names.count(name) != 1:
+                raise InputError(
+                    f"the column {name!r} is {'missing' if name not in schema.names else 'there twice'}",
+                    where=path,
+                    found=f"columns {', '.join(map(repr, schema.names[:20]))}",
+                    remedy="choose other columns",
+                )
+        return columns
+
     try:
-        for first_row, rows in read_table(path, lambda schema: _chosen(path, schema, columns)):
-            yield rows.num_rows, _objects(path, first_row, rows, columns or rows.schema.names)
+        yield from read_table(path, chosen, lambda rows, row: (rows.num_rows, _objects(path, row, rows, columns)))
     except FaultError as fault:
         raise FormatError(
             "a table is damaged",
             where=path,
             found=fault.detail,
-            expected="a whole Parquet file" if fault.reason == "corrupt_parquet" else "a whole Arrow file",
             remedy="fetch or write it anew; as a file of a corpus, it is read up to the fault",
         ) from fault
 
 
-def _chosen(path: Path, schema: Any, columns: Sequence[str] | None) -> list[str] | None:
-    names = schema.names if columns is None else columns
-    for name in names:
-        if schema.names.count(name) != 1:
-            raise InputError(
-                f"the column {name!r} is missing" if name not in schema.names else f"two columns are named {name!r}",
-                where=path,
-                found=f"columns {', '.join(map(repr, schema.names[:20]))}",
-                expected="each column once" if columns is None else f"each of {', '.join(map(repr, columns))} once",
-                remedy="choose other columns",
-            )
-    return None if columns is None else list(columns)
-
-
-def _objects(path: Path, first_row: int, rows: Any, names: Sequence[str]) -> bytes:
+def _objects(path: Path, first_row: int, rows: Any, columns: Sequence[str] | None) -> bytes:
     import pyarrow as pa
 
+    names = columns or rows.schema.names
     values: list[list[Any]] = []
     for name in names:
         try:
             values.append(json_values(rows.column(rows.schema.names.index(name))))
+        except MemoryError:
+            raise  # pyarrow's is an ArrowException as well
         except (NotJsonError, pa.ArrowException) as error:
             raise InputError(
                 f"the column {name!r} cannot be written as JSON",
@@ -186,3 +188,116 @@ def _compressor(name: str) -> tuple[Callable[[bytes], bytes], Callable[[], bytes
         else ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compressobj()
     )
     return made.compress, made.flush
+
+
+class NotJsonError(ValueError):
+    """Values that cannot be written as JSON without a loss; caught where the file and column are known."""
+
+
+def json_values(array: Any) -> list[Any]:
+    """Return one Python value per entry of an Arrow array, each of which JSON can hold; nulls are None.
+
+    Integers and booleans are themselves. Floats are themselves, widened exactly to 64 bits; NaN and the infinities,
+    which JSON lacks, are None. Decimals are strings with all their digits. Bytes are text. Times are ISO 8601 strings
+    in the column's unit: 2024-01-31, 23:59:59.000001, 2024-01-31T23:59:59.000001, and with a Z, in UTC, where the
+    column has a time zone; durations are whole numbers of the column's unit. Lists are lists, structs are dicts, maps
+    are lists of [key, value]. Dictionary-encoded and extension types are as the values that they stand for.
+
+    Raises:
+        NotJsonError: bytes that are not UTF-8, a struct with two fields of one name, an instant that has no ISO form,
+            more than 16 million values in lists, or a type that is not listed above.
+        pyarrow.ArrowException: the array is damaged.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    array = plain(array)
+    if types.is_struct(array.type):
+        return _structs(array)
+    if types.is_nested(array.type) and not types.is_union(array.type):
+        return _lists(array)
+    if types.is_timestamp(array.type):
+        return _timestamps(array)
+    for is_of, kind in (
+        (types.is_fixed_size_binary, pa.binary()),
+        (types.is_duration, pa.int64()),
+        (types.is_decimal, pa.string()),
+        (types.is_date, pa.string()),
+        (types.is_time, pa.string()),
+        (types.is_floating, pa.float64()),
+    ):
+        array = array.cast(kind) if is_of(array.type) else array
+    return _scalars(array)
+
+
+def _scalars(array: Any) -> list[Any]:
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    if is_bytes(array):
+        try:
+            return strings(array)
+        except UnicodeDecodeError as error:
+            raise NotJsonError(f"bytes that are not UTF-8: {error.object[:20]!r}") from error
+    if types.is_floating(array.type):
+        array = pc.if_else(pc.is_finite(array), array, None)
+    elif not any(is_of(array.type) for is_of in (types.is_integer, types.is_boolean, types.is_null, types.is_string)):
+        raise NotJsonError(f"a column of {array.type}")
+    values: list[Any] = array.to_pylist()
+    return values
+
+
+def _timestamps(array: Any) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    suffix = "Z" if array.type.tz is not None else ""
+    texts = array.cast(pa.timestamp(array.type.unit)).cast(pa.string())
+    if pc.any(pc.starts_with(texts, "<")).as_py():
+        raise NotJsonError(f"an instant beyond the calendar, in a column of {array.type}")
+    return [None if text is None else text.replace(" ", "T") + suffix for text in texts.to_pylist()]
+
+
+def _structs(array: Any) -> list[Any]:
+    names = [field.name for field in array.type]
+    if len(set(names)) != len(names):
+        raise NotJsonError(f"two fields of one name, in a column of {array.type}")
+    columns = [json_values(array.field(number)) for number in range(len(names))]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return _masked(rows or [{} for _ in range(len(array))], array)
+
+
+def _lists(array: Any) -> list[Any]:
+    """Convert lists of all kinds, and maps."""
+    from pyarrow import types
+
+    begins, ends = _extents(array)
+    low, high = (int(begins.min()), int(ends.max())) if len(array) else (0, 0)
+    if (count := max(int((ends - begins).sum()), high - low)) > MOST_LISTED:
+        raise NotJsonError(f"{count:,} values in lists")
+    values = json_values(array.values.slice(low, high - low))
+    if types.is_map(array.type):
+        values = [list(pair.values()) for pair in values]
+    bounds = zip((begins - low).tolist(), (ends - low).tolist(), strict=True)
+    return _masked([values[begin:end] for begin, end in bounds], array)
+
+
+def _extents(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where among all values each list begins and ends; int64, shape (lists,)."""
+    from pyarrow import types
+
+    kind = array.type
+    if types.is_fixed_size_list(kind):
+        begins = (np.arange(len(array)) + array.offset) * kind.list_size
+        return begins, begins + kind.list_size
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        return offsets, offsets + array.sizes.to_numpy()
+    return offsets[:-1], offsets[1:]
+
+
+def _masked(rows: list[Any], array: Any) -> list[Any]:
+    if array.null_count:
+        valid = array.is_valid().to_pylist()
+        return [row if here else None for row, here in zip(rows, valid, strict=True)]
+    return rows

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from nanoset_core.raw.endings import HEAD_BYTES, looks_like, no_lines
+from nanoset_core.raw.pieces import StoredPiece, open_raw
 from nanoset_core.raw.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError
-from nanoset_core.raw.stored import StoredPiece, open_raw
 
 SPLIT_BYTES = 256 << 10
 """Split at once: bounds how many lines there can be in a block, were they all empty."""
@@ -37,13 +38,6 @@ class Codec:
         # Archives made with `zstd --long=31` need a window of 2 GiB; others take what they need.
         return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
 
-    def errors(self) -> Any:
-        """Return what the decoder raises on bad data."""
-        from isal import isal_zlib
-        from zstandard import ZstdError
-
-        return isal_zlib.error, ZstdError
-
 
 GZIP = Codec("gzip", b"\x1f\x8b", 16 << 10, b"\0")  # a byte gives at most 1,032
 ZSTD = Codec("zstd", b"\x28\xb5\x2f\xfd", 512, b"")  # 4 bytes may give 128 KiB
@@ -64,8 +58,12 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
             within a member.
         MemoryError: there is no room for zstd's window.
     """
-    given, begun, decoder, end = 0, False, None, stored.piece.begin
-    for feed in _feeds(stored, codec.feed_bytes):
+    from isal import isal_zlib
+    from zstandard import ZstdError
+
+    errors: Any = isal_zlib.error, ZstdError
+    given, begun, decoder, end, size = 0, False, None, stored.piece.begin, codec.feed_bytes
+    for feed in (block[at : at + size] for block in stored.blocks() for at in range(0, len(block), size)):
         left, position, end = feed, end, end + len(feed)
         while left:
             if decoder is None:
@@ -74,7 +72,7 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
                 continue
             try:
                 chunk = decoder.decompress(left)
-            except codec.errors() as error:
+            except errors as error:
                 if "not enough memory" in str(error):
                     raise MemoryError(str(error)) from error
                 detail = f"{error}, in bytes {position:,} to {end:,} of the stored file"
@@ -86,11 +84,6 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
     if decoder is not None:
         detail = f"the file ends, at byte {end:,}, in the middle of a compressed member"
         raise FaultError(f"truncated_{codec.name}", detail, offset=given)
-
-
-def _feeds(stored: StoredPiece, size: int) -> Iterator[bytes]:
-    for block in stored.blocks():
-        yield from (block[begin : begin + size] for begin in range(0, len(block), size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +100,11 @@ class LineBlock:
     """Offset after the last line, its line end included where it has one."""
     long_bytes: int = 0
     """Size of the one line that is too long, without its line end; else 0."""
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where each line begins in the decompressed file."""
+        return list(accumulate((len(line) + 1 for line in self.lines), initial=self.begin))[:-1]
 
 
 def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
@@ -139,7 +137,8 @@ def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
             with open_raw(stored.path) as file:
                 kind = looks_like(file.read(HEAD_BYTES), codec.magic)
             fault.detail = fault.detail if kind is None else f"the file is {kind}; {fault.detail}"
-    yield from splitter.finish()
+    if splitter.held_bytes:
+        yield splitter.release(0)
     if fault is not None:
         raise fault
 
@@ -148,12 +147,10 @@ class _Splitter:
     """Cut a stream of chunks into lines."""
 
     def __init__(self, number: int, offset: int, limit: int) -> None:
-        self.number = number
+        self.number, self.held_bytes = number, 0
         """Of the line that is being read."""
-        self._offset = offset
-        self._limit = limit
+        self._offset, self._limit = offset, limit
         self._held: list[bytes] = []
-        self._held_bytes = 0
 
     def feed(self, chunk: bytes) -> Iterator[LineBlock]:
         """Yield the lines that end in `chunk`."""
@@ -162,37 +159,25 @@ class _Splitter:
         if not rest:
             return
         tail = rest.pop()
-        if max(map(len, rest), default=0) > self._limit or self._held_bytes > self._limit:
-            yield self._release(1)
+        if max(map(len, rest), default=0) > self._limit or self.held_bytes > self._limit:
+            yield self.release(1)
             for line in rest:
                 self._hold(line)
-                yield self._release(1)
+                yield self.release(1)
         else:
-            size = self._held_bytes + len(chunk) - len(first) - len(tail)
-            lines = [b"".join(self._held), *rest]
-            self._held, self._held_bytes = [], 0
-            yield self._block(lines, size)
+            yield self.release(len(rest) + 1, rest)
         self._hold(tail)
 
-    def finish(self) -> Iterator[LineBlock]:
-        """Yield the last line, where it has no line end."""
-        if self._held_bytes:
-            yield self._release(0)
-
     def _hold(self, part: bytes) -> None:
-        self._held_bytes += len(part)
+        self.held_bytes += len(part)
         self._held.append(part)
-        if self._held_bytes > self._limit:
+        if self.held_bytes > self._limit:
             self._held = [b"".join(held[:EXCERPT_BYTES] for held in self._held)[:EXCERPT_BYTES]]
 
-    def _release(self, line_end_bytes: int) -> LineBlock:
-        """Return the line that is held."""
-        lines, size = [b"".join(self._held)], self._held_bytes
-        self._held, self._held_bytes = [], 0
-        return self._block(lines, size + line_end_bytes, size if size > self._limit else 0)
-
-    def _block(self, lines: list[bytes], size: int, long_bytes: int = 0) -> LineBlock:
-        begin, number = self._offset, self.number
-        self._offset += size
-        self.number += len(lines)
-        return LineBlock(lines, number, begin, self._offset, long_bytes)
+    def release(self, line_ends: int, rest: Sequence[bytes] = ()) -> LineBlock:
+        """Return the line that is held, and those that follow it."""
+        lines, size, begin = [b"".join(self._held), *rest], self.held_bytes, self._offset
+        self._offset += size + sum(map(len, rest)) + line_ends
+        block = LineBlock(lines, self.number, begin, self._offset, size if size > self._limit else 0)
+        self._held, self.held_bytes, self.number = [], 0, self.number + len(lines)
+        return block

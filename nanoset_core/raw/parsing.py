@@ -39,49 +39,30 @@ class NotADocumentError(Exception):
         self.reason, self.detail = reason, detail[:DETAIL_CHARACTERS]
 
 
-def find(value: Any, key: str) -> Any:
-    """Return the value at a key of nested JSON objects.
+def _object(value: Any, level: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise NotADocumentError("not_an_object", f"{f'{level!r} is ' if level else ''}a JSON {_json_type(value)}")
+    return value
+
+
+def find(value: Any, key: str, fields: Callable[[Any, str], dict[str, Any]] = _object) -> tuple[Any, tuple[str, ...]]:
+    """Return the value at a key of nested JSON objects, or of the fields of a table's schema, and the names to it.
 
     A key that is there as it is written wins: "a.b" is {"a.b": 1} before {"a": {"b": 1}}. Otherwise what stands before
-    its first dot names an object, in which the rest is looked for in the same way.
-
-    Raises:
-        KeyError, TypeError: there is no such value.
-    """
-    while key not in value:
-        outer, dot, inner = key.partition(".")
-        if not dot:
-            raise KeyError(key)
-        value, key = value[outer], inner
-    return value[key]
-
-
-def find_or_explain(value: Any, key: str, fields: Callable[[Any, str], Any]) -> tuple[Any, tuple[str, ...]]:
-    """Find a key as `find` does, in JSON objects or in the fields of a table's schema.
-
-    `fields` gives the mapping of names in a value at a dotted name, or raises not_an_object where it has none.
-
-    Returns:
-        (the value, the names that lead to it).
+    its first dot names an object, in which the rest is looked for in the same way. `fields` gives the mapping of names
+    in a value at a dotted name, or raises not_an_object where it has none.
 
     Raises:
         NotADocumentError: missing_key or not_an_object, if there is no such value.
     """
     names: tuple[str, ...] = ()
-    while key not in (inside := fields(value, level := ".".join(names))):
+    while key not in (inside := fields(value, ".".join(names))):
         outer, dot, key = key.partition(".")
         if not dot or outer not in inside:
-            detail = f"no {outer!r} among {sorted(inside)[:10]}" + (f" in {level!r}" if level else "")
-            raise NotADocumentError("missing_key", detail)
+            of = f" in {'.'.join(names)!r}" if names else ""
+            raise NotADocumentError("missing_key", f"no {outer!r} among {sorted(inside)[:10]}{of}")
         value, names = inside[outer], (*names, outer)
     return inside[key], (*names, key)
-
-
-def _find_or_none(value: dict[str, Any], key: str) -> Any:
-    try:
-        return find(value, key)
-    except (KeyError, TypeError):
-        return None
 
 
 def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str | None]] | None:
@@ -89,19 +70,26 @@ def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str
     try:
         values = list(map(orjson.loads, lines))
         columns = [
-            [find(value, key) for value in values] if "." in key else [value[key] for value in values]
+            [find(value, key)[0] for value in values] if "." in key else [value[key] for value in values]
             for key in fields.texts
         ]
-        get = _find_or_none if "." in fields.id else dict.get
+        get = _id_of if "." in fields.id else dict.get
         ids = [get(value, fields.id) for value in values]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+    except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
         return None
     if not all(type(text) is str for column in columns for text in column):
         return None
     return columns[0], [
-        identity if _is_plain(identity) else _id_text(identity, line, fields)
+        identity if _is_plain(identity) else id_text(identity, line, fields.id)
         for identity, line in zip(ids, lines, strict=True)
     ]
+
+
+def _id_of(value: Any, key: str) -> Any:
+    try:
+        return find(value, key)[0]
+    except NotADocumentError:
+        return None
 
 
 def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
@@ -118,11 +106,11 @@ def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
     except orjson.JSONDecodeError:
         value = _parse_as_python(line)
     texts = [_text_at(value, key) for key in fields.texts]
-    return texts[0], _id_text(_find_or_none(value, fields.id), line, fields)
+    return texts[0], id_text(_id_of(value, fields.id), line, fields.id)
 
 
 def _text_at(value: Any, key: str) -> str:
-    text, _ = find_or_explain(value, key, _object)
+    text = find(value, key)[0]
     if type(text) is not str:
         raise NotADocumentError("text_not_a_string", f"{key!r} is a JSON {_json_type(text)}")
     try:
@@ -131,12 +119,6 @@ def _text_at(value: Any, key: str) -> str:
         found = f"\\u{ord(text[error.start]):04x} without its other half, at character {error.start} of the text"
         raise NotADocumentError("lone_surrogate", found) from error
     return text
-
-
-def _object(value: Any, level: str) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise NotADocumentError("not_an_object", f"{f'{level!r} is ' if level else ''}a JSON {_json_type(value)}")
-    return value
 
 
 def _parse_as_python(line: bytes) -> Any:
@@ -157,20 +139,15 @@ def _is_plain(identity: Any) -> bool:
     return identity is None or (type(identity) is str and identity.isascii() and len(identity) <= MOST_ID_CHARACTERS)
 
 
-def _id_text(identity: Any, line: bytes, fields: Fields) -> str | None:
-    try:
-        if type(identity) is float:  # perhaps a whole number of more than 64 bits: keep its digits
-            identity = find(json.loads(line), fields.id)
-    except (ValueError, RecursionError):
-        return None  # nothing that could name a document
-    return id_text(identity)
+def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
+    """Return an id as text: strings as they are, anything else as JSON; None for what is too long.
 
-
-def id_text(identity: Any) -> str | None:
-    """Return an id as text: strings as they are, anything else as JSON; None for what is too long."""
+    With `line` and `key` a number is read again as Python does, which keeps the digits of large ones.
+    """
     if identity is None:
         return None
     try:
+        identity = _id_of(json.loads(line), key) if line and type(identity) is float else identity
         text = identity.encode("utf-8", "backslashreplace").decode() if type(identity) is str else json.dumps(identity)
     except (ValueError, RecursionError):
         return None

@@ -16,8 +16,7 @@ from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.raw.contents import Contents, FileStat, contents_of, natural_key, walk
 from nanoset_core.raw.endings import ACCEPTED, is_companion, is_cuttable, is_text, is_unfinished
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint_all, is_cut_unread
-from nanoset_core.raw.pieces import Inventory, Piece
-from nanoset_core.raw.stored import StoredPiece
+from nanoset_core.raw.pieces import Inventory, Piece, StoredPiece
 from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.location import RawFolder
 
@@ -254,7 +253,7 @@ def take_inventory(
         executor: hashes many unknown bytes, large plain files piece by piece; absent = this process.
 
     Raises:
-        MissingError, InputError: see list_files; InputError, too, where no file could be read.
+        MissingError, InputError: see contents_of; InputError, too, where no file could be read.
         SourceChangedError: a file changed while it was hashed.
     """
     contents = contents or contents_of(folder, folder.parent)
@@ -287,10 +286,8 @@ def _known(
     """Return (path → pieces of the files that are not to be read, paths of those of them that something writes to)."""
     known = {file.path: quiet.before.get(file.path, ()) for file in files if quiet and quiet.is_unsettled(file)}
     unsettled = tuple(known)
-    for file in files:
-        if file.path not in known and (pieces := memory.recall(file)) is not None:
-            known[file.path] = pieces
-    return known, unsettled
+    recalled = ((file.path, memory.recall(file)) for file in files if file.path not in known)
+    return known | {path: pieces for path, pieces in recalled if pieces is not None}, unsettled
 
 
 def _inventory(

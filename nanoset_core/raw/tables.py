@@ -1,18 +1,22 @@
-"""Parquet and Arrow files → slices of record batches, up to the first fault."""
+"""Parquet and Arrow files → slices of record batches, up to the first fault; their columns as texts."""
 
 from __future__ import annotations
 
 import mmap
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.raw.columns import forget_dictionaries, row_bytes
 from nanoset_core.raw.endings import HEAD_BYTES, is_parquet, looks_like
-from nanoset_core.raw.rejects import FaultError
-from nanoset_core.raw.stored import open_raw, source_changed, status_of
+from nanoset_core.raw.parsing import NotADocumentError, find
+from nanoset_core.raw.pieces import open_raw, source_changed, status_of
+from nanoset_core.raw.rejects import EXCERPT_BYTES, FaultError, excerpt
 from nanoset_core.storage.location import RawFolder
 
 SLICE_BYTES = 1 << 20
@@ -22,8 +26,6 @@ COUNTED_ROWS = 1 << 20
 """Of which no column is read: pyarrow notes every batch of a row group before it gives the first."""
 REPEATED_BYTES = 256 << 20
 """Of one batch, when each row holds the longest value that a dictionary can have."""
-LISTED_VALUES = 1 << 24
-"""Values in the lists of one column of a row group: nulls take no room, so that a small file may hold 2^31."""
 READ_BYTES = 1 << 20
 ROWS_PER_BYTE, FREE_ROWS = 1032, 1 << 20
 """A file gives no more rows than this: as many as gzip can make lines of a byte. Nulls, runs and numbers of rows take
@@ -31,23 +33,34 @@ no room, so that a file of a few hundred bytes could hold 2^62 of them."""
 _FILE_MAGIC = b"ARROW1"
 _FILE_HEAD_BYTES = 8
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_DICTIONARY_PAGE = re.compile(rb"\x15\x04\x15([\x80-\xff]{,8}[\0-\x7f])")
+"""A PageHeader in Thrift's compact protocol: field 1 is the page's type (2: a dictionary), field 2 its unpacked size;
+each a byte 0x15 and a zigzag varint."""
 
 Choose = Callable[[Any], Sequence[str] | None]
 """Takes a file's Arrow schema and gives the columns to read (a.b for field b of the struct a), or None for all."""
+Why = tuple[str, str, str]
+"""Why a row holds no text: reason, detail, excerpt."""
+T = TypeVar("T")
 
 
 class TooFarError(Exception):
     """Something would be slow or large to read."""
 
 
+class _DamageError(Exception):
+    """Damage that Arrow does not notice."""
+
+
 def read_table(
     path: RawFolder,
     choose: Choose,
+    convert: Callable[[Any, int], T],
     expected_bytes: int | None = None,
     *,
     first_row: int = 1,
     most_skipped_bytes: int | None = None,
-) -> Iterator[tuple[int, Any]]:
+) -> Iterator[T]:
     """Read the rows of a Parquet or Arrow file in order, in slices of about 1 MiB of the chosen columns.
 
     Parquet is read page by page. Arrow files, in the file format or the stream format, are mapped: memory does not grow
@@ -58,12 +71,11 @@ def read_table(
     Args:
         path: the file; one that does not end in .parquet is an Arrow file.
         choose: names the columns to read.
+        convert: takes a pyarrow.RecordBatch with the chosen columns at least, and the 1-based number of its first row;
+            what it makes of them is given. An error of Arrow's in it is a fault of the file.
         expected_bytes: the file's size in the inventory.
         first_row: 1-based number of the row to begin with.
         most_skipped_bytes: how much of a Parquet file may be unpacked to get there.
-
-    Yields:
-        (1-based number of the first row in the file, pyarrow.RecordBatch with the chosen columns at least).
 
     Raises:
         FaultError: the file cannot be read to its end.
@@ -78,74 +90,59 @@ def read_table(
         size = status_of(file).st_size
         if expected_bytes not in (None, size):
             raise source_changed(path, f"{size:,} bytes", f"{expected_bytes:,} bytes")
-        batches = (
-            _parquet_batches(file, size, choose, first_row, most_skipped_bytes)
-            if is_parquet(path.name)
-            else _arrow_batches(file, size, choose)
-        )
         try:
-            for begin, batch, release in batches:
-                _check_rows(begin - 1 + batch.num_rows, size)
-                step, row, end = _slice_rows(batch), max(begin, first_row), begin + batch.num_rows
-                while row < end:
-                    part = batch.slice(row - begin, step)
-                    yield row, part
-                    row += part.num_rows
-                    release()
+            mapped = None if is_parquet(path.name) else _mapped(file, size)
+            for begin, batch in (
+                _parquet_batches(file, size, choose, first_row, most_skipped_bytes)
+                if mapped is None
+                else _arrow_batches(mapped, choose)
+            ):
+                end = begin + batch.num_rows
+                _check_rows(end - 1, size)
+                step = int(max(1, min(SLICE_BYTES / max(sum(map(row_bytes, batch.columns)), 1), SLICE_BYTES >> 6)))
+                for row in range(max(begin, first_row), end, step):
+                    yield convert(batch.slice(row - begin, step), row)
+                    if mapped is not None:
+                        mapped.madvise(mmap.MADV_DONTNEED)  # it is mapped again when it is read
                 row = end
-                forget_dictionaries()
         except MemoryError:
             raise  # pyarrow's is an ArrowException as well
-        except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError, IndexError) as error:
+        except (pa.ArrowException, _DamageError, OSError, UnicodeDecodeError, EOFError, IndexError) as error:
             if isinstance(error, NanosetError) or (isinstance(error, OSError) and error.errno is not None):
                 raise  # the disk and not the data; pyarrow's own have no number
             file.seek(0)
-            raise table_fault(path.name, row, error, file.read(HEAD_BYTES)) from error
-        finally:
-            forget_dictionaries()
-
-
-def table_fault(path: str, row: int, error: Exception, head: bytes = b"") -> FaultError:
-    """Return the fault of a table that cannot be read from a row onwards; `head` tells what else the file may be."""
-    kind, magic = ("parquet", b"PAR1") if is_parquet(path) else ("arrow", _FILE_MAGIC)
-    other = looks_like(head, magic)
-    message = " ".join(str(error).split())[:300] or type(error).__name__
-    detail = f"{'' if other is None else f'the file is {other}; '}{message}; nothing was read from row {row:,} on"
-    return FaultError(f"corrupt_{kind}", detail, line=row)
+            kind, magic = ("parquet", b"PAR1") if is_parquet(path.name) else ("arrow", _FILE_MAGIC)
+            other = looks_like(file.read(HEAD_BYTES), magic)
+            message = " ".join(str(error).split())[:300] or type(error).__name__
+            detail = (
+                f"{'' if other is None else f'the file is {other}; '}{message}; nothing was read from row {row:,} on"
+            )
+            raise FaultError(f"corrupt_{kind}", detail, line=row) from error
 
 
 def _check_rows(rows: int, size: int) -> None:
     if rows > ROWS_PER_BYTE * size + FREE_ROWS:
-        raise _damage(f"more rows than a file of {size:,} bytes can be meant to hold: {rows:,} or more")
+        raise _DamageError(f"more rows than a file of {size:,} bytes can be meant to hold: {rows:,} or more")
 
 
-def _damage(what: str) -> Exception:
-    """Return an error for damage that Arrow does not notice."""
-    import pyarrow as pa
-
-    error: Exception = pa.ArrowInvalid(what)
-    return error
-
-
-def _slice_rows(batch: Any) -> int:
-    most = SLICE_BYTES / max(sum(map(row_bytes, batch.columns)), 1)
-    return int(max(1, min(most, SLICE_BYTES >> 6)))
-
-
-def _is_chosen(path: str, columns: Sequence[str] | None) -> bool:
-    """Return whether a column, or a field within it, is one of those to be read."""
-    return columns is None or any(f"{path}.".startswith(f"{name}.") for name in columns)
+def _chosen(paths: Sequence[str], columns: Sequence[str] | None) -> list[int]:
+    """Return the places of the columns that are to be read, are within one of those, or hold one."""
+    names = [""] if columns is None else [f"{name}." for name in columns]
+    return [
+        n
+        for n, path in enumerate(paths)
+        if any(f"{path}.".startswith(name) or name.startswith(f"{path}.") for name in names)
+    ]
 
 
 def _parquet_batches(
     file: BinaryIO, size: int, choose: Choose, first_row: int, most_skipped_bytes: int | None
-) -> Iterator[tuple[int, Any, Callable[[], object]]]:
+) -> Iterator[tuple[int, Any]]:
     import pyarrow.parquet as pq
 
     # Without pre_buffer=False a row group is held whole, whatever the buffer's size.
     table = pq.ParquetFile(file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True)
     metadata, columns, row = table.metadata, choose(table.schema_arrow), 1
-    _check_rows(metadata.num_rows, size)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         end = row + group.num_rows
@@ -156,29 +153,26 @@ def _parquet_batches(
         skipped = group.total_byte_size * max(first_row - row, 0) // max(group.num_rows, 1)
         if most_skipped_bytes is not None and skipped > most_skipped_bytes:
             raise TooFarError(f"{skipped:,} bytes into a row group")
-        step = COUNTED_ROWS if columns == [] else _batch_rows(file, table, number, columns)
+        step = COUNTED_ROWS if columns == [] else _batch_rows(file, size, table, number, columns)
         for batch in table.iter_batches(step, row_groups=[number], columns=columns, use_threads=False):
-            yield row, batch, bool
+            yield row, batch
             row += batch.num_rows
         if row != end:
-            raise _damage(f"row group {number} gave {group.num_rows - end + row:,} of its {group.num_rows:,} rows")
+            raise _DamageError(f"row group {number} gave {group.num_rows - end + row:,} of its {group.num_rows:,} rows")
     if row - 1 != metadata.num_rows:
-        raise _damage(f"the row groups hold {row - 1:,} of the {metadata.num_rows:,} rows that the footer promises")
+        raise _DamageError(f"the row groups hold {row - 1:,} of the {metadata.num_rows:,} rows of the footer")
 
 
-def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] | None) -> int:
+def _batch_rows(file: BinaryIO, size: int, table: Any, number: int, columns: Sequence[str] | None) -> int:
     """Choose how many rows of a row group to read at once: about SLICE_BYTES, by its average.
 
-    Fewer where each may repeat a long value of a dictionary. Lists that memory may not hold are refused: all values of
-    a row are read at once.
+    Fewer where each may repeat a long value of a dictionary.
     """
-    group, schema = table.metadata.row_group(number), table.schema
-    paths = [schema.column(place).path for place in range(len(schema))]
-    chosen = [place for place, path in enumerate(paths) if _is_chosen(path, columns)]
+    group, leaves = table.metadata.row_group(number), [table.schema.column(n) for n in range(len(table.schema))]
+    chosen = _chosen([leaf.path for leaf in leaves], columns)
     for place in chosen:
-        is_listed = schema.column(place).max_repetition_level > 0
-        if is_listed and (count := group.column(place).num_values) > LISTED_VALUES:
-            raise _damage(f"{count:,} values in the lists of {paths[place]}, more than {LISTED_VALUES:,}")
+        if leaves[place].max_repetition_level > 0:  # all values in the lists of a row are read at once
+            _check_rows(group.column(place).num_values, size)
     # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
     next(table.iter_batches(1, row_groups=[number], columns=columns, use_threads=False), None)
     chunks = [group.column(place) for place in chosen]
@@ -188,50 +182,37 @@ def _batch_rows(file: BinaryIO, table: Any, number: int, columns: Sequence[str] 
 
 
 def _dictionary_bytes(file: BinaryIO, chunk: Any) -> int:
-    """Return the size of a column chunk's dictionary, unpacked: no value in it is longer. 0 where it has none.
-
-    The chunk begins with a PageHeader in Thrift's compact protocol: field 1 is the page's type (2: a dictionary), field
-    2 its unpacked size; each a byte 0x15 and a zigzag varint.
-    """
+    """Return the size of a column chunk's dictionary, unpacked: no value in it is longer. 0 where it has none."""
     begin = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < begin:
         begin = chunk.dictionary_page_offset
     file.seek(max(begin, 0))
-    head = file.read(8)
-    if head[:3] != b"\x15\x04\x15":
-        return 0
-    size = 0
-    for place, byte in enumerate(head[3:]):
-        size |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            break
-    return size >> 1
-
-
-def _arrow_batches(file: BinaryIO, size: int, choose: Choose) -> Iterator[tuple[int, Any, Callable[[], object]]]:
-    import pyarrow as pa
-
-    if size == 0:
-        raise _damage("the file is empty")
-    mapped = _mapped(file, size)
-    mapped.madvise(mmap.MADV_SEQUENTIAL)
-    data = pa.py_buffer(mapped)
-    is_file = mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC
-    row = 1
-    for batch in _file_batches(data, choose) if is_file else _stream_batches(data, 0, choose):
-        batch.validate()
-        yield row, batch, lambda: mapped.madvise(mmap.MADV_DONTNEED)  # it is mapped again when it is read
-        row += batch.num_rows
+    found = _DICTIONARY_PAGE.match(file.read(8))
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(found[1])) >> 1 if found else 0
 
 
 def _mapped(file: BinaryIO, size: int) -> mmap.mmap:
     """Map the file into memory; an object in a bucket is copied to a file without a name first."""
+    if size == 0:
+        raise _DamageError("the file is empty")
     if not hasattr(file, "facts"):
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
     with tempfile.TemporaryFile() as copy:
         shutil.copyfileobj(file, copy, READ_BYTES)
         copy.flush()
         return mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
+
+
+def _arrow_batches(mapped: mmap.mmap, choose: Choose) -> Iterator[tuple[int, Any]]:
+    import pyarrow as pa
+
+    mapped.madvise(mmap.MADV_SEQUENTIAL)
+    data, row = pa.py_buffer(mapped), 1
+    is_file = mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC
+    for batch in _file_batches(data, choose) if is_file else _stream_batches(data, 0, choose):
+        batch.validate()
+        yield row, batch
+        row += batch.num_rows
 
 
 def _file_batches(data: Any, choose: Choose) -> Iterator[Any]:
@@ -241,12 +222,11 @@ def _file_batches(data: Any, choose: Choose) -> Iterator[Any]:
         reader = pa.ipc.open_file(data)
     except pa.ArrowException as error:
         yield from _stream_batches(data, _FILE_HEAD_BYTES, choose)
-        raise _damage(f"the footer cannot be read: {error}") from error
+        raise _DamageError(f"the footer cannot be read: {error}") from error
     # All columns are read, and others left out after: of chosen ones Arrow would make copies.
-    wanted = _places(reader.schema, choose)
+    wanted = _chosen(reader.schema.names, choose(reader.schema))
     for number in range(reader.num_record_batches):
-        batch = reader.get_batch(number)
-        yield batch if wanted is None else batch.select(wanted)
+        yield reader.get_batch(number).select(wanted)
 
 
 def _stream_batches(data: Any, begin: int, choose: Choose) -> Iterator[Any]:
@@ -254,23 +234,175 @@ def _stream_batches(data: Any, begin: int, choose: Choose) -> Iterator[Any]:
 
     source = pa.BufferReader(data)
     source.seek(begin)
-    wanted = _places(pa.ipc.open_stream(source).schema, choose)
+    schema = pa.ipc.open_stream(source).schema
+    options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=_chosen(schema.names, choose(schema)))
     source.seek(begin)
-    yield from pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(use_threads=False, included_fields=wanted))
+    yield from pa.ipc.open_stream(source, options=options)
     end = source.tell()
     if begin:
         return  # the caller reports the damaged footer
     # Before Arrow 0.15 messages began without a continuation mark, and so did the end.
     ending = _END_OF_STREAM if data.slice(0, 4).to_pybytes() == _END_OF_STREAM[:4] else _END_OF_STREAM[4:]
     if data.slice(max(end - len(ending), 0), len(ending)).to_pybytes() != ending:
-        raise _damage("the stream has no end-of-stream mark, so its last batches may be missing")
+        raise _DamageError("the stream has no end-of-stream mark, so its last batches may be missing")
     if end != data.size:
-        raise _damage(f"{data.size - end:,} bytes follow the end of the stream at byte {end:,}")
+        raise _DamageError(f"{data.size - end:,} bytes follow the end of the stream at byte {end:,}")
 
 
-def _places(schema: Any, choose: Choose) -> list[int] | None:
-    """Return the numbers of the columns to read; None for all."""
-    columns = choose(schema)
-    if columns is None:
-        return None
-    return [n for n, name in enumerate(schema.names) if any(f"{column}.".startswith(f"{name}.") for column in columns)]
+def row_bytes(array: Any) -> float:
+    """Return about how many bytes a row has: the average, or those of the longest value where rows may share values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return row_bytes(array.storage)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        # A view is 16 bytes, of which the first four are its length.
+        return float(np.frombuffer(array.buffers()[1], "<i4", 4 * len(array), 16 * array.offset)[::4].max(initial=0))
+    if not pa.types.is_dictionary(kind) and not pa.types.is_run_end_encoded(kind):
+        return float(array.get_total_buffer_size()) / max(len(array), 1)
+    shared = array.dictionary if pa.types.is_dictionary(kind) else array.values
+    if is_bytes(as_bytes(shared)):
+        return float(pc.max(pc.binary_length(shared)).as_py() or 0)
+    return float(shared.get_total_buffer_size()) if pa.types.is_nested(shared.type) else row_bytes(shared)
+
+
+def as_bytes(array: Any) -> Any:
+    """View strings as the bytes that they are, which need not be UTF-8."""
+    import pyarrow as pa
+
+    of = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+    return array.view(of[array.type]) if array.type in of else array
+
+
+def is_bytes(array: Any) -> bool:
+    """Return whether an array holds bytes, not as views."""
+    from pyarrow import types
+
+    return bool(types.is_binary(array.type) or types.is_large_binary(array.type))
+
+
+def plain(array: Any) -> Any:
+    """Unwrap extension types, dictionaries, runs and views, and turn strings into bytes, which need not be UTF-8.
+
+    Dictionaries and runs are expanded: pass a slice.
+
+    Raises:
+        pyarrow.ArrowException: the array is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(array.type, pa.BaseExtensionType):
+        return plain(array.storage)
+    is_dictionary = pa.types.is_dictionary(array.type)
+    if is_dictionary:
+        array = pa.DictionaryArray.from_arrays(array.indices, as_bytes(array.dictionary), safe=False)
+    array = as_bytes(array)
+    array.validate(full=True)
+    if is_dictionary:
+        return plain(array.dictionary_decode())
+    if pa.types.is_run_end_encoded(array.type):
+        return plain(pc.run_end_decode(array))
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
+
+
+def locate(schema: Any, key: str, *, text: bool = False) -> tuple[str, ...]:
+    """Return the names that lead to a key, which is found in the fields of a schema as in a line's object.
+
+    Of two columns of one name the last counts.
+
+    Raises:
+        NotADocumentError: with the reason that every row has: missing_key, not_an_object, or text_not_a_string where a
+            text is looked for in a column that holds none.
+    """
+    import pyarrow as pa
+
+    field, names = find(schema, key, _fields)
+    if text and not is_bytes(plain(pa.nulls(0, field.type))):
+        raise NotADocumentError("text_not_a_string", f"{key!r} is a column of {field.type}")
+    return names
+
+
+def _fields(value: Any, name: str) -> dict[str, Any]:
+    """Return the fields by name, of a schema or of a field whose type is a struct."""
+    import pyarrow as pa
+
+    fields = value if isinstance(value, pa.Schema) else value.type
+    if name and not pa.types.is_struct(fields):
+        raise NotADocumentError("not_an_object", f"{name!r} is a column of {fields}")
+    return {item.name: item for item in fields}
+
+
+def column_at(rows: Any, names: tuple[str, ...]) -> tuple[Any, list[tuple[str, NDArray[np.bool_]]]]:
+    """Return the values at the end of some names in a record batch, as `plain` gives them.
+
+    Returns:
+        (Arrow array, (dotted name, whether each row of it is null) of each struct around it that has nulls, innermost
+        first); what lies below a null struct is not masked.
+
+    Raises:
+        pyarrow.ArrowException: the arrays are damaged.
+    """
+    array = rows.to_struct_array()
+    nulls: list[tuple[str, NDArray[np.bool_]]] = []
+    for depth, name in enumerate(names):
+        array.validate()
+        if array.null_count:
+            nulls.insert(0, (".".join(names[:depth]), _is_null(array)))
+        array = array.field(max(number for number, item in enumerate(array.type) if item.name == name))
+    return plain(array), nulls
+
+
+def _is_null(array: Any) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def texts_at(
+    rows: Any, names: tuple[str, ...], key: str, max_bytes: int
+) -> tuple[list[str | None], dict[int, Why], int]:
+    """Return the texts at the end of some names, why other rows have none, and the UTF-8 bytes of all.
+
+    Rows have none that are null, not UTF-8, or above `max_bytes`.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array, nulls = column_at(rows, names)
+    bad: dict[int, Why] = {}
+    if array.null_count:
+        bad = dict.fromkeys(np.flatnonzero(_is_null(array)).tolist(), ("text_not_a_string", f"{key!r} is null", ""))
+    lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
+    is_long = lengths > max_bytes
+    if is_long.any():
+        for row in np.flatnonzero(is_long).tolist():
+            head = memoryview(array[row].as_buffer())[:EXCERPT_BYTES].tobytes()
+            bad[row] = "line_too_long", f"{lengths[row]:,} bytes", excerpt(head)
+        array = pc.if_else(pa.array(is_long), pa.scalar(None, array.type), array)  # they are not copied
+    try:
+        texts = strings(array)
+    except UnicodeDecodeError:
+        texts = strings(array, "replace")
+        for row, data in enumerate(array.to_pylist()):
+            try:
+                (data or b"").decode()
+            except UnicodeDecodeError as error:
+                found = f"byte 0x{data[error.start]:02x} at byte {error.start} of the text: {error.reason}"
+                bad[row] = "invalid_utf8", found, excerpt(data)
+    for level, is_null in nulls:  # the outermost null is the one that counts
+        bad |= dict.fromkeys(np.flatnonzero(is_null).tolist(), ("not_an_object", f"{level!r} is null", ""))
+    return texts, bad, int(lengths.sum(dtype=np.int64))
+
+
+def strings(array: Any, errors: str = "strict") -> list[str | None]:
+    """Return an array of bytes as strings; `errors` as in `bytes.decode`."""
+    import pyarrow as pa
+
+    try:
+        kind = pa.large_string() if pa.types.is_large_binary(array.type) else pa.string()
+        texts: list[str | None] = array.view(kind).to_numpy(zero_copy_only=False).tolist()
+    except pa.ArrowException:
+        return [None if data is None else data.decode(errors=errors) for data in array.to_pylist()]
+    return texts

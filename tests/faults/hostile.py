@@ -30,7 +30,7 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed import PackedDataset
-from nanoset_core.raw.contents import list_files
+from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.importing import import_parquet
@@ -75,7 +75,7 @@ def case(*, reads: Any = None, refused: str | None = None) -> Callable[..., Make
 def read(folder: Path) -> Any:
     """[documents, rejects, reason of the first reject], or "enough" of them."""
     documents, rejects = 0, []
-    (stat,) = list_files(folder)
+    (stat,) = contents_of(folder).ordered
     source = SourceRange(tuple(fingerprint(folder, stat)))
     for batch in read_documents(folder, source, max_line_bytes=MOST_LINE_BYTES):
         documents += len(batch.texts)
@@ -143,7 +143,7 @@ _lines("json with a number of a million digits", "", lambda: _DIGITS, reads=[0, 
 def json_with_long_ids(folder: Path) -> Any:
     line = b'{"text": "a", "id": "' + b"i" * MIB + b'"}\n'
     (folder / "x.jsonl.gz").write_bytes(gzip.compress(line) * 600)
-    (stat,) = list_files(folder)
+    (stat,) = contents_of(folder).ordered
     batches = list(read_documents(folder, SourceRange(tuple(fingerprint(folder, stat)))))
     return [sum(len(batch.texts) for batch in batches), {len(i or "") for batch in batches for i in batch.ids} == {0}]
 
@@ -404,7 +404,7 @@ def device_behind_a_link_in_a_corpus(folder: Path) -> Any:
 @case(refused="a named pipe")
 def file_that_became_a_pipe(folder: Path) -> Any:
     (folder / "x.jsonl").write_text('{"text": "a"}\n')
-    (stat,) = list_files(folder)
+    (stat,) = contents_of(folder).ordered
     pieces = tuple(fingerprint(folder, stat))
     (folder / "x.jsonl").unlink()
     os.mkfifo(folder / "x.jsonl")
@@ -417,7 +417,7 @@ def folders_in_folders(folder: Path) -> Any:
     for _ in range(150):
         place = place / "a"
         place.mkdir()
-    return [file.path for file in list_files(folder)]
+    return [file.path for file in contents_of(folder).ordered]
 
 
 @case(refused="a character device")

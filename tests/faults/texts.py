@@ -13,7 +13,7 @@ from faults.formats import Format
 from sample_project import encoded
 
 from nanoset_core.errors import SourceChangedError
-from nanoset_core.raw.contents import list_files
+from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.pieces import Piece, SourceRange
@@ -57,7 +57,7 @@ def _documents(folder: Path, source: SourceRange, *, verify: bool) -> Any:
 
 def _read(folder: Path) -> Any:
     """Whatever lies there, as a build would take it that finds it so."""
-    (stat,) = list_files(folder)
+    (stat,) = contents_of(folder).ordered
     return _documents(folder, SourceRange(tuple(fingerprint(folder, stat))), verify=True)
 
 

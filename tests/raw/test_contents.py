@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.raw.contents import contents_of, list_files, natural_key
+from nanoset_core.raw.contents import contents_of, natural_key
 from nanoset_core.raw.survey import list_corpora
 
 
@@ -100,7 +100,7 @@ def test_folders_in_which_nothing_is_read(tmp_path, names_only):
 
 
 def listed(folder):
-    return [file.path for file in list_files(folder)]
+    return [file.path for file in contents_of(folder).ordered]
 
 
 def test_natural_order(tmp_path):
@@ -142,14 +142,14 @@ def test_links_are_followed(tmp_path):
     (tmp_path / "alias").symlink_to("web")
     assert listed(tmp_path / "web") == ["a.jsonl", "c.jsonl", "linked/b.jsonl"]
     assert listed(tmp_path / "alias") == listed(tmp_path / "web")
-    assert list_files(tmp_path / "web")[1].size == 3
+    assert contents_of(tmp_path / "web").ordered[1].size == 3
 
 
 def test_circle_of_links(tmp_path):
     write(tmp_path, "web/sub/a.jsonl")
     (tmp_path / "web" / "sub" / "up").symlink_to("..")
     with pytest.raises(InputError, match="leads back") as caught:
-        list_files(tmp_path / "web")
+        contents_of(tmp_path / "web")
     assert caught.value.where == str(tmp_path / "web" / "sub" / "up")
 
 
@@ -157,7 +157,7 @@ def test_link_to_nowhere(tmp_path):
     write(tmp_path, "a.jsonl")
     (tmp_path / "b.jsonl").symlink_to("/not/mounted/b.jsonl")
     with pytest.raises(MissingError, match="No such file") as caught:
-        list_files(tmp_path)
+        contents_of(tmp_path)
     assert caught.value.where == str(tmp_path / "b.jsonl")
     assert "/not/mounted/b.jsonl" in caught.value.found
 
@@ -173,7 +173,7 @@ def test_folder_that_fails_is_not_passed_over(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(InputError, match="cannot be read") as caught:
-        list_files(tmp_path)
+        contents_of(tmp_path)
     assert caught.value.where == str(tmp_path / "sub")
 
 
@@ -184,7 +184,7 @@ def test_name_that_is_not_utf8(tmp_path):
     except OSError:
         pytest.skip("this file system takes UTF-8 names alone")
     with pytest.raises(InputError, match="not UTF-8") as caught:
-        list_files(tmp_path)
+        contents_of(tmp_path)
     assert r"a\xff.jsonl" in caught.value.found
 
 
@@ -192,7 +192,7 @@ def test_name_that_is_not_utf8(tmp_path):
 def test_no_folder(tmp_path, name):
     (tmp_path / "file").touch()
     with pytest.raises(MissingError, match="does not exist"):
-        list_files(tmp_path / name)
+        contents_of(tmp_path / name)
 
 
 def test_links_stay_within_the_raw_folder(tmp_path):
@@ -200,12 +200,12 @@ def test_links_stay_within_the_raw_folder(tmp_path):
     raw = tmp_path / "raw"
     write(raw, "web/a.jsonl", "shared/d.jsonl")
     (raw / "web" / "d.jsonl").symlink_to("../shared/d.jsonl")
-    assert [file.path for file in list_files(raw / "web", raw)] == ["a.jsonl", "d.jsonl"]
+    assert [file.path for file in contents_of(raw / "web", raw).ordered] == ["a.jsonl", "d.jsonl"]
     for name, target in (("b.jsonl", "../../secret/b.jsonl"), ("deep", tmp_path / "secret" / "deep")):
         link = raw / "web" / name
         link.symlink_to(target)
         with pytest.raises(InputError, match="leads out of the raw folder") as caught:
-            list_files(raw / "web", raw)
+            contents_of(raw / "web", raw)
         assert caught.value.where == str(link)
         assert str(tmp_path / "secret") in caught.value.found
         link.unlink()
@@ -217,17 +217,17 @@ def test_a_corpus_may_be_a_link(tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
     (raw / "web").symlink_to(tmp_path / "disk" / "snapshot")
-    assert [file.path for file in list_files(raw / "web", raw)] == ["a.jsonl", "again.jsonl", "deep/b.jsonl"]
+    assert [file.path for file in contents_of(raw / "web", raw).ordered] == ["a.jsonl", "again.jsonl", "deep/b.jsonl"]
     (tmp_path / "disk" / "snapshot" / "c.jsonl").symlink_to("../blobs/c.jsonl")
     with pytest.raises(InputError, match="leads out"):
-        list_files(raw / "web", raw)
+        contents_of(raw / "web", raw)
 
 
 @pytest.mark.parametrize("name", ["a\nb.jsonl", "\x1b[2Ja.jsonl", "a\x7f.jsonl", "a\u0085.jsonl", "sub\t/a.jsonl"])
 def test_names_that_would_steer_a_terminal(tmp_path, name):
     write(tmp_path, name)
     with pytest.raises(InputError, match="control characters") as caught:
-        list_files(tmp_path)
+        contents_of(tmp_path)
     assert str(caught.value).isascii()
     assert "\x1b" not in str(caught.value)
 
@@ -243,4 +243,4 @@ def test_folders_in_folders(tmp_path):
     assert listed(tmp_path) == [f"{deep}/a.jsonl"]
     write(tmp_path, f"{deep}/a/a.jsonl")
     with pytest.raises(InputError, match="too deep"):
-        list_files(tmp_path)
+        contents_of(tmp_path)

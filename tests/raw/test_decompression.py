@@ -11,9 +11,8 @@ from nanoset_core.errors import InputError, MissingError
 from nanoset_core.raw import lines
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.lines import codec_of, decompress
-from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.raw.pieces import SourceRange, StoredPiece
 from nanoset_core.raw.rejects import FaultError
-from nanoset_core.raw.stored import StoredPiece
 
 SKIPPABLE = b"\x53\x2a\x4d\x18\x07\x00\x00\x00skipped"
 

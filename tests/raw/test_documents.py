@@ -8,7 +8,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.raw import stored as stored_module
+from nanoset_core.raw import pieces as stored_module
 from nanoset_core.raw.documents import DocumentBatch, Reject, read_documents
 from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line
 from nanoset_core.raw.pieces import Piece, SourceRange

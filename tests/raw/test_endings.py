@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 from nanoset_core.raw import fingerprints
-from nanoset_core.raw.contents import list_files
+from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.documents import read_documents, reader_of
 from nanoset_core.raw.endings import FORMATS, ending_of, is_companion, is_cuttable, is_table, is_text
 from nanoset_core.raw.fingerprints import fingerprint
@@ -107,7 +107,7 @@ def parquet():
 
 def read(folder, name, data):
     (folder / name).write_bytes(data)
-    (stat,) = list_files(folder)
+    (stat,) = contents_of(folder).ordered
     return list(read_documents(folder, SourceRange(tuple(fingerprint(folder, stat)))))
 
 

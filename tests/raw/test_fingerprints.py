@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import MissingError, SourceChangedError
 from nanoset_core.raw import fingerprints
-from nanoset_core.raw.contents import FileStat, list_files
+from nanoset_core.raw.contents import FileStat, contents_of
 from nanoset_core.raw.fingerprints import (
     FingerprintMemory,
     chained_cuts,
@@ -20,8 +20,7 @@ from nanoset_core.raw.fingerprints import (
     hash_parts,
     separate_cuts,
 )
-from nanoset_core.raw.pieces import Piece, deal_parts
-from nanoset_core.raw.stored import Probe, StoredPiece
+from nanoset_core.raw.pieces import Piece, Probe, StoredPiece, deal_parts
 
 HOUR_NS = 3600 * 10**9
 
@@ -34,7 +33,7 @@ def age(path, hours=1):
 def write(folder, name, data, hours=1):
     (folder / name).write_bytes(data)
     age(folder / name, hours)
-    (stat,) = [file for file in list_files(folder) if file.path == name]
+    (stat,) = [file for file in contents_of(folder).ordered if file.path == name]
     return stat
 
 
@@ -161,7 +160,7 @@ def test_small_files_are_hashed_whole(tmp_path, monkeypatch, executor):
     data = b"0123456789\n" * 4
     for name, text in [("large", data * 2), *((str(number), data[:-5]) for number in range(30))]:
         (tmp_path / f"{name}.jsonl").write_bytes(text)
-    found = [pieces for _, pieces in fingerprint_all(tmp_path, list_files(tmp_path), executor)]
+    found = [pieces for _, pieces in fingerprint_all(tmp_path, contents_of(tmp_path).ordered, executor)]
     assert sum(map(len, found)) == 4 * 30 + 8
     assert len(executor.tasks) == 30 + 8
 

@@ -119,7 +119,7 @@ def test_missing_and_double_columns(tmp_path, write):
     source = write(TABLE)
     fails(InputError, "the column 'txt' is missing", source, tmp_path / "o.jsonl", columns=["text", "txt"])
     double = write(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"]), "stream", stem="double")
-    fails(InputError, "two columns are named 'n'", double, tmp_path / "o.jsonl")
+    fails(InputError, "the column 'n' is there twice", double, tmp_path / "o.jsonl")
 
 
 def test_damaged_table(tmp_path, write):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.raw import columns as json_values_module
-from nanoset_core.raw.columns import NotJsonError, json_values
+from nanoset_core.raw import importing as json_values_module
+from nanoset_core.raw.importing import NotJsonError, json_values
 
 pa = pytest.importorskip("pyarrow")
 

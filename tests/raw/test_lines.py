@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import InputError, SourceChangedError
 from nanoset_core.raw import fingerprints
-from nanoset_core.raw import stored as stored_module
-from nanoset_core.raw.contents import list_files
+from nanoset_core.raw import pieces as stored_module
+from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.lines import LineBlock, read_lines
+from nanoset_core.raw.pieces import StoredPiece
 from nanoset_core.raw.rejects import FaultError
-from nanoset_core.raw.stored import StoredPiece
 
 Row = tuple[int, int, int, bytes | None]
 """number, begin, end, line (None when it is too long)"""
@@ -89,7 +89,7 @@ def test_pieces_of_a_file_give_the_lines_of_the_file(tmp_path, monkeypatch):
     rng = random.Random(5)
     data = b"".join(rng.randbytes(rng.randrange(60)).hex().encode() + b"\n" for _ in range(300)) + b"no end"
     (tmp_path / "a.jsonl").write_bytes(data)
-    pieces = fingerprint(tmp_path, list_files(tmp_path)[0])
+    pieces = fingerprint(tmp_path, contents_of(tmp_path).ordered[0])
     assert len(pieces) > 10
     found = [row for piece in pieces for row in rows(tmp_path, piece)[0]]
     assert found == slowly(data)

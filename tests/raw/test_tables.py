@@ -2,6 +2,7 @@ import io
 import random
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -40,14 +41,16 @@ def first_rows(count):
 def test_row_numbers(tmp_path, as_file, kind):
     name, data = as_file(TABLE, kind, 30)
     (tmp_path / name).write_bytes(data)
-    assert [first for first, _ in read_table(tmp_path / name, lambda schema: None)] == list(range(1, 201, 30))
+    rows = read_table(tmp_path / name, lambda schema: None, lambda rows, first: first)
+    assert list(rows) == list(range(1, 201, 30))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_chosen_columns_are_read(tmp_path, as_file, kind):
     name, data = as_file(TABLE, kind)
     (tmp_path / name).write_bytes(data)
-    assert [rows.schema.names for _, rows in read_table(tmp_path / name, lambda schema: ["id"])] == [["id"]]
+    read = read_table(tmp_path / name, lambda schema: ["id"], lambda rows, first: rows.schema.names)
+    assert list(read) == [["id"]]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +155,7 @@ def test_metadata_at_which_pyarrow_aborts(tmp_path):
     golden = Path(__file__).parents[1] / "golden" / "tables" / "bad-histogram.parquet"
     code = (
         "import sys; from pathlib import Path; from nanoset_core.raw.tables import read_table\n"
-        "try: list(read_table(Path(sys.argv[1]), lambda schema: ['text', 'id']))\n"
+        "try: list(read_table(Path(sys.argv[1]), lambda schema: ['text', 'id'], lambda rows, first: rows))\n"
         "except Exception as error: print(error.reason)"
     )
     done = subprocess.run([sys.executable, "-c", code, golden], capture_output=True, text=True, check=False)
@@ -221,28 +224,6 @@ def test_no_room_is_no_fault_of_the_file(tmp_path, stored, as_file, monkeypatch,
     assert caught.value.where == str(tmp_path / piece.path)
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.string_view()])
-def test_a_dictionary_is_gone_through_once_for_each_batch(tmp_path, stored, monkeypatch, kind):
-    """Slices hold few rows where one value is long."""
-    from nanoset_core.raw import columns
-
-    values = pa.array(["a", "b", "x" * (tables.SLICE_BYTES // 2)]).cast(kind)
-    places = [0, 1] * 20
-    text = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), values)
-    table = pa.table({"text": text, "id": text})
-    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
-        writer.write_table(table, max_chunksize=20)
-    done, plain = [], columns.plain
-    monkeypatch.setattr(columns, "plain", lambda array: done.append(array.type) or plain(array))
-    piece = stored("x.arrow", (tmp_path / "x.arrow").read_bytes())
-    documents, rejects, _ = read(tmp_path, piece)
-    assert [text for _, text in documents] == ["ab"[place] for place in places]
-    assert not rejects
-    assert done.count(kind) <= 4  # two columns, two batches
-    assert done.count(text.type) > 40
-    assert not columns._known_dictionaries
-
-
 def test_a_dictionary_s_indices_are_checked(tmp_path, stored):
     text = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 9], pa.int32()), pa.array(["a", "b"]), safe=False)
     with pa.ipc.new_file(tmp_path / "x.arrow", pa.schema({"text": text.type})) as writer:
@@ -255,13 +236,15 @@ def test_a_dictionary_s_indices_are_checked(tmp_path, stored):
 
 
 def test_lists_of_more_values_than_memory_may_hold(tmp_path, stored, as_file, monkeypatch):
-    lists = pa.array([[None] * 600, [1, 2]], pa.list_(pa.int32()))
+    lists = pa.array([[None] * 6000, [1, 2]], pa.list_(pa.int32()))
     piece = stored(*as_file(pa.table({"text": ["a", "b"], "id": lists}), "parquet"))
     assert read(tmp_path, piece)[0] == [(1, "a"), (2, "b")]
-    monkeypatch.setattr(tables, "LISTED_VALUES", 601)
-    with pytest.raises(FaultError, match="602 values in the lists of id"):
-        list(read_table(tmp_path / piece.path, lambda schema: ["text", "id"]))
-    assert len(list(read_table(tmp_path / piece.path, lambda schema: ["text"]))) == 1
+    monkeypatch.setattr(tables, "FREE_ROWS", 6001)
+    monkeypatch.setattr(tables, "ROWS_PER_BYTE", 0)
+    for columns, faults in ((["text", "id"], 1), (["text"], 0)):
+        found = read_table(tmp_path / piece.path, lambda schema, columns=columns: columns, lambda rows, first: rows)
+        with pytest.raises(FaultError, match="can be meant to hold: 6,002") if faults else nullcontext():
+            assert len(list(found)) == 1
 
 
 def test_texts_with_runs_of_zero_bytes_are_counted(tmp_path, stored, as_file):

@@ -6,7 +6,7 @@ import pytest
 
 from nanoset_core.errors import InputError
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.contents import contents_of, list_files
+from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.survey import list_corpora
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import RemoteFolder
@@ -21,10 +21,10 @@ KEYS = ["a/../../../x.jsonl", "a//x.jsonl", "./x.jsonl", "a\nb.jsonl", "\x1b[2Jx
 def test_raw_text_under_such_a_key_is_refused(place, monkeypatch, key):
     place.put("raw/web/fine.jsonl", b'{"text": "a"}\n')
     folder = RemoteFolder(place, "raw/web")
-    assert [file.path for file in list_files(folder)] == ["fine.jsonl"]
+    assert [file.path for file in contents_of(folder).ordered] == ["fine.jsonl"]
     _add(monkeypatch, f"raw/web/{key}")
     with pytest.raises(InputError, match="no path of a file") as caught:
-        list_files(folder)
+        contents_of(folder)
     assert "\x1b" not in str(caught.value)
 
 

@@ -21,7 +21,7 @@ from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.raw import stored as stored_module
+from nanoset_core.raw import pieces as stored_module
 from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange, cut_ranges
 from nanoset_core.raw.survey import take_inventory
