@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Sequence
+from typing import Self
 
 _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, those that turn the direction of writing, and halves of surrogate pairs."""
@@ -39,6 +40,11 @@ class NanosetError(Exception):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+    def at(self, where: object, remedy: str | None = None) -> Self:
+        """Return this error at another place, and with another remedy where one is given."""
+        found = {"found": self.found, "expected": self.expected, "remedy": remedy or self.remedy}
+        return type(self)(self.what, where=where, **found)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword arguments must survive the trip back from a worker process.

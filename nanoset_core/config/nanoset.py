@@ -15,8 +15,30 @@ from nanoset_core.mapping.naming import read_identifiers
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.outputs.names import check_asset_name, check_corpora
-from nanoset_core.serialization.parsing import FrozenDict, freeze
+from nanoset_core.serialization.parsing import FrozenDict, Rule, broken, freeze
 from nanoset_core.serialization.settings import Range
+
+_TEXTS = {
+    "data": (
+        "the data must be given once",
+        "name the corpora, for example blend: {web: 0.8, code: 0.2}",
+        "one of blend, blend_per_split, phases",
+    ),
+    "weight": ("a weight is 0 or negative", "give it a share, or leave the corpus out of the blend"),
+    "split": ("split cuts a blend that all splits share; here each has its own", "remove it"),
+    "no data": ("no split has data", "give train a blend at least"),
+    "per split": ("this trainer cannot take a blend for each split", "give `blend` and `split`"),
+    "schedule": ("phases are counted in iterations, which need a schedule", "add it, with the trainer's numbers"),
+    "phases": (
+        "phases must follow one another",
+        "give each phase but the last an `until` above that of the phase before, and below schedule.iterations",
+    ),
+    "samples": ("samples and schedule both give the number of samples", "keep one of them"),
+    "max_epochs": ("this corpus is not in the blend", "name a corpus of the blend, or remove the key"),
+    "mask": ("this trainer has no such option, or fails with it", "remove the key"),
+    "share": ("samples are asked of a split that gets no documents", "give it a share in `split`, or remove the key"),
+}
+"""Rule of a nanoset → what is wrong, and the remedy; see `broken`."""
 
 BlendSpec = str | tuple[str, ...] | Mapping[str, float]
 """A corpus, a list of corpora (each in full), or corpora with weights."""
@@ -219,113 +241,60 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
     """Yield an error for each setting that excludes another one, lacks one that it needs, or selects no data."""
     where = f"{file}: nanosets.{name}"
     yield from raised(check_asset_name, name, where)
-    yield from _data_errors(where, nanoset)
-    for key, blend in _blends(nanoset):
-        yield from raised(check_corpora, file, f"nanosets.{name}.{key}", corpora_of(blend))
-        if isinstance(blend, Mapping):
-            yield from _weight_errors(f"{where}.{key}", blend)
-    if nanoset.blend_per_split:
-        yield from _per_split_errors(where, nanoset)
-    if nanoset.phases:
-        yield from _phase_errors(where, nanoset)
-    yield from _preset_errors(where, nanoset)
-    yield from _sample_errors(where, nanoset)
-    for corpus in nanoset.max_epochs if isinstance(nanoset.max_epochs, Mapping) else ():
-        if corpus not in nanoset.corpora:
-            expected = f"one of {', '.join(nanoset.corpora)}"
-            remedy = "name a corpus of the blend, or remove the key"
-            place = f"{where}.max_epochs.{corpus}"
-            yield ConfigError("this corpus is not in the blend", where=place, expected=expected, remedy=remedy)
-
-
-def _data_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    given = ["blend"] if nanoset.blend is not None else []
-    given += [key for key in ("blend_per_split", "phases") if getattr(nanoset, key)]
-    if len(given) != 1:
-        found, expected = " and ".join(given) or "none of them", "one of blend, blend_per_split, phases"
-        remedy = "name the corpora, for example blend: {web: 0.8, code: 0.2}"
-        yield ConfigError("the data must be given once", where=where, found=found, expected=expected, remedy=remedy)
-
-
-def _blends(nanoset: NanosetSpec) -> list[tuple[str, BlendSpec]]:
-    """(key, blend) of every blend that is given."""
-    blends: list[tuple[str, BlendSpec | None]] = [("blend", nanoset.blend)]
+    blends = [("blend", nanoset.blend)]
     blends += [(f"blend_per_split.{split}", blend) for split, blend in nanoset.blend_per_split.items()]
     blends += [(f"phases[{number}].blend", phase.blend) for number, phase in enumerate(nanoset.phases)]
-    return [(key, blend) for key, blend in blends if blend is not None]
+    for key, blend in blends:
+        if blend is not None:
+            yield from raised(check_corpora, file, f"nanosets.{name}.{key}", corpora_of(blend))
+        if isinstance(blend, Mapping) and sum(blend.values()) == 0 < len(blend):
+            yield ConfigError("the weights sum to 0", where=f"{where}.{key}", remedy="give each corpus a share")
+        elif isinstance(blend, Mapping):
+            of = [(weight <= 0, "weight", f".{key}.{corpus}", weight) for corpus, weight in blend.items()]
+            yield from broken(where, _TEXTS, *of)
+    yield from broken(where, _TEXTS, *_data_rules(nanoset))
+    yield from _preset_errors(where, nanoset)
+    yield from _sample_errors(where, nanoset)
 
 
-def _weight_errors(where: str, weights: Mapping[str, float]) -> Iterator[ConfigError]:
-    if weights and sum(weights.values()) == 0:
-        found, expected = ", ".join(f"{corpus}: {weight}" for corpus, weight in weights.items()), "weights above 0"
-        remedy = "give each corpus a share"
-        yield ConfigError("the weights sum to 0", where=where, found=found, expected=expected, remedy=remedy)
-        return
-    for corpus, weight in weights.items():
-        if weight <= 0:
-            what = "a weight is negative" if weight < 0 else "a weight is 0"
-            place, remedy = f"{where}.{corpus}", "give it a share, or leave the corpus out of the blend"
-            yield ConfigError(what, where=place, found=weight, expected="a number above 0", remedy=remedy)
-
-
-def _per_split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    if nanoset.split is not None:
-        what, found = "split cuts a blend that all splits share; here each has its own", nanoset.split
-        remedy = "remove it, or give `blend` instead of `blend_per_split`"
-        yield ConfigError(what, where=f"{where}.split", found=found, remedy=remedy)
-    if not nanoset.corpora:
-        yield ConfigError("no split has data", where=f"{where}.blend_per_split", remedy="give train a blend at least")
-    if not get_preset(nanoset.preset).per_split_blends:
-        what, found = "this trainer cannot take a blend for each split", f"preset {nanoset.preset}"
-        yield ConfigError(what, where=f"{where}.blend_per_split", found=found, remedy="give `blend` and `split`")
-
-
-def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    if nanoset.schedule is None:
-        what, expected = "phases are counted in iterations, which need a schedule", "iterations and global_batch_size"
-        remedy = "add it, with the numbers that the trainer is started with"
-        yield ConfigError(what, where=f"{where}.schedule", expected=expected, remedy=remedy)
-        return
-    ends = [phase.until for phase in nanoset.phases]
-    in_order = all(begin < end for begin, end in pairwise(nanoset.phase_bounds))
-    if None in ends[:-1] or ends[-1] not in (None, nanoset.schedule.iterations) or not in_order:
-        found = f"until {', '.join(str(end) for end in ends)} of {nanoset.schedule.iterations} iterations"
-        expected = "`until` for every phase but the last, growing, below schedule.iterations"
-        remedy = "give each phase but the last an `until` above that of the phase before"
-        place = f"{where}.phases"
-        yield ConfigError("phases must follow one another", where=place, found=found, expected=expected, remedy=remedy)
+def _data_rules(nanoset: NanosetSpec) -> Iterator[Rule]:
+    """Yield the rules of where the data comes from, as `broken` takes them."""
+    given = ["blend"] if nanoset.blend is not None else []
+    given += [key for key in ("blend_per_split", "phases") if getattr(nanoset, key)]
+    yield len(given) != 1, "data", "", " and ".join(given) or "none of them"
+    if nanoset.blend_per_split:
+        preset = get_preset(nanoset.preset)
+        yield nanoset.split is not None, "split", ".split", nanoset.split
+        yield not nanoset.corpora, "no data", ".blend_per_split", None
+        yield not preset.per_split_blends, "per split", ".blend_per_split", f"preset {nanoset.preset}"
+    if nanoset.phases:
+        bounds, ends = nanoset.phase_bounds, [phase.until for phase in nanoset.phases]
+        in_order = all(begin < end for begin, end in pairwise(bounds))
+        wrong = None in ends[:-1] or ends[-1] not in (None, bounds[-1]) or not in_order
+        found = f"until {', '.join(map(str, ends))} of {bounds[-1]} iterations"
+        yield nanoset.schedule is None, "schedule", ".schedule", None
+        yield nanoset.schedule and wrong, "phases", ".phases", found
+    yield nanoset.schedule and nanoset.samples, "samples", "", "both"
+    for corpus in nanoset.max_epochs if isinstance(nanoset.max_epochs, Mapping) else ():
+        yield corpus not in nanoset.corpora, "max_epochs", f".max_epochs.{corpus}", None
 
 
 def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Errors of options that the trainer does not have."""
-    preset = get_preset(nanoset.preset)
+    preset, found = get_preset(nanoset.preset), f"preset {nanoset.preset}"
     for error in raised(preset.compensates, nanoset.trainer_python):
-        remedy = "remove the key, or correct it" if nanoset.preset == "nemo" else "remove the key"
-        place = f"{where}.trainer_python"
-        yield ConfigError(error.what, where=place, found=error.found, expected=error.expected, remedy=remedy)
-    for name in nanoset.masks:
-        if name not in preset.masks:
-            what, found = "this trainer has no such option, or fails with it", f"preset {nanoset.preset}"
-            expected = f"one of {', '.join(preset.masks)}" if preset.masks else "no masks at ends of documents"
-            yield ConfigError(what, where=f"{where}.{name}", found=found, expected=expected, remedy="remove the key")
+        yield error.at(f"{where}.trainer_python", "remove the key, or correct it")
+    yield from broken(where, _TEXTS, *((name not in preset.masks, "mask", f".{name}", found) for name in nanoset.masks))
     for error in raised(check_masks, nanoset.masks):
-        yield ConfigError(error.what, where=f"{where}.{error.where}", found=error.found, remedy=error.remedy)
+        yield error.at(f"{where}.{error.where}")
 
 
 def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    if nanoset.schedule is not None and nanoset.samples:
-        what = "samples and schedule both give the number of samples"
-        remedy = "keep one of them; a schedule gives the numbers that the trainer computes"
-        yield ConfigError(what, where=where, found="both", remedy=remedy)
     if errors := raised(parse_split, nanoset.shares) if nanoset.shares else []:
-        remedy = errors[0].remedy or 'write three numbers, such as "969,30,1"'
-        found, expected = errors[0].found, errors[0].expected
-        yield ConfigError(errors[0].what, where=f"{where}.split", found=found, expected=expected, remedy=remedy)
+        yield errors[0].at(f"{where}.split", errors[0].remedy or 'write three numbers, such as "969,30,1"')
         return
     shares = (1.0, 1.0, 1.0) if nanoset.shares is None else parse_split(nanoset.shares)
-    for split in nanoset.samples:
-        if shares[SPLITS.index(split)] == 0 or (nanoset.blend_per_split and nanoset.blend_of(split) is None):
-            found = f"split {nanoset.shares!r}" if nanoset.shares else "no blend for it"
-            what, expected = "samples are asked of a split that gets no documents", f"a share of {split} above 0"
-            remedy = f"give {split} a share in `split`, or remove the key"
-            yield ConfigError(what, where=f"{where}.samples.{split}", found=found, expected=expected, remedy=remedy)
+    found = f"split {nanoset.shares!r}" if nanoset.shares else "no blend for it"
+    for split, share in zip(SPLITS, shares, strict=True):
+        is_empty = share == 0 or (nanoset.blend_per_split and nanoset.blend_of(split) is None)
+        yield from broken(where, _TEXTS, (split in nanoset.samples and is_empty, "share", f".samples.{split}", found))

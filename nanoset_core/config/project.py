@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.config.executor import ExecutorSpec, executor_errors
 from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, phase_names, resolved
-from nanoset_core.config.running import AutomationSpec, DagsterSpec, automation_errors
+from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
 from nanoset_core.config.tokenization import (
     CorpusSpec,
     DocumentsSpec,

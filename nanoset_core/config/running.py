@@ -1,21 +1,81 @@
-"""Settings of automation, and of the project's names in Dagster."""
+"""Settings of runs: the executor and the environment variables that replace it, automation, names in Dagster."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, combined, raised
+from nanoset_core.serialization.parsing import broken
 from nanoset_core.serialization.settings import Range
 
+ADDRESS_VARIABLE = "NANOSET_DASK_ADDRESS"
+FILE_VARIABLE = "NANOSET_DASK_SCHEDULER_FILE"
+WAIT_VARIABLE = "NANOSET_DASK_WAIT"
+_ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST_WAIT = 366 * 86_400
+_SHORTEST_JOB = 120
+_MEMORY = re.compile(r"[0-9]+(\.[0-9]+)?(M|G|T)i?B")
 _CRON = re.compile(r"[0-9*/,-]+( +[0-9A-Za-z*/,#?-]+){4}")
 """The shape of a cron line; whether its numbers can be is known to the scheduler."""
-
 LEAST_SETTLE_SECONDS = 2
 """A file written later than that could change again without a trace in its times."""
+_TEXTS = {
+    "jobs": ("the number of Slurm jobs is missing", 'add it: "jobs: 20"'),
+    "time": ("this is no time limit for a Slurm job", "write 90m, 4h or 2d", "m, h or d, from 2m to 366d"),
+    "memory": ("this is no size of memory", "write 8GB", "a number with MB, GB or TB"),
+}
+_KEYS = {
+    "processes": (),
+    "dask": ("address", "scheduler_file", "wait"),
+    "slurm": ("wait", "jobs", "partition", "account", "time", "cpus", "memory", "directives"),
+}
+"""Kind → its keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSpec:
+    """What tokenizes, writes tars and verifies deeply; the bytes do not depend on it."""
+
+    kind: Literal["processes", "dask", "slurm"] = "processes"
+    """Processes of this machine, the workers of a Dask cluster, or workers that the build starts as Slurm jobs."""
+    address: str | None = None
+    """Address of the Dask scheduler, such as tcp://scheduler:8786."""
+    scheduler_file: str | None = None
+    """Instead of the address: the file that `dask scheduler --scheduler-file` writes."""
+    wait: str | float | None = None
+    """How long a build waits for scheduler and workers: 24h, 30m, or seconds; absent = 60, for Slurm's queue 24h."""
+    jobs: Annotated[int, Range(1, 10_000)] | None = None
+    """Slurm: number of jobs while the build runs."""
+    partition: str | None = None
+    """Slurm: where the jobs are queued; absent = the site's default."""
+    account: str | None = None
+    """Slurm: account that is charged; absent = the user's default."""
+    time: str | None = None
+    """Slurm: time limit of a job, such as 4h, after which another one takes its place; absent = 1h."""
+    cpus: Annotated[int, Range(1, 1_024)] | None = None
+    """Slurm: processors of a job, and worker processes in it; absent = 1."""
+    memory: str | None = None
+    """Slurm: memory of a job, such as 8GB; absent = 2GB for each processor."""
+    directives: tuple[str, ...] | None = None
+    """Slurm: what else a job's #SBATCH lines say, such as "--constraint=ib"."""
+
+    @property
+    def wait_seconds(self) -> float:
+        """`wait` in seconds."""
+        seconds = None if self.wait is None else _seconds(self.wait)
+        return seconds if seconds is not None else 86_400.0 if self.kind == "slurm" else 60.0
+
+    @property
+    def time_seconds(self) -> int:
+        """The time limit of a Slurm job, in seconds."""
+        return int(_seconds(self.time or "1h") or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +102,92 @@ class DagsterSpec:
     """Before the key of every asset, and in the names of partitions, jobs, sensors and schedule."""
     group_prefix: str | None = None
     """Before the name of every group of assets; absent = made of key_prefix."""
+
+
+def chosen_executor(
+    file: Path, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
+) -> tuple[ExecutorSpec, str]:
+    """Return the executor to use, and what names it: the environment, where that names a scheduler, else nanoset.yaml.
+
+    Args:
+        file: nanoset.yaml, for messages.
+        spec: what it says.
+        environment: NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE (relative to the current folder) replace
+            kind, address and scheduler_file, NANOSET_DASK_WAIT replaces wait; an empty one counts as absent.
+
+    Raises:
+        ConfigError: the environment names both, or something invalid.
+    """
+    address, scheduler_file, wait = (
+        environment.get(name) or None for name in (ADDRESS_VARIABLE, FILE_VARIABLE, WAIT_VARIABLE)
+    )
+    errors: list[ConfigError] = []
+    if address is None and scheduler_file is None:
+        where = f"{file}: executor{_named_by(spec)}"
+    else:
+        where = f"{ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE} in the environment"
+        path = None if scheduler_file is None else str(Path(scheduler_file).absolute())
+        spec = ExecutorSpec("dask", address, path, spec.wait)
+        errors += _scheduler_errors(spec, where)
+    spec = replace(spec, wait=wait or spec.wait)
+    errors += _wait_errors(wait, f"{WAIT_VARIABLE} in the environment")
+    if errors:
+        raise combined(errors, "the environment")
+    return spec, where
+
+
+def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
+    """Yield an error for each key that its kind lacks or does not have, and for the environment's variables."""
+    where = f"{file}: executor"
+    lacks = f"{spec.kind} have no" if spec.kind == "processes" else f"the executor {spec.kind} has no"
+    for key, value in asdict(spec).items():
+        if key != "kind" and key not in _KEYS[spec.kind] and value is not None:
+            of = " or ".join(other for other, keys in _KEYS.items() if key in keys)
+            what, remedy = f"{lacks} {key}", f"set executor.kind to {of}, or remove the key"
+            yield ConfigError(what, where=f"{where}.{key}", found=repr(value), remedy=remedy)
+    if spec.kind == "dask":
+        yield from _scheduler_errors(spec, where + _named_by(spec))
+    is_slurm, time = spec.kind == "slurm", _seconds(spec.time or "1h") or 0
+    yield from broken(
+        where,
+        _TEXTS,
+        (is_slurm and spec.jobs is None, "jobs", ".jobs", None),
+        (is_slurm and not _SHORTEST_JOB <= time <= _LONGEST_WAIT, "time", ".time", spec.time),
+        (is_slurm and not _MEMORY.fullmatch(spec.memory or "2GB"), "memory", ".memory", spec.memory),
+    )
+    yield from _wait_errors(spec.wait, f"{where}.wait")
+    yield from raised(chosen_executor, file, spec)
+
+
+def _named_by(spec: ExecutorSpec) -> str:
+    """The key that names the workers; "" where several do."""
+    return "" if spec.kind != "dask" else ".address" if spec.scheduler_file is None else ".scheduler_file"
+
+
+def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
+    if spec.address is not None and spec.scheduler_file is not None:
+        what, remedy = "the Dask scheduler is named twice", "remove the other one"
+        found = f"the address {spec.address}, and the file {spec.scheduler_file}"
+        yield ConfigError(what, where=where, found=found, expected="one of them", remedy=remedy)
+    elif spec.scheduler_file is None and (spec.address is None or not _ADDRESS.fullmatch(spec.address)):
+        what, found = "this is not the address of a Dask scheduler", repr(spec.address)
+        expected = "tcp://host:port or tls://host:port, as the scheduler prints it when it starts"
+        remedy = "copy it from the scheduler's output, or name its scheduler_file, or set executor.kind to processes"
+        yield ConfigError(what, where=where, found=found, expected=expected, remedy=remedy)
+
+
+def _wait_errors(wait: str | float | None, where: str) -> Iterator[ConfigError]:
+    seconds = _seconds(wait or 0)
+    if seconds is None or not 0 <= seconds <= _LONGEST_WAIT:
+        expected = "seconds, or a number with s, m, h or d, up to 366d"
+        what, remedy = "this is no time to wait", "write 90, 30m or 24h"
+        yield ConfigError(what, where=where, found=repr(wait), expected=expected, remedy=remedy)
+
+
+def _seconds(text: str | float) -> float | None:
+    """The seconds of a duration such as 30m; None for other text."""
+    found = _DURATION.fullmatch(str(text))
+    return None if found is None else float(found[1]) * _SECONDS[found[2]]
 
 
 def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]:

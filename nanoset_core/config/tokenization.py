@@ -110,10 +110,13 @@ def tokenization_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for a text key that cannot be, and for each token that is needed and not named."""
     yield from _text_key_errors(documents.text_key, f"{file}: documents.text_key")
-    for option, key, example in (("append_eod", "eod", "<|endoftext|>"), ("prepend_bos", "bos", "<s>")):
+    end, begin = 'for example eod: "<|endoftext|>"', 'for example bos: "<s>"'
+    for option, key, token, example in (
+        ("append_eod", "eod", "end-of-document", end),
+        ("prepend_bos", "bos", "begin-of-document", begin),
+    ):
         if getattr(spec, option) and getattr(tokenizer, key) is None:
-            token = "end-of-document" if key == "eod" else "begin-of-document"
-            remedy = f'name it, for example {key}: "{example}", or set tokenization.{option} to false'
+            remedy = f"name it, {example}, or set tokenization.{option} to false"
             yield ConfigError(f"{option} needs an {token} token", where=f"{file}: tokenizer.{key}", remedy=remedy)
 
 

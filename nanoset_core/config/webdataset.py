@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_asset_name, check_corpora
-from nanoset_core.serialization.parsing import out_of_range
+from nanoset_core.serialization.parsing import broken, out_of_range
 from nanoset_core.serialization.settings import Range
 
 if TYPE_CHECKING:
@@ -22,6 +22,27 @@ ContextTail = Literal["drop", "pad", "carry"]
 ContextLength = Annotated[int, Range(1, 1 << 24)]
 ShardSize = Annotated[int, Range(1, 10**8 - 1)]
 ShuffleSeed = Annotated[int, Range(0, 2**64 - 1)]
+
+_TEXTS = {
+    "pad": ("tail: pad needs a padding token", 'name it, for example pad: "<|padding|>", or set tail to drop'),
+    "bos": (
+        "bos needs a begin-of-document token",
+        'name it, for example bos: "<s>", or set bos to false',
+    ),
+    "left out": ("every corpus is left out", "give one of them a frequency, 1 for each context once"),
+    "weights": (
+        "mix: weights needs a weight for each corpus",
+        "give each corpus its weight, such as {web: 0.7, code: 0.3}, or remove the key mix",
+    ),
+    "contexts": ("a number of contexts goes with weights", "set mix to weights, or remove the key"),
+    "tokshuf": ("the preset tokshuf pads each file, and adds no BOS", "remove them, or the preset"),
+    "framing": (
+        "the preset tokshuf needs an end token after every document, empty ones too",
+        "set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text",
+        "preset: tokshuf, append_eod: true",
+    ),
+}
+"""Rule of a webdataset → what is wrong, and the remedy; see `broken`."""
 
 DEFAULT_LENGTH = 2049
 DEFAULT_SHARD_SIZE = 8192
@@ -83,45 +104,20 @@ def webdataset_errors(
     yield from raised(check_corpora, file, f"{path}.corpora", spec.names)
     if spec.bos and spec.sequence_length < 2:
         yield out_of_range(Range(2), spec.sequence_length, f"{where}.sequence_length")
-    if spec.tail == "pad" and tokenizer.pad is None:
-        remedy = 'name it, for example pad: "<|padding|>", or set tail to drop'
-        yield ConfigError("tail: pad needs a padding token", where=f"{file}: tokenizer.pad", remedy=remedy)
-    if spec.bos and tokenizer.bos is None:
-        remedy = f'name it, for example bos: "<s>", or set {path}.bos to false'
-        yield ConfigError("bos needs a begin-of-document token", where=f"{file}: tokenizer.bos", remedy=remedy)
-    yield from _number_errors(where, spec)
-    if spec.preset == "tokshuf":
-        yield from _tokshuf_errors(file, where, spec, tokenization)
-
-
-def _number_errors(where: str, spec: WebdatasetSpec) -> Iterator[ConfigError]:
-    numbers, weights = spec.numbers or {}, Range(1e-9, 1e6)
-    if numbers and not any(numbers.values()):
-        found, expected = "frequencies of 0", "a number above 0"
-        remedy, place = "give one of them a frequency, 1 for each context once", f"{where}.corpora"
-        yield ConfigError("every corpus is left out", where=place, found=found, expected=expected, remedy=remedy)
-    elif spec.mix == "weights":
-        for corpus, number in numbers.items():
-            if number not in weights:
-                yield out_of_range(weights, number, f"{where}.corpora.{corpus}")
-    if spec.mix == "weights" and not numbers:
-        what, expected = "mix: weights needs a weight for each corpus", "corpora: {web: 0.7, code: 0.3}"
-        remedy = "give each corpus its weight, or remove the key mix"
-        yield ConfigError(what, where=f"{where}.corpora", expected=expected, remedy=remedy)
-    if spec.contexts is not None and spec.mix != "weights":
-        what, found = "a number of contexts goes with weights", "mix: frequencies, which give that number themselves"
-        remedy = "set mix to weights, or remove the key"
-        yield ConfigError(what, where=f"{where}.contexts", found=found, remedy=remedy)
-
-
-def _tokshuf_errors(file: Path, where: str, spec: WebdatasetSpec, settings: TokenizationSpec) -> Iterator[ConfigError]:
-    if spec.tail != "drop" or spec.bos:
-        what, remedy = "the preset tokshuf pads each file, and adds no BOS", "remove them, or the preset"
-        found = f"tail: {spec.tail}, bos: {spec.bos}".lower()
-        yield ConfigError(what, where=where, found=found, expected="neither key", remedy=remedy)
-    if settings.preset != "tokshuf" or not settings.append_eod:
-        what = "the preset tokshuf needs an end token after every document, empty ones too"
-        found = f"preset: {settings.preset}, append_eod: {settings.append_eod}".lower()
-        expected, place = "preset: tokshuf, append_eod: true", f"{file}: tokenization.preset"
-        remedy = "set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text"
-        yield ConfigError(what, where=place, found=found, expected=expected, remedy=remedy)
+    weights, numbers, is_tokshuf = spec.mix == "weights", spec.numbers or {}, spec.preset == "tokshuf"
+    framing = f"preset: {tokenization.preset}, append_eod: {tokenization.append_eod}".lower()
+    is_framed = framing == "preset: tokshuf, append_eod: true"
+    yield from broken(
+        f"{file}: ",
+        _TEXTS,
+        (spec.tail == "pad" and tokenizer.pad is None, "pad", "tokenizer.pad", None),
+        (spec.bos and tokenizer.bos is None, "bos", "tokenizer.bos", None),
+        (numbers and not any(numbers.values()), "left out", f"{path}.corpora", "frequencies of 0"),
+        (weights and not numbers, "weights", f"{path}.corpora", None),
+        (spec.contexts is not None and not weights, "contexts", f"{path}.contexts", "mix: frequencies"),
+        (is_tokshuf and (spec.tail != "drop" or spec.bos), "tokshuf", path, f"tail: {spec.tail}, bos: {spec.bos}"),
+        (is_tokshuf and not is_framed, "framing", "tokenization.preset", framing),
+    )
+    for corpus, number in numbers.items():
+        if weights and any(numbers.values()) and number not in (allowed := Range(1e-9, 1e6)):
+            yield out_of_range(allowed, number, f"{where}.corpora.{corpus}")

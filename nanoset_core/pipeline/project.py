@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from nanoset_core.config.executor import ExecutorSpec, chosen_executor
 from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.project import ProjectConfig, load_config
+from nanoset_core.config.running import ExecutorSpec, chosen_executor
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import Executor

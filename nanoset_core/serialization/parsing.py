@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from nanoset_core.errors import ConfigError, combined
@@ -201,6 +201,24 @@ class Parser:
     def _report(self, what: str, path: str, found: str | None, expected: str, remedy: str) -> None:
         where = f"{self._where}: {path}" if path else self._where
         self.errors.append(ConfigError(what, where=where, found=found, expected=expected, remedy=remedy))
+
+
+Rule = tuple[object, str, str, object]
+"""(whether it is broken, its name, key, what was found)."""
+
+
+def broken(where: str, texts: Mapping[str, Sequence[str]], *rules: Rule) -> Iterator[ConfigError]:
+    """Yield an error for each rule that is broken.
+
+    Args:
+        where: what comes before the keys.
+        texts: name of a rule → (what is wrong, remedy), and what is expected where that says more.
+        rules: all of them.
+    """
+    for is_broken, name, key, found in rules:
+        if is_broken:
+            what, remedy, *more = texts[name]
+            yield ConfigError(what, where=where + key, found=found, expected=more[0] if more else None, remedy=remedy)
 
 
 def out_of_range(between: Range, value: float, where: object) -> ConfigError:

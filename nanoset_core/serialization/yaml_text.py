@@ -36,8 +36,7 @@ class YamlFile:
             if where.startswith(prefix):
                 line = _line(root, where.removeprefix(prefix))
                 where = f"{self.file}:{line}: {where.removeprefix(prefix)}"
-            place = {"where": where, "found": error.found, "expected": error.expected, "remedy": error.remedy}
-            found.append((line, type(error)(error.what, **place)))
+            found.append((line, error.at(where)))
         return combined([error for _, error in sorted(found, key=lambda pair: pair[0])], self.file)
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nanoset_core.config.executor import ExecutorSpec, chosen_executor
 from nanoset_core.config.project import load_config
+from nanoset_core.config.running import ExecutorSpec, chosen_executor
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler
