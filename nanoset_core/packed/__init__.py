@@ -2,9 +2,7 @@
 
 from nanoset_core.loading.samplers import ResumableSampler
 from nanoset_core.packed.dataset import ContinuousSamples, DocumentBlocks, PackedDataset
-from nanoset_core.packed.index import IndexFacts
-from nanoset_core.packed.layout import token_size_bytes
-from nanoset_core.packed.packing import pack_indexed_dataset
+from nanoset_core.packed.layout import IndexFacts, token_size_bytes
 from nanoset_core.packed.raw_index import RawIndexFacts, create_raw_index
 from nanoset_core.packed.selection import (
     DocumentFilter,
@@ -13,7 +11,7 @@ from nanoset_core.packed.selection import (
     shuffle_packed,
     shuffle_packed_chunk,
 )
-from nanoset_core.packed.writing import PackedFacts, write_packed
+from nanoset_core.packed.writing import PackedFacts, pack_indexed_dataset, write_packed
 
 __all__ = [
     "ContinuousSamples",

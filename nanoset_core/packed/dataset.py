@@ -10,16 +10,14 @@ from __future__ import annotations
 import operator
 import os
 from array import array
-from functools import partial
 from pathlib import Path
-from typing import SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError, SampleIndexError
-from nanoset_core.packed.index import IndexFacts, load_index
-from nanoset_core.packed.layout import open_packed
+from nanoset_core.packed.layout import IndexFacts, load_index, open_packed
 
 _MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {
     1: np.dtype(np.uint8),
@@ -114,7 +112,31 @@ class PackedDataset:
         return PackedDataset, (self.path,)
 
 
-class ContinuousSamples:
+class _Samples:
+    """Base of samples of a dataset."""
+
+    block_size: int
+    _dataset: PackedDataset
+    _count: int
+    _made_of: tuple[Any, ...]
+    """Arguments that make the same samples again."""
+
+    @property
+    def dtype(self) -> np.dtype[np.integer]:
+        """Type of the tokens that are given out."""
+        return self._dataset.dtype
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._dataset.path)!r}, {len(self)} samples of {self.block_size} tokens)"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self._made_of
+
+
+class ContinuousSamples(_Samples):
     """Samples of `block_size` tokens from one stream of N; documents are not kept apart.
 
     Sample i begins at token i (block_size - 1) where the last target of a sample is the first input of the next
@@ -128,27 +150,17 @@ class ContinuousSamples:
         ConfigError: the block is below 2 tokens, or above N.
     """
 
-    __slots__ = ("_dataset", "_windows", "block_size", "dtype", "reuse_last_target")
-
-    def __init__(self, dataset: PackedDataset, block_size: int, *, reuse_last_target: bool = True) -> None:
+    def __init__(self, dataset: PackedDataset, block_size: int, reuse_last_target: bool = True) -> None:
         tokens = dataset.tokens
         if block_size < 2 or len(tokens) < block_size:
-            what, expected = "no sample of this size can be cut from the dataset", f"2 to {len(tokens)}, its tokens"
-            remedy = "choose another block size, or pack more text"
-            raise ConfigError(
-                what, where=dataset.path, found=f"block_size {block_size}", expected=expected, remedy=remedy
-            )
-        self._dataset = dataset
-        self.block_size = block_size
-        self.reuse_last_target = reuse_last_target
-        self.dtype = dataset.dtype
-        """Type of the tokens that are given out."""
+            what, found = "no sample of this size can be cut from the dataset", f"block_size {block_size}"
+            raise ConfigError(what, where=dataset.path, found=found, expected=f"2 to {len(tokens)}, its tokens")
+        self._dataset, self.block_size, self.reuse_last_target = dataset, block_size, reuse_last_target
+        self._made_of = dataset, block_size, reuse_last_target
         step = block_size - 1 if reuse_last_target else block_size
         # shape (samples, block_size): overlapping views of the file
         self._windows = np.lib.stride_tricks.sliding_window_view(tokens, block_size)[::step]
-
-    def __len__(self) -> int:
-        return len(self._windows)
+        self._count = len(self._windows)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return the tokens of one sample, shape (block_size,); a negative index counts from the end."""
@@ -166,15 +178,8 @@ class ContinuousSamples:
             raise _no_such("sample", f"{wanted.min()} to {wanted.max()}", len(self), self._dataset.path)
         return self._windows[wanted].astype(self.dtype)
 
-    def __repr__(self) -> str:
-        return f"ContinuousSamples({str(self._dataset.path)!r}, {len(self)} samples of {self.block_size} tokens)"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        make = partial(ContinuousSamples, reuse_last_target=self.reuse_last_target)
-        return make, (self._dataset, self.block_size)
-
-
-class DocumentBlocks:
+class DocumentBlocks(_Samples):
     """Samples of at most `block_size` tokens that begin with documents.
 
     A longer document is cut, from its beginning, into pieces of block_size and a rest; any other document with tokens
@@ -185,16 +190,19 @@ class DocumentBlocks:
         ConfigError: the block is below 1 token.
     """
 
-    __slots__ = ("_bounds", "_dataset", "_piece_ends", "_piece_starts", "block_size", "lengths")
-
     def __init__(self, dataset: PackedDataset, block_size: int) -> None:
         if block_size < 1:
-            what, remedy = "a block has at least one token", "choose the sequence length of the trainer"
-            raise ConfigError(what, where=dataset.path, found=f"block_size {block_size}", remedy=remedy)
-        self._dataset = dataset
-        self.block_size = block_size
-        starts, sizes = _cut_documents(dataset.document_starts, dataset.document_lengths, block_size)
-        self._piece_starts, self._piece_ends = starts, starts + sizes
+            what, found = "a block has at least one token", f"block_size {block_size}"
+            raise ConfigError(what, where=dataset.path, found=found)
+        self._dataset, self.block_size, self._made_of = dataset, block_size, (dataset, block_size)
+        starts, lengths = dataset.document_starts, dataset.document_lengths
+        counts = -(-lengths // block_size)
+        documents = np.repeat(np.arange(len(starts)), counts)  # of each piece, shape (pieces,)
+        firsts = np.cumsum(counts) - counts
+        inside = (np.arange(len(documents)) - firsts[documents]) * block_size  # tokens of the document before the piece
+        self._starts, sizes = starts[documents] + inside, np.minimum(lengths[documents] - inside, block_size)
+        self._ends = self._starts + sizes
+        del documents, inside
         totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         # The first piece that no longer fits a sample that begins with each piece, shape (pieces,).
         following = (np.searchsorted(totals, totals[:-1] + block_size, side="right") - 1).data
@@ -205,33 +213,14 @@ class DocumentBlocks:
         """Sample k is the pieces [bounds[k], bounds[k + 1]), int64, shape (samples + 1,)."""
         self.lengths: NDArray[np.int64] = np.diff(totals[self._bounds])
         """Tokens of each sample, int64, shape (samples,)."""
-
-    def __len__(self) -> int:
-        return len(self.lengths)
+        self._count = len(self.lengths)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return the tokens of one sample, shape (lengths[index],); a negative index counts from the end."""
         i = _position(index, len(self), "sample", self._dataset.path)
         pieces = slice(*self._bounds[i : i + 2])
-        spans = zip(self._piece_starts[pieces], self._piece_ends[pieces], strict=True)
-        return np.concatenate([self._dataset.tokens[begin:end] for begin, end in spans]).astype(self._dataset.dtype)
-
-    def __repr__(self) -> str:
-        return f"DocumentBlocks({str(self._dataset.path)!r}, {len(self)} samples of up to {self.block_size} tokens)"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return DocumentBlocks, (self._dataset, self.block_size)
-
-
-def _cut_documents(
-    starts: NDArray[np.int64], lengths: NDArray[np.int64], block_size: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut documents into pieces of at most `block_size` tokens; return (starts, lengths), int64, shape (pieces,)."""
-    counts = -(-lengths // block_size)
-    documents = np.repeat(np.arange(len(starts)), counts)  # shape (pieces,)
-    firsts = np.cumsum(counts) - counts
-    inside = (np.arange(len(documents)) - firsts[documents]) * block_size  # tokens of the document before the piece
-    return starts[documents] + inside, np.minimum(lengths[documents] - inside, block_size)
+        spans = zip(self._starts[pieces], self._ends[pieces], strict=True)
+        return np.concatenate([self._dataset.tokens[begin:end] for begin, end in spans]).astype(self.dtype)
 
 
 def _position(index: SupportsIndex, count: int, noun: str, path: Path) -> int:

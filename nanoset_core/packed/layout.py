@@ -26,6 +26,8 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -34,15 +36,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.packed.pickle_reader import first_number
+from nanoset_core.packed.pickle_codec import Entries, damaged, decode_index, first_number
 from nanoset_core.storage.block_file import MappedFile
 from nanoset_core.storage.regular_files import map_regular
 
 TOKEN_BYTES = (1, 2, 4)
-REMEDY = "write or fetch the file again"
 _HEADER = struct.Struct("<QI")
 HEADER_BYTES = _HEADER.size
 _PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
+_MAX_OFFSET = 1 << 62  # keeps sums from wrapping around
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,15 @@ def encode_header(data_bytes: int, token_bytes: int) -> bytes:
     return _HEADER.pack(data_bytes, token_bytes)
 
 
+@contextmanager
+def required(path: object, expected: str, remedy: str) -> Iterator[None]:
+    """Raise MissingError where the block opens a file that is not there."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise MissingError("no such file", where=path, expected=expected, remedy=remedy) from error
+
+
 def open_packed(path: str | os.PathLike[str], file: MappedFile | None = None) -> PackedFile:
     """Map a `.pbin` and determine its layout from its header and the first entry of its index.
 
@@ -132,17 +143,14 @@ def open_packed(path: str | os.PathLike[str], file: MappedFile | None = None) ->
         FormatError: it is in none of the layouts; the message names the byte.
     """
     path = Path(path)
-    file = file or _map_file(path)
+    if file is None:
+        with required(path, "a .pbin file", "pack the dataset first, or correct the path"):
+            file = MappedFile(map_regular(path))
     view = memoryview(file.buffer)
     _fetch(file, 0, HEADER_BYTES)
     if len(view) < HEADER_BYTES:
-        raise FormatError(
-            "the header is cut off",
-            where=f"{path}, byte {len(view)}",
-            found=f"{len(view)} bytes",
-            expected=f"a .pbin, with a header of {HEADER_BYTES} bytes",
-            remedy=REMEDY,
-        )
+        expected = f"a .pbin, with a header of {HEADER_BYTES} bytes"
+        raise damaged("the header is cut off", f"{path}, byte {len(view)}", f"{len(view)} bytes", expected)
     # B before A: where both would fit, A's first token would have to look like a token size.
     for layout in (D, B, A):
         data_bytes, token_bytes = struct.unpack_from(f"{layout.byte_order}QI", view)
@@ -156,23 +164,10 @@ def open_packed(path: str | os.PathLike[str], file: MappedFile | None = None) ->
         if layout is D and first_number(view, index_begin) == C.first_offset:
             layout = C
         if data_bytes % token_bytes:
-            raise FormatError(
-                "the tokens end within a token",
-                where=f"{path}, byte 0",
-                found=f"{data_bytes} bytes of tokens",
-                expected=f"a multiple of {token_bytes}, the bytes of one token",
-                remedy=REMEDY,
-            )
+            found, expected = f"{data_bytes} bytes of tokens", f"a multiple of {token_bytes}, the bytes of one token"
+            raise damaged("the tokens end within a token", f"{path}, byte 0", found, expected)
         return PackedFile(path, layout, token_bytes, data_bytes, view)
     raise _unknown_layout(path, view)
-
-
-def _map_file(path: Path) -> MappedFile:
-    try:
-        return MappedFile(map_regular(path))
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        remedy = "pack the dataset first, or correct the path"
-        raise MissingError("no such file", where=path, expected="a .pbin file", remedy=remedy) from error
 
 
 def _fetch(file: MappedFile, begin: int, end: int) -> None:
@@ -183,18 +178,122 @@ def _fetch(file: MappedFile, begin: int, end: int) -> None:
 
 def _unknown_layout(path: Path, view: memoryview) -> FormatError:
     data_bytes, token_bytes = _HEADER.unpack_from(view)
+    byte, what = HEADER_BYTES + data_bytes, "no index after the tokens"
     if token_bytes not in TOKEN_BYTES:
-        where, what = 8, "this is no .pbin"
+        byte, what = 8, "this is no .pbin"
     elif data_bytes == 0:
-        where, what = 0, "the header is not complete: the program that wrote this file was interrupted"
-    elif HEADER_BYTES + data_bytes >= len(view):
-        where, what = len(view), "the file ends too early"
-    else:
-        where, what = HEADER_BYTES + data_bytes, "no index after the tokens"
-    return FormatError(
-        what,
-        where=f"{path}, byte {where}",
-        found=f"{data_bytes} bytes of {token_bytes}-byte tokens in a file of {len(view)} bytes",
-        expected="header, tokens and pickled index of one of Modalities' layouts A to D",
-        remedy=REMEDY,
+        byte, what = 0, "the header is not complete: the program that wrote this file was interrupted"
+    elif byte >= len(view):
+        byte, what = len(view), "the file ends too early"
+    found = f"{data_bytes} bytes of {token_bytes}-byte tokens in a file of {len(view)} bytes"
+    expected = "header, tokens and pickled index of one of Modalities' layouts A to D"
+    return damaged(what, f"{path}, byte {byte}", found, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """The facts of an index."""
+
+    documents: int
+    """Entries of the index."""
+    tokens: int
+    """Tokens of all documents; those of the file, unless documents overlap or leave some out."""
+    empty_documents: int
+    """Entries without tokens."""
+    is_contiguous: bool
+    """Whether each document begins where the one before it ends, the first and the last at the ends of the tokens."""
+    merge_faults: int
+    """Places after which Modalities' merge put the offsets too low; 0 in a sound index."""
+
+
+def scan_index(packed: PackedFile, take: Callable[[Entries], object] = len) -> IndexFacts:
+    """Check every entry of the index; no more than one chunk of entries is in memory, unless another pickler wrote it.
+
+    An index whose opcodes are not those of Python's own pickler is read whole: some 150 bytes an entry.
+
+    Args:
+        packed: the open file.
+        take: takes the entries, in bytes from the first token, as they are read.
+
+    Raises:
+        FormatError: an entry is wrong; the message names the byte or the document.
+    """
+    size, data_bytes, base = packed.token_bytes, packed.data_bytes, packed.layout.first_offset
+    documents = total = empty = shifts = shift = 0  # shift: how many bytes the last offset is too low, back to back
+    mergeable, outside = base == 0, None
+    for offsets, lengths in _entries(packed):
+        wrong = (lengths < 0) | (lengths > data_bytes) | (lengths % size != 0) | (offsets % size != 0)
+        wrong |= (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
+        if wrong.any():
+            raise _misplaced(packed, documents, offsets, lengths, wrong)
+        wrong = (offsets < 0) | (offsets > data_bytes - lengths)
+        if outside is None and wrong.any():
+            outside = _misplaced(packed, documents, offsets, lengths, wrong)
+        ends = total + np.cumsum(lengths)
+        distances = ends - lengths - offsets
+        if changes := int(np.count_nonzero(np.diff(distances, prepend=shift))):
+            shifts, shift = shifts + changes, int(distances[-1])
+            mergeable &= not ((distances < 0) | (distances % HEADER_BYTES != 0)).any()
+        documents, total = documents + len(lengths), int(ends[-1])
+        empty += int(np.count_nonzero(lengths == 0))
+        take((offsets, lengths))
+    contiguous = total == data_bytes and shifts == 0
+    if base and not contiguous:
+        raise damaged(
+            f"the index is not that of a file of layout {packed.layout.name}",
+            f"{packed.path}, byte {packed.index_begin}",
+            f"{documents} documents of {total} bytes, {shifts} of them out of place",
+            f"documents back to back, {data_bytes} bytes from byte {base}",
+        )
+    faults = shifts if mergeable and total == data_bytes else 0
+    if outside is not None and not faults:
+        raise outside
+    return IndexFacts(documents, total // size, empty, contiguous or faults > 0, faults)
+
+
+def _misplaced(
+    packed: PackedFile, before: int, offsets: NDArray[np.int64], lengths: NDArray[np.int64], wrong: NDArray[np.bool_]
+) -> FormatError:
+    at = int(np.argmax(wrong))
+    return damaged(
+        "a document lies where no tokens are",
+        f"{packed.path}, entry {before + at} of the index at byte {packed.index_begin}",
+        f"{lengths[at]} bytes from byte {offsets[at]} of the tokens",
+        f"within [0, {packed.data_bytes}), in multiples of {packed.token_bytes}, the bytes of one token",
     )
+
+
+def document_entries(packed: PackedFile, facts: IndexFacts) -> Iterator[Entries]:
+    """Yield (starts, lengths) in bytes from the first token, corrected, in chunks; `facts` are those of the scan."""
+    begin = 0
+    for offsets, lengths in _entries(packed):
+        if facts.merge_faults:
+            offsets = begin + np.cumsum(lengths) - lengths
+            begin = int(offsets[-1] + lengths[-1])
+        yield offsets, lengths
+
+
+def load_index(packed: PackedFile) -> tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the whole index, checked and corrected. Memory: 32 bytes a document while it is read, then 16.
+
+    Returns:
+        (facts of the index; the number of each document's first token, and how many tokens it has, both
+        int64, shape (documents,))
+
+    Raises:
+        FormatError: as scan_index.
+    """
+    parts: list[Entries] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    facts = scan_index(packed, parts.append)
+    starts, lengths = map(np.concatenate, zip(*parts, strict=True))
+    lengths //= packed.token_bytes
+    if facts.merge_faults:
+        return facts, np.cumsum(lengths) - lengths, lengths
+    starts //= packed.token_bytes
+    return facts, starts, lengths
+
+
+def _entries(packed: PackedFile) -> Iterator[Entries]:
+    """Yield the entries as they are written, counted from the first token."""
+    for offsets, lengths in decode_index(packed.view, packed.index_begin, str(packed.path)):
+        yield offsets - packed.layout.first_offset, lengths

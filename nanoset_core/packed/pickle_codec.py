@@ -1,4 +1,4 @@
-"""Convert document entries ↔ the pickle that Modalities reads, without a Python object per entry or an unpickler.
+"""Convert document entries ↔ the pickle that Modalities reads, without an unpickler.
 
 The bytes are those of `pickle.dumps(entries, protocol=4)` for a list of (offset, length) tuples of int:
 
@@ -20,19 +20,31 @@ Source: CPython `Modules/_pickle.c`, `save_long`, `save_tuple`, `batch_list_exac
 Decoding: entries differ in width, so where one begins follows from the one before. The way out: every entry ends in
 TUPLE2 MEMOIZE, so each place after such a pair of bytes is a candidate for the start of an entry. All candidates are
 decoded at once; each tells where its successor begins; as long as that is the next candidate, all were true. Where
-the pair of bytes happens to lie inside a number, the chain jumps over it.
+the pair of bytes happens to lie inside a number, the chain jumps over it. What other picklers make (protocols 2 to 5,
+tuples or lists, with or without memo), and damage, goes to `read_slowly`, which runs one opcode at a time. Only lists,
+tuples and whole numbers can be built, so a hostile pickle runs nothing. Source: CPython `Lib/pickletools.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import io
+import pickletools
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
-from nanoset_core.packed.pickle_reader import EXPECTED, REMEDY, Entries, read_slowly
 
+Entries = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""(offsets, lengths) of consecutive documents, both int64, shape (documents,)."""
+_EXPECTED = "a pickled list of (offset, length) pairs of whole numbers, and nothing else"
+_NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1")
+_REFUSED = "this is not an index of documents"
+_PREFIX_BYTES = 64
+_MARK = object()
+"""On the stack: what follows are the items of a tuple or list."""
 BATCH_ENTRIES = 1000
 FRAME_BYTES = 64 * 1024
 _FRAME_MIN_BYTES = 4
@@ -143,12 +155,8 @@ def _frame(opcodes: bytes) -> bytes:
     return b"\x95" + len(opcodes).to_bytes(8, "little") + opcodes
 
 
-class _IrregularError(Exception):
-    """These are not the opcodes that the fast way knows."""
-
-
 def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
-    """Yield the entries of a pickled index in chunks, without checking their values.
+    """Yield the entries of a pickled index in chunks, none of them empty, without checking their values.
 
     Memory: some 30 MB, or some 150 bytes an entry where the slow way is needed.
 
@@ -160,72 +168,54 @@ def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
     Raises:
         FormatError: the pickle is anything but a list of pairs of ints; the message names the byte.
     """
-    done = 0
-    try:
-        for entries in _decode_fast(view, begin, where):
-            yield entries
-            done += len(entries[0])
-    except _IrregularError:
+    done = yield from _decode_fast(view, begin, where)
+    if done is not None:
         offsets, lengths = read_slowly(view, begin, where)
         if done < len(offsets):
             yield offsets[done:], lengths[done:]
 
 
-def _decode_fast(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
+def _decode_fast(view: memoryview, begin: int, where: str) -> Generator[Entries, None, int | None]:
+    """Yield entries up to the first opcode that is not as above; return how many, or None where there is no other."""
     if bytes(view[begin : begin + 2]) not in (b"\x80\x04", b"\x80\x05"):
-        raise _IrregularError
-    held = np.empty(0, np.uint8)
-    started = False
-    for part in _chunks(view, begin + 2, where):
-        stream = np.concatenate([held, part])
-        if not started:
-            if len(stream) < _LONGEST or stream[:3].tobytes() != b"]\x94(":
-                raise _IrregularError  # also the empty list, and that of one entry
-            stream, started = stream[3:], True
+        return 0
+    held, done = np.empty(0, np.uint8), 0
+    for number, part in enumerate(_chunks(view, begin + 2, where)):
+        if number == 0 and part[:3].tobytes() != b"]\x94(":
+            return 0  # also the empty list, and that of one entry
+        stream = np.concatenate([held, part]) if number else part[3:]
         entries, used = _decode_chunk(stream)
-        if len(entries[0]):
+        if used:
             yield entries
+            done += len(entries[0])
         held = stream[used:]
         if len(held) >= 2 * _LONGEST:
-            raise _IrregularError
-    if held.tobytes() != b"e.":
-        raise _IrregularError
+            return done
+    return None if held.tobytes() == b"e." else done
 
 
 def _chunks(view: memoryview, position: int, where: str) -> Iterator[NDArray[np.uint8]]:
-    """Yield the opcodes of all frames, without the frames' headers, in arrays of about a MiB."""
+    """Yield the opcodes of all frames, and those without a frame, in arrays of about a MiB."""
     data = np.frombuffer(view, np.uint8)
     held: list[NDArray[np.uint8]] = []
-    size = 0
-    for begin, end in _frames(view, position, where):
+    while position < len(view):
+        begin, end = position, len(view)
+        if view[position] == _FRAME:
+            begin += 9
+            size = int.from_bytes(view[position + 1 : begin], "little")
+            if not 0 < size <= end - begin:
+                what = "the index ends too early" if size else "an empty frame in the index"
+                found = f"a frame of {size} bytes, {max(end - begin, 0)} bytes left"
+                raise damaged(what, f"{where}, byte {position}", found, _EXPECTED)
+            end = begin + size
         for first in range(begin, end, _CHUNK_BYTES):
             held.append(data[first : min(first + _CHUNK_BYTES, end)])
-            size += len(held[-1])
-            if size >= _CHUNK_BYTES:
+            if sum(map(len, held)) >= _CHUNK_BYTES:
                 yield np.concatenate(held)
-                held, size = [], 0
+                held = []
+        position = end
     if held:
         yield np.concatenate(held)
-
-
-def _frames(view: memoryview, position: int, where: str) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end excl) of the opcodes of each frame; opcodes without a frame run to the end."""
-    while position < len(view):
-        if view[position] != _FRAME:
-            yield position, len(view)
-            return
-        begin = position + 9
-        size = int.from_bytes(view[position + 1 : begin], "little")
-        if size == 0 or size > len(view) - begin:
-            raise FormatError(
-                "the index ends too early" if size else "an empty frame in the index",
-                where=f"{where}, byte {position}",
-                found=f"a frame of {size} bytes, {max(len(view) - begin, 0)} bytes left",
-                expected=EXPECTED,
-                remedy=REMEDY,
-            )
-        position = begin + size
-        yield begin, position
 
 
 def _decode_chunk(stream: NDArray[np.uint8]) -> tuple[Entries, int]:
@@ -285,3 +275,81 @@ def _follow(starts: NDArray[np.int64], successors: NDArray[np.int64]) -> tuple[N
         # Its end is a candidate too: TUPLE2 MEMOIZE lie before it.
         runs.append(np.arange(current, last + 1))
         current = int(np.searchsorted(starts, successors[last]))
+
+
+def first_number(view: memoryview, begin: int) -> int | None:
+    """Return the first number in the pickle that begins at a byte; None where its first bytes hold none."""
+    try:
+        for opcode, argument, _ in pickletools.genops(bytes(view[begin : begin + _PREFIX_BYTES])):
+            if opcode.name in _NUMBERS:
+                return int(argument or 0)
+    except ValueError:  # the pickle ends, or is cut here
+        pass
+    return None
+
+
+def read_slowly(view: memoryview, begin: int, where: str) -> Entries:
+    """Return the entries of a pickled index; arguments and errors as `decode_index`."""
+    stream, at = io.BytesIO(view[begin:]), begin
+    stack: list[Any] = []
+    memo: list[Any] = []
+    try:
+        for opcode, argument, _ in pickletools.genops(stream):
+            _run(opcode.name, argument, stack, memo)
+            at = begin + stream.tell()
+    except (ValueError, IndexError, AttributeError) as error:
+        known = next(
+            (opcode.name for opcode in pickletools.opcodes if view[at : at + 1] == opcode.code.encode("latin-1")), None
+        )
+        found = f"opcode {known}, bytes {view[at : at + 12].hex(' ')}" if at < len(view) else "the end of the file"
+        raise damaged(_REFUSED, f"{where}, byte {min(at, len(view))}", found, _EXPECTED) from error
+    if at != len(view) or len(stack) != 1 or not isinstance(stack[0], list) or not all(map(_is_pair, stack[0])):
+        found = f"{len(view) - at} bytes after the end of the index" if at < len(view) else "other values"
+        raise damaged(_REFUSED, f"{where}, byte {at if at < len(view) else begin}", found, _EXPECTED)
+    table = np.array(stack[0], np.int64).reshape(-1, 2)
+    return np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
+
+
+def _run(name: str, argument: Any, stack: list[Any], memo: list[Any]) -> None:
+    """Run one opcode as an unpickler does; raise ValueError for one that a list of pairs does not need."""
+    match name:
+        case "PROTO" | "FRAME" | "STOP":
+            pass
+        case "BININT" | "BININT1" | "BININT2" | "LONG1":
+            stack.append(argument)
+        case "EMPTY_LIST" if stack[-2:] != [[], []]:  # nesting is bounded
+            stack.append([])
+        case "MARK":
+            stack.append(_MARK)
+        case "TUPLE2":
+            stack[-2:] = [(stack[-2], stack[-1])]
+        case "TUPLE":
+            stack.append(tuple(_pop_items(stack)))
+        case "APPEND" | "APPENDS":
+            items = [stack.pop()] if name == "APPEND" else _pop_items(stack)
+            stack[-1].extend(items)
+        case "MEMOIZE" | "BINPUT" | "LONG_BINPUT" if argument in (None, len(memo)):  # picklers count from 0
+            memo.append(stack[-1])
+        case "BINGET" | "LONG_BINGET":
+            stack.append(memo[argument])
+        case _:
+            raise ValueError(name)
+
+
+def _pop_items(stack: list[Any]) -> list[Any]:
+    """Take everything after the last mark, and the mark, off the stack."""
+    items = []
+    while (item := stack.pop()) is not _MARK:
+        items.append(item)
+    return items[::-1]
+
+
+def _is_pair(pair: Any) -> bool:
+    return (
+        type(pair) in (tuple, list) and len(pair) == 2 and all(type(n) is int and -(2**63) <= n < 2**63 for n in pair)
+    )
+
+
+def damaged(what: str, where: str, found: str, expected: str) -> FormatError:
+    """Return the error for a file that is no sound `.pbin`."""
+    return FormatError(what, where=where, found=found, expected=expected, remedy="write or fetch the file again")

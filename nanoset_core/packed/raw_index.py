@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
-from nanoset_core.packed.pickle_codec import encode_index
-from nanoset_core.packed.pickle_reader import Entries
+from nanoset_core.packed.layout import required
+from nanoset_core.packed.pickle_codec import Entries, encode_index
 from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.storage.regular_files import open_regular
 
@@ -107,7 +107,7 @@ def _is_json(orjson: Any, line: bytes) -> bool:
     """
     try:
         orjson.loads(line)
-    except orjson.JSONDecodeError:
+    except ValueError:
         try:
             json.loads(line)
         except (ValueError, RecursionError):
@@ -117,11 +117,8 @@ def _is_json(orjson: Any, line: bytes) -> bool:
 
 def _line_blocks(source: Path) -> Iterator[tuple[int, list[bytes]]]:
     """Yield (offset of the first line, whole lines without their line feeds); an empty file is one empty line."""
-    try:
+    with required(source, "a .jsonl file", "name a file that is there"):
         file = open_regular(source)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        remedy = "name a file that is there"
-        raise MissingError("no such file", where=source, expected="a .jsonl file", remedy=remedy) from error
     with file:
         begin, held = 0, [b""]
         while block := file.read(_BLOCK_BYTES):

@@ -14,18 +14,28 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
+from nanoset_core.errors import ConfigError, FormatError, InputError, SourceChangedError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.packed.dataset import PackedDataset
-from nanoset_core.packed.index import IndexFacts, document_entries, scan_index
-from nanoset_core.packed.layout import open_packed
-from nanoset_core.packed.pickle_reader import Entries
-from nanoset_core.packed.writing import PackedFacts, back_to_back, encode_tokens, in_chunks, write_file
+from nanoset_core.packed.layout import IndexFacts, document_entries, open_packed, required, scan_index
+from nanoset_core.packed.pickle_codec import Entries
+from nanoset_core.packed.writing import PackedFacts, back_to_back, encode_tokens, in_chunks, read_tokens, write_file
 from nanoset_core.storage.regular_files import open_regular, read_regular
 
 _BLOCK_TOKENS = 1 << 21
-_COPY_BYTES = 1 << 20
 _MAX_SEED = 2**32 - 1
+_Selection = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+"""Documents in the order in which they are written: (number of the dataset, first token there, tokens) of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scanned:
+    """A file to be merged; it is opened for each pass anew: thousands of them would use up the open files."""
+
+    path: Path
+    token_bytes: int
+    data_bytes: int
+    facts: IndexFacts
 
 
 def merge_packed(
@@ -43,83 +53,62 @@ def merge_packed(
         FormatError: a file is damaged, or token sizes differ.
         InputError: there are no tokens at all.
     """
-    # Each file is opened for each pass anew: thousands of them would use up the process's open files.
-    parts = [_Part.scan(path) for path in paths]
-    token_bytes = _common_token_bytes((part.path, part.token_bytes) for part in parts)
-    meter = Meter(listener, "merge", Path(target).name, sum(part.data_bytes for part in parts))
+    files = [_Scanned(one.path, one.token_bytes, one.data_bytes, scan_index(one)) for one in map(open_packed, paths)]
+    token_bytes = _common_token_bytes(files)
+    meter = Meter(listener, "merge", Path(target).name, sum(file.data_bytes for file in files))
 
     def blocks() -> Iterator[memoryview]:
-        for part in parts:
-            for block in part.blocks():
+        for file in files:
+            for block in _tokens(file):
                 yield block
                 meter.advance(len(block))
 
     def entries() -> Iterator[Entries]:
         begin = 0
-        for part in parts:
-            for starts, lengths in document_entries(open_packed(part.path), part.facts):
+        for file in files:
+            for starts, lengths in document_entries(open_packed(file.path), file.facts):
                 yield starts + begin, lengths
-            begin += part.data_bytes
+            begin += file.data_bytes
 
     data_bytes = write_file(target, token_bytes, blocks(), entries())
-    return PackedFacts(sum(part.facts.documents for part in parts), data_bytes // token_bytes, token_bytes)
+    return PackedFacts(sum(file.facts.documents for file in files), data_bytes // token_bytes, token_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A file to be merged."""
-
-    path: Path
-    token_bytes: int
-    data_bytes: int
-    """Bytes of all tokens."""
-    facts: IndexFacts
-
-    @classmethod
-    def scan(cls, path: str | os.PathLike[str]) -> _Part:
-        packed = open_packed(path)
-        return cls(packed.path, packed.token_bytes, packed.data_bytes, scan_index(packed))
-
-    def blocks(self) -> Iterator[memoryview]:
-        """Yield the tokens in layout D; read, since pages of a map would count as memory of this process."""
-        packed = open_packed(self.path)
-        with open_regular(self.path) as file:
-            file.seek(packed.layout.header_bytes)
-            for begin in range(0, self.data_bytes, _COPY_BYTES):
-                size = min(_COPY_BYTES, self.data_bytes - begin)
-                data = file.read(size)
-                if packed.data_bytes != self.data_bytes or len(data) < size:
-                    raise SourceChangedError(
-                        "the file changed while it was being merged",
-                        where=f"{self.path}, byte 0",
-                        found=f"{packed.data_bytes} bytes of tokens",
-                        expected=self.data_bytes,
-                        remedy="run again once nothing writes to it any more",
-                    )
-                yield from encode_tokens(np.frombuffer(data, packed.dtype), self.token_bytes, str(self.path))
+def _tokens(scanned: _Scanned) -> Iterator[memoryview]:
+    """Yield the tokens in layout D; read, since pages of a map would count as memory of this process."""
+    packed = open_packed(scanned.path)
+    if packed.data_bytes != scanned.data_bytes:
+        what, found = "the file changed while it was being merged", f"{packed.data_bytes} bytes of tokens"
+        remedy = "run again once nothing writes to it any more"
+        raise SourceChangedError(
+            what, where=f"{packed.path}, byte 0", found=found, expected=scanned.data_bytes, remedy=remedy
+        )
+    with open_regular(packed.path) as file:
+        file.seek(packed.layout.header_bytes)
+        for _, tokens in read_tokens(file, packed.path, packed.dtype, 0, len(packed.tokens)):
+            yield from encode_tokens(tokens, packed.token_bytes, str(packed.path))
 
 
-def _common_token_bytes(sizes: Iterable[tuple[Path, int]]) -> int:
-    """Return the bytes of a token, of (file, bytes) of each file.
+def _common_token_bytes(files: Sequence[PackedDataset | _Scanned]) -> int:
+    """Return the bytes of a token in all files.
 
     Raises:
         ConfigError: there is no file.
         FormatError: the files differ.
     """
-    first: tuple[Path, int] | None = None
-    for file, size in sizes:
-        first = first or (file, size)
-        if size != first[1]:
+    if not files:
+        raise ConfigError("no file to take documents from", expected="one file or more", remedy="name a .pbin")
+    first = files[0]
+    for file in files:
+        if file.token_bytes != first.token_bytes:
             raise FormatError(
                 "files with tokens of different sizes cannot be joined",
-                where=f"{file}, byte 8",
-                found=f"{size} bytes a token",
-                expected=f"{first[1]}, as in {first[0]}",
+                where=f"{file.path}, byte 8",
+                found=f"{file.token_bytes} bytes a token",
+                expected=f"{first.token_bytes}, as in {first.path}",
                 remedy="make them with the same tokenizer",
             )
-    if first is None:
-        raise ConfigError("no file to take documents from", expected="one file or more", remedy="name a .pbin")
-    return first[1]
+    return first.token_bytes
 
 
 def shuffle_packed(
@@ -137,7 +126,7 @@ def shuffle_packed(
     dataset = PackedDataset(source)
     order = array("q", range(len(dataset)))
     random.Random(operator.index(seed)).shuffle(order)
-    return _write([dataset], _all_of(dataset, 0).take(np.frombuffer(order, np.int64)), target, listener)
+    return _write([dataset], _take(dataset, 0, np.frombuffer(order, np.int64)), target, listener)
 
 
 def shuffle_packed_chunk(
@@ -162,22 +151,14 @@ def shuffle_packed_chunk(
     """
     if not 0 <= chunk < chunks:
         expected = f"0 to {chunks - 1}" if chunks > 0 else "one chunk or more"
-        what, remedy = "no such chunk", "count chunks from 0"
-        raise ConfigError(what, where="chunk", found=f"{chunk} of {chunks}", expected=expected, remedy=remedy)
+        raise ConfigError("no such chunk", where="chunk", found=f"{chunk} of {chunks}", expected=expected)
     datasets = [PackedDataset(source) for source in sources]
-    _common_token_bytes((dataset.path, dataset.token_bytes) for dataset in datasets)
-    parts = [
-        _all_of(dataset, number).take(slice(*chunk_bounds(len(dataset), chunk, chunks)))
-        for number, dataset in enumerate(datasets)
-    ]
-    selection = _Selection(
-        np.concatenate([part.sources for part in parts]),
-        np.concatenate([part.starts for part in parts]),
-        np.concatenate([part.lengths for part in parts]),
-    )
-    order = np.arange(len(selection.lengths))
+    _common_token_bytes(datasets)
+    parts = [_take(one, number, slice(*chunk_bounds(len(one), chunk, chunks))) for number, one in enumerate(datasets)]
+    numbers, starts, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.arange(len(lengths))
     np.random.default_rng(chunk_seed(seed, chunk)).shuffle(order)
-    return _write(datasets, selection.take(order), target, listener)
+    return _write(datasets, (numbers[order], starts[order], lengths[order]), target, listener)
 
 
 def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:
@@ -216,10 +197,9 @@ def filter_packed(
     dataset = PackedDataset(source)
     chosen = np.asarray(keep)
     if chosen.shape != (len(dataset),) or chosen.dtype != bool:
-        found, expected = f"{chosen.dtype.name}{list(chosen.shape)}", f"bool[{len(dataset)}]"
-        what, remedy = "the mask does not fit the documents", "make the mask from the same file"
-        raise ConfigError(what, where=source, found=found, expected=expected, remedy=remedy)
-    return _write([dataset], _all_of(dataset, 0).take(np.flatnonzero(chosen)), target, listener)
+        what, found = "the mask does not fit the documents", f"{chosen.dtype.name}{list(chosen.shape)}"
+        raise ConfigError(what, where=source, found=found, expected=f"bool[{len(dataset)}]")
+    return _write([dataset], _take(dataset, 0, np.flatnonzero(chosen)), target, listener)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,86 +236,58 @@ class DocumentFilter:
             kept &= lengths <= self.max_tokens
         if self.every is not None:
             kept &= np.arange(len(lengths)) % self.every == 0
-        if self.keep is not None:
-            kept &= _listed(self.keep, len(lengths))
-        if self.drop is not None:
-            kept &= ~_listed(self.drop, len(lengths))
+        for path, is_kept in ((self.keep, True), (self.drop, False)):
+            if path is not None:
+                kept &= _listed(path, len(lengths)) == is_kept
         return kept
 
 
 def _listed(path: Path, documents: int) -> NDArray[np.bool_]:
     """Return which numbers the file lists, bool, shape (documents,)."""
+    with required(path, "a text file of the numbers of documents", "write the list first, or name another file"):
+        words = read_regular(path).split()
     try:
-        numbers = np.array(read_regular(path).split(), np.int64)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        what, remedy = "no such list of documents", "write the list first, or name another file"
-        raise MissingError(what, where=path, expected="a text file of numbers", remedy=remedy) from error
+        numbers = np.array(words, np.int64)
     except (ValueError, OverflowError) as error:
         what, expected = "this list holds something that is no number", "the numbers of documents, one a line"
-        remedy = "take everything but whole numbers out of the list"
-        raise InputError(what, where=path, found=error, expected=expected, remedy=remedy) from error
+        raise InputError(what, where=path, found=error, expected=expected) from error
     outside = (numbers < 0) | (numbers >= documents)
     if outside.any():
         what, found = "this list names a document that is not there", int(numbers[outside][0])
-        remedy = "give the list that belongs to this file"
-        raise ConfigError(what, where=path, found=found, expected=f"0 to {documents - 1}", remedy=remedy)
+        raise ConfigError(what, where=path, found=found, expected=f"0 to {documents - 1}")
     listed = np.zeros(documents, bool)
     listed[numbers] = True
     return listed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Selection:
-    """Documents in the order in which they are written."""
-
-    sources: NDArray[np.int32]
-    """Number of the dataset that holds each, shape (n,)."""
-    starts: NDArray[np.int64]
-    """Its first token there, shape (n,)."""
-    lengths: NDArray[np.int64]
-    """Its tokens, shape (n,)."""
-
-    def take(self, order: NDArray[np.int64] | slice) -> _Selection:
-        return _Selection(self.sources[order], self.starts[order], self.lengths[order])
-
-
-def _all_of(dataset: PackedDataset, number: int) -> _Selection:
-    """Return all documents of a dataset, which is number `number` of those to write from."""
-    sources = np.broadcast_to(np.int32(number), len(dataset))
-    return _Selection(sources, dataset.document_starts, dataset.document_lengths)
+def _take(dataset: PackedDataset, number: int, documents: NDArray[np.int64] | slice) -> _Selection:
+    """Select documents of a dataset, which is number `number` of those to write from."""
+    lengths = dataset.document_lengths[documents]
+    return np.full(len(lengths), number, np.int32), dataset.document_starts[documents], lengths
 
 
 def _write(
     datasets: Sequence[PackedDataset], selection: _Selection, target: str | os.PathLike[str], listener: ProgressCallback
 ) -> PackedFacts:
     """Write the documents as a `.pbin` of layout D. Memory: a chunk of tokens, or the longest document."""
-    token_bytes = datasets[0].token_bytes
-    tokens = int(selection.lengths.sum())
+    lengths, token_bytes = selection[2], datasets[0].token_bytes
+    tokens = int(lengths.sum())
     meter = Meter(listener, "write", Path(target).name, tokens * token_bytes)
 
     def blocks() -> Iterator[memoryview]:
-        for first, last in _ranges(selection.lengths):
-            for block in encode_tokens(_gather(datasets, selection.take(slice(first, last))), token_bytes, str(target)):
+        ends, first = np.cumsum(lengths), 0
+        while first < len(lengths):
+            # About a chunk of tokens, or one longer document.
+            done = int(ends[first] - lengths[first])
+            last = max(int(np.searchsorted(ends, done + _BLOCK_TOKENS, side="right")), first + 1)
+            # Measured: a slice a document costs 0.3 µs; gathering by token numbers 3 ns a token, more from 120 on.
+            places = zip(*(column[first:last].tolist() for column in selection), strict=True)
+            documents = [datasets[source].tokens[start : start + length] for source, start, length in places]
+            gathered = documents[0] if len(documents) == 1 else np.concatenate(documents)
+            for block in encode_tokens(gathered, token_bytes, str(target)):
                 yield block
                 meter.advance(len(block))
+            first = last
 
-    write_file(target, token_bytes, blocks(), back_to_back(in_chunks(selection.lengths * token_bytes)))
-    return PackedFacts(len(selection.lengths), tokens, token_bytes)
-
-
-def _ranges(lengths: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield documents [first, last) of about a chunk of tokens, or a single longer one."""
-    ends = np.cumsum(lengths)
-    first = done = 0
-    while first < len(lengths):
-        last = max(int(np.searchsorted(ends, done + _BLOCK_TOKENS, side="right")), first + 1)
-        yield first, last
-        first, done = last, int(ends[last - 1])
-
-
-def _gather(datasets: Sequence[PackedDataset], block: _Selection) -> NDArray[np.integer]:
-    """Return the tokens of documents behind one another."""
-    # Measured: a slice per document costs 0.3 µs; gathering by token numbers 3 ns a token, more from 120 tokens on.
-    places = zip(block.sources.tolist(), block.starts.tolist(), block.lengths.tolist(), strict=True)
-    documents = [datasets[source].tokens[start : start + length] for source, start, length in places]
-    return documents[0] if len(documents) == 1 else np.concatenate(documents)
+    write_file(target, token_bytes, blocks(), back_to_back(in_chunks(lengths * token_bytes)))
+    return PackedFacts(len(lengths), tokens, token_bytes)

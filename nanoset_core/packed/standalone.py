@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,7 @@ from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import pair_files, prefix_of
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
-from nanoset_core.packed.packing import fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
-from nanoset_core.packed.writing import PackedFacts
+from nanoset_core.packed.writing import PackedFacts, fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
 from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, location, on_this_machine
@@ -23,7 +23,7 @@ from nanoset_core.storage.working_copies import downloaded, work_folder
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_files, tokenizer_path
 from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
-from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess
+from nanoset_core.tokenization.preprocess import Preprocessed, PreprocessOptions, end_token, preprocess
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 
@@ -95,9 +95,8 @@ def pack_once(
     is_ours = read_record(record_path(output)) is not None
     own = rejects.absolute() if isinstance(rejects, Path) else rejects
     source = _source([os.fspath(name) for name in inputs], leave_out=lambda path: is_ours and path == own)
-    is_text = isinstance(source, InputFiles)
-    paths = source.paths if isinstance(source, InputFiles) else list(pair_files(source))
-    notices = source.notices if isinstance(source, InputFiles) else ()
+    paths: Sequence[Location] = pair_files(source) if not isinstance(source, InputFiles) else source.paths
+    is_text, notices = isinstance(source, InputFiles), getattr(source, "notices", ())
     tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
     check_apart([output, rejects], [*paths, *tokenizer_files(tokenizer)])
     options = replace(options, tokenizer=tokenizer)
@@ -109,36 +108,24 @@ def pack_once(
         "eod": end,
         "json_key": options.key if is_text else None,
     }
-    made_from = record_of("pack write", output, paths, settings)
-    result = RecordedOutput.single(output, made_from, *([rejects] if is_text else []))
+    result = RecordedOutput.single(output, record_of("pack write", output, paths, settings), *[rejects][: int(is_text)])
     record = result.find(overwrite=overwrite)
-    facts = {} if record is None else record["facts"]
-    policy = list(options.limits.values())
+    facts: Mapping[str, Any] = {} if record is None else record["facts"]
     # Rejected lines are judged anew under another policy.
-    is_new = not facts or (bool(facts["rejected"]) and facts["policy"] != policy)
+    is_new = not facts or (bool(facts["rejected"]) and facts["policy"] != list(options.limits.values()))
     if is_new:
         with result.making(overwrite=overwrite) as draft:
-            target = draft.folder / output.name
-            if isinstance(source, InputFiles):
-                made = _pack_text(source, target, output, options, end, listener)
-            else:
-                with downloaded(pair_files(source)) as (tokens, _):
-                    made = {"packed": _pack_pair(prefix_of(tokens), target, options, end, listener)}
-            draft.facts = facts = {"packed": {}, "rejected": 0, "policy": policy, "lost": "", "faults": 0} | made
-    listed = rejects if facts["rejected"] else None
+            draft.facts = facts = _make(source, draft.folder, output, options, end, listener)
     lost, faults = facts.get("lost", ""), facts.get("faults", 0)
+    listed = rejects if facts["rejected"] else None
     return PackResult(PackedFacts(**facts["packed"]), facts["rejected"], listed, lost, notices, faults), is_new
 
 
 def _end(tokenizer: TokenizerPath | None, options: PackOptions) -> int:
     """Return the id of the end-of-document token."""
     if tokenizer is None:
-        raise ConfigError(
-            "no tokenizer is named",
-            where="--tokenizer",
-            expected="its file, or the folder that holds it: for text, and for the end-of-document token",
-            remedy="name it",
-        )
+        expected = "its file, or the folder that holds it: for text, and for the end-of-document token"
+        raise ConfigError("no tokenizer is named", where="--tokenizer", expected=expected, remedy="name it")
     return token_id(tokenizer, end_token(tokenizer, options.eod), "--eod")
 
 
@@ -146,46 +133,51 @@ def _source(inputs: Sequence[str], leave_out: Callable[[Location], bool]) -> Loc
     """Return the prefix of the pair that `inputs` name (either file of it will do), or else files of text."""
     for given in inputs:
         if given.endswith(".pbin"):
-            raise ConfigError(
-                "this is packed already",
-                where=given,
-                expected="the prefix of a .bin/.idx pair, or text",
-                remedy="name the operation: `nanoset pack merge`, shuffle, filter, repair or describe",
-            )
+            remedy = "name the operation: `nanoset pack merge`, shuffle, filter, repair or describe"
+            raise ConfigError("this is packed already", where=given, remedy=remedy)
     prefixes = [location(given.removesuffix(".bin").removesuffix(".idx")) for given in inputs]
     pairs = [prefix for prefix in prefixes if all(file.is_file() for file in pair_files(prefix))]
     if not pairs:
         return resolve_inputs(inputs, leave_out=leave_out)
     if len(set(prefixes)) > 1:
-        raise ConfigError(
-            "one dataset is packed at a time",
-            where=pairs[0],
-            found=", ".join(inputs),
-            expected="one prefix of a .bin/.idx pair, or text alone",
-            remedy="join the datasets with `nanoset merge`, or the .pbin files with `nanoset pack merge`",
-        )
+        remedy = "join the datasets with `nanoset merge`, or the .pbin files with `nanoset pack merge`"
+        raise ConfigError("one dataset is packed at a time", where=pairs[0], found=", ".join(inputs), remedy=remedy)
     return pairs[0]
 
 
-def _pack_pair(
-    prefix: Path, target: Path, options: PackOptions, end: int | None, listener: ProgressCallback
-) -> dict[str, Any]:
-    """Write `target`, and return the counts."""
-    vocab_size = options.vocab_size
-    if vocab_size is None and options.tokenizer is not None:
-        vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), packing_vocab_size(options.tokenizer), end)
-    return asdict(pack_indexed_dataset(prefix, target, vocab_size=vocab_size, end_token=end, listener=listener))
-
-
-def _pack_text(
-    files: InputFiles,
-    target: Path,
+def _make(
+    source: Location | InputFiles,
+    folder: Path,
     output: Location,
     options: PackOptions,
     end: int | None,
     listener: ProgressCallback,
 ) -> dict[str, Any]:
-    """Write `target`, and its list of rejected lines beside it; unfinished work lies beside `output`."""
+    """Write the file, and where there are any its rejected lines, into `folder`; return the facts for the record."""
+    facts: dict[str, Any] = {"rejected": 0, "policy": list(options.limits.values()), "lost": "", "faults": 0}
+    with _pair_of(source, output, options, listener) as (prefix, made):
+        vocab_size = options.vocab_size
+        if vocab_size is None and options.tokenizer is not None:
+            vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), packing_vocab_size(options.tokenizer), end)
+        target = folder / output.name
+        packed = pack_indexed_dataset(prefix, target, vocab_size=vocab_size, end_token=end, listener=listener)
+        if made is not None:
+            faults = made.facts.faults
+            facts |= {"rejected": made.facts.rejected + faults, "lost": made.lost, "faults": faults}
+            if made.rejects is not None:
+                write_atomic(folder / f"{target.stem}_rejects.jsonl", on_this_machine(made.rejects).read_bytes())
+    return {"packed": asdict(packed), **facts}
+
+
+@contextmanager
+def _pair_of(
+    source: Location | InputFiles, output: Location, options: PackOptions, listener: ProgressCallback
+) -> Iterator[tuple[Path, Preprocessed | None]]:
+    """Yield the prefix of a pair on this machine; of text, what is said of its tokens, which lie beside `output`."""
+    if not isinstance(source, InputFiles):
+        with downloaded(pair_files(source)) as (tokens, _):
+            yield prefix_of(tokens), None
+        return
     assert options.tokenizer is not None  # it gave the end token
     folder = work_folder(output, f".{output.name}.packing", options.scratch)
     settings = PreprocessOptions(
@@ -196,10 +188,6 @@ def _pack_text(
         engine=options.engine,
         **options.limits,
     )
-    (pair,) = preprocess(files, folder / "tokens", settings, listener=listener)
-    packed = _pack_pair(on_this_machine(pair.prefix), target, options, end, listener)
-    if pair.rejects is not None:
-        write_atomic(target.with_name(f"{target.stem}_rejects.jsonl"), on_this_machine(pair.rejects).read_bytes())
+    (pair,) = preprocess(source, folder / "tokens", settings, listener=listener)
+    yield on_this_machine(pair.prefix), pair
     shutil.rmtree(folder)
-    faults = pair.facts.faults
-    return {"packed": packed, "rejected": pair.facts.rejected + faults, "lost": pair.lost, "faults": faults}

@@ -1,21 +1,34 @@
-"""Write a `.pbin` of layout D, whole or not at all."""
+"""Write a `.pbin` of layout D, whole or not at all: of lists of tokens, or of an indexed dataset."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.packed.layout import HEADER_BYTES, TOKEN_BYTES, encode_header
-from nanoset_core.packed.pickle_codec import encode_index
-from nanoset_core.packed.pickle_reader import Entries
+from nanoset_core.errors import ConfigError, FormatError, InputError, SourceChangedError
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.layout import bin_path
+from nanoset_core.outputs.manifest import FileFact
+from nanoset_core.packed.layout import HEADER_BYTES, TOKEN_BYTES, encode_header, token_size_bytes
+from nanoset_core.packed.pickle_codec import Entries, encode_index
 from nanoset_core.storage.atomic import atomic_file
+from nanoset_core.storage.raw_objects import open_object
+from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.store import Store
+
+if TYPE_CHECKING:
+    from nanoset_core.tokenization.files import TokenizerPath
 
 CHUNK_TOKENS = 1 << 19
 _CHUNK_DOCUMENTS = 1 << 16
@@ -62,11 +75,217 @@ def write_packed(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *
             lengths.append(len(tokens) * token_bytes)
             yield from encode_tokens(tokens, token_bytes, where)
 
-    def entries() -> Iterator[Entries]:
-        yield from back_to_back(in_chunks(np.frombuffer(lengths, np.int64)))
+    def in_bytes() -> Iterator[NDArray[np.int64]]:
+        yield from in_chunks(np.frombuffer(lengths, np.int64))
 
-    data_bytes = write_file(path, token_bytes, blocks(), entries())
+    data_bytes = write_file(path, token_bytes, blocks(), back_to_back(in_bytes()))
     return PackedFacts(len(lengths), data_bytes // token_bytes, token_bytes)
+
+
+def pack_indexed_dataset(
+    prefix: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    vocab_size: int | None = None,
+    end_token: int | None = None,
+    listener: ProgressCallback = silent,
+) -> PackedFacts:
+    """Write all documents of `<prefix>.bin/.idx`, in order, as a `.pbin` of layout D; published whole.
+
+    Tokens get the size that Modalities gives them, see `token_size_bytes`. A document of several sequences becomes
+    one; one without tokens is left out and counted, since Modalities has no empty documents. Memory is bounded by a
+    chunk, and a byte a document with `end_token`.
+
+    Args:
+        prefix: of the .bin and .idx.
+        path: the file to write.
+        vocab_size: what Modalities asks the tokenizer for; None keeps the size that a token has in the .bin, up to 4.
+        end_token: goes after each document that does not end in it, as in Modalities' packer; None adds nothing.
+        listener: takes the progress.
+
+    Raises:
+        FormatError: the dataset is damaged, or its .bin holds other bytes than its sequences in order.
+        ConfigError: a token does not fit.
+        InputError: there are no tokens at all.
+    """
+    dataset = MMapIndexedDataset(prefix)
+    token_bytes = min(dataset.dtype.itemsize, 4) if vocab_size is None else token_size_bytes(vocab_size)
+    packing = _Packing(dataset, token_bytes, end_token, listener, Path(path).name)
+    data_bytes = write_file(path, token_bytes, packing.blocks(), packing.entries())
+    return packing.facts(data_bytes)
+
+
+def pack_into_store(
+    dataset: MMapIndexedDataset, store: Store, name: str, *, vocab_size: int, listener: ProgressCallback = silent
+) -> tuple[PackedFacts, FileFact]:
+    """Write all documents of a dataset as an object of a store, with the bytes of `pack_indexed_dataset`.
+
+    Args:
+        dataset: the documents; of one in a bucket, the tokens are read as they are needed.
+        store: to write to.
+        name: of the object.
+        vocab_size: what Modalities asks the tokenizer for; tokens that need more bytes get them.
+        listener: takes the progress.
+
+    Returns:
+        (what was written, size and sha256 of the object)
+
+    Raises:
+        FormatError, InputError: as pack_indexed_dataset.
+    """
+    token_bytes = token_size_bytes(fitting_vocab_size(dataset, vocab_size))
+    packing = _Packing(dataset, token_bytes, None, listener, name.rpartition("/")[2])
+    data_bytes = dataset.token_count * token_bytes
+    sha256, size = hashlib.sha256(), 0
+
+    def parts() -> Iterator[bytes]:
+        nonlocal size
+        index = encode_index(packing.entries())
+        for part in map(bytes, chain([encode_header(data_bytes, token_bytes)], packing.blocks(), index)):
+            sha256.update(part)
+            size += len(part)
+            yield part
+
+    store.put_parts(name, parts())
+    return packing.facts(data_bytes), FileFact(size, sha256.hexdigest())
+
+
+def packing_vocab_size(tokenizer_file: TokenizerPath) -> int:
+    """Return the tokens of a tokenizer's model, without added ones: `vocab_size` of Hugging Face's fast tokenizers.
+
+    Modalities asks for this number in `PackedDataGenerator`.
+
+    Raises:
+        MissingError, FormatError: as load_tokenizer.
+    """
+    from nanoset_core.tokenization.files import stat_signature  # not for readers: tokenizers need more than numpy
+
+    return _vocab_size(tokenizer_file, stat_signature(tokenizer_file))
+
+
+@lru_cache(maxsize=16)
+def _vocab_size(file: TokenizerPath, _stamp: object) -> int:
+    from nanoset_core.tokenization.bpe.reference import load_tokenizer
+
+    return int(load_tokenizer(file).get_vocab_size(with_added_tokens=False))
+
+
+def fitting_vocab_size(dataset: MMapIndexedDataset, vocab_size: int, end_token: int | None = None) -> int:
+    """Return `vocab_size`, or the least one whose tokens have room for all tokens of a dataset and the end token.
+
+    Modalities asks its tokenizer for the size of the vocabulary, which may leave added tokens out; its packer then
+    loses the documents that hold one. The .bin is read only where a token of its type may need more bytes.
+    """
+    greatest = -1 if end_token is None else end_token
+    if not np.can_cast(dataset.dtype, f"u{token_size_bytes(vocab_size)}"):
+        with _open_tokens(dataset) as file:
+            chunks = read_tokens(file, bin_path(dataset.prefix), dataset.dtype, 0, dataset.token_count)
+            greatest = max(greatest, *(int(tokens.max()) for _, tokens in chunks), -1)
+    return max(vocab_size, greatest + 1) if greatest >> 8 * token_size_bytes(vocab_size) > 0 else vocab_size
+
+
+class _Packing:
+    """The parts of the `.pbin` of a dataset: first the tokens, then the index."""
+
+    def __init__(
+        self,
+        dataset: MMapIndexedDataset,
+        token_bytes: int,
+        end_token: int | None,
+        listener: ProgressCallback,
+        name: str,
+    ) -> None:
+        path, size = bin_path(dataset.prefix), dataset.bin_bytes
+        expected = int(dataset.sequence_lengths.sum(dtype=np.int64)) * dataset.dtype.itemsize
+        if dataset.dtype.kind not in "iu" or size != expected:  # sequences of an .idx do not overlap
+            what, where = "the .bin is not just the tokens of its .idx, back to back", f"{path}, byte {expected}"
+            found, wanted = f"{size} bytes of {dataset.dtype.name}", f"{expected} bytes of whole numbers"
+            raise FormatError(what, where=where, found=found, expected=wanted, remedy="write this dataset again")
+        check_not_empty(dataset.prefix, dataset.token_count)
+        self._dataset, self._path, self._token_bytes, self._end_token = dataset, path, token_bytes, end_token
+        self._meter = Meter(listener, "pack", name, dataset.token_count * token_bytes)
+        self._documents = 0
+        self._lacking: list[NDArray[np.bool_]] = []
+        """Whether each document lacks the end token, in chunks of `document_spans`; shape (documents,)."""
+
+    def blocks(self) -> Iterator[memoryview]:
+        """Yield the encoded tokens."""
+        with _open_tokens(self._dataset) as file:
+            for first, tokens in self._chunks(file):
+                yield from encode_tokens(tokens, self._token_bytes, str(self._path), first=first)
+                self._meter.advance(len(tokens) * self._token_bytes)
+
+    def entries(self) -> Iterator[Entries]:
+        """Yield the index, once all tokens were taken."""
+        return back_to_back(lengths * self._token_bytes for lengths in self._lengths())
+
+    def facts(self, data_bytes: int) -> PackedFacts:
+        """Return the counts, once the index was taken."""
+        left_out = len(self._dataset.document_indices) - 1 - self._documents
+        return PackedFacts(self._documents, data_bytes // self._token_bytes, self._token_bytes, left_out)
+
+    def _chunks(self, file: BinaryIO) -> Iterator[tuple[int, NDArray[np.integer]]]:
+        """Yield (number of the first, tokens) of all documents, with end tokens; note which documents lacked theirs."""
+        dtype, size, end_token = self._dataset.dtype, self._token_bytes, self._end_token
+        if end_token is None:
+            yield from read_tokens(file, self._path, dtype, 0, self._dataset.token_count)
+            return
+        check_fit(np.array([end_token]), size, "the end-of-document token")
+        for begins, lengths in document_spans(self._dataset):
+            ends = begins + lengths
+            lacks: list[NDArray[np.bool_]] = []
+            for first, tokens in read_tokens(file, self._path, dtype, int(begins[0]), int(ends[-1])):
+                # after which tokens of this chunk a document ends, shape (documents that end in it,)
+                inside = ends[slice(*np.searchsorted(ends, [first, first + len(tokens)], side="right"))] - first
+                lacks.append(tokens[inside - 1] != end_token)
+                check_fit(tokens, size, str(self._path), first)
+                yield first, np.insert(tokens.astype(f"<u{size}"), inside[lacks[-1]], end_token)
+            self._lacking.append(np.concatenate(lacks))
+
+    def _lengths(self) -> Iterator[NDArray[np.int64]]:
+        for number, (_, lengths) in enumerate(document_spans(self._dataset)):
+            self._documents += len(lengths)
+            yield lengths + self._lacking[number] if self._lacking else lengths
+
+
+def _open_tokens(dataset: MMapIndexedDataset) -> BinaryIO:
+    """Open the .bin to be read in order: the pages of a memory map would count as memory of this process."""
+    if dataset.is_here:
+        return open_regular(bin_path(dataset.prefix))
+    store, prefix = dataset.stored()
+    return open_object(store, f"{prefix}.bin")
+
+
+def read_tokens(
+    file: BinaryIO, path: Path, dtype: np.dtype, begin: int, end: int
+) -> Iterator[tuple[int, NDArray[np.integer]]]:
+    """Yield (number of the first, tokens) of tokens [begin, end) in chunks, from a file that stands at `begin`."""
+    for first in range(begin, end, CHUNK_TOKENS):
+        count = min(CHUNK_TOKENS, end - first)
+        data = file.read(count * dtype.itemsize)
+        if len(data) < count * dtype.itemsize:
+            raise SourceChangedError(
+                "the file became shorter while it was read",
+                where=f"{path}, byte {file.tell()}",
+                found=f"{count - len(data) // dtype.itemsize} tokens less",
+                expected=f"{end} tokens",
+                remedy="run again once nothing writes to it any more",
+            )
+        yield first, np.frombuffer(data, dtype)
+
+
+def document_spans(dataset: MMapIndexedDataset) -> Iterator[Entries]:
+    """Yield (first tokens, lengths) in tokens of all documents with tokens, of a .bin that is known to have no gaps."""
+    starts, itemsize, bounds = dataset.sequence_pointers, dataset.dtype.itemsize, dataset.document_indices
+    for first in range(0, len(bounds) - 1, _CHUNK_DOCUMENTS):
+        sequences = bounds[first : first + _CHUNK_DOCUMENTS + 1]
+        begins = np.full(len(sequences), dataset.token_count, np.int64)  # of documents after the last sequence
+        inside = sequences < len(starts)
+        begins[inside] = starts[sequences[inside]] // itemsize
+        lengths = np.diff(begins)
+        kept = lengths > 0
+        if kept.any():
+            yield begins[:-1][kept], lengths[kept]
 
 
 def write_file(

@@ -15,8 +15,7 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed.layout import token_size_bytes
-from nanoset_core.packed.packing import pack_into_store, packing_vocab_size
-from nanoset_core.packed.writing import PackedFacts
+from nanoset_core.packed.writing import PackedFacts, pack_into_store, packing_vocab_size
 from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.packed.index import IndexFacts, document_entries, scan_index
-from nanoset_core.packed.layout import PackedFile, open_packed
-from nanoset_core.packed.packing import document_spans
+from nanoset_core.packed.layout import IndexFacts, PackedFile, document_entries, open_packed, scan_index
 from nanoset_core.packed.pickle_codec import rechunk
+from nanoset_core.packed.writing import document_spans
 from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline import packed as packed_stage
 from nanoset_core.pipeline.project import Project

@@ -14,8 +14,8 @@ from nanoset_core.cli import main, nanoset
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.packed import PackedDataset, PackedFacts, merge_packed, standalone
-from nanoset_core.packed.packing import packing_vocab_size
 from nanoset_core.packed.standalone import PackOptions, PackResult, pack_once
+from nanoset_core.packed.writing import packing_vocab_size
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 

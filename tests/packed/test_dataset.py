@@ -205,7 +205,7 @@ def test_pickling_and_limits(tmp_path):
     copy = pickle.loads(pickle.dumps(samples))
     assert [a.tolist() for a in copy] == [a.tolist() for a in samples]
     assert len(pickle.dumps(samples)) < 500
-    assert f"{len(samples)} samples of up to 64 tokens" in repr(samples)
+    assert f"{len(samples)} samples of 64 tokens" in repr(samples)
     documents = json.loads((GOLDEN / "tokens-u2.json").read_bytes())
     assert sum(samples[i].size for i in range(len(samples))) == sum(map(len, documents))
     for index in (len(samples), -len(samples) - 1):

@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.packed import PackedDataset, token_size_bytes
-from nanoset_core.packed.index import document_entries, load_index, scan_index
-from nanoset_core.packed.layout import D, PackedFile, encode_header, open_packed
+from nanoset_core.packed.layout import (
+    D,
+    PackedFile,
+    document_entries,
+    encode_header,
+    load_index,
+    open_packed,
+    scan_index,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 LEGACY = [

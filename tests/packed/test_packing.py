@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.packed import PackedDataset, PackedFacts, pack_indexed_dataset, packing, write_packed, writing
-from nanoset_core.packed.packing import fitting_vocab_size
+from nanoset_core.packed import PackedDataset, PackedFacts, pack_indexed_dataset, write_packed, writing
+from nanoset_core.packed.writing import fitting_vocab_size
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 
@@ -59,7 +59,7 @@ def test_any_documents(tmp_path_factory, documents, dtype, chunk):
     prefix = indexed(folder / "x", documents, dtype)
     flat = [joined(sequences) for sequences in documents]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_CHUNK_DOCUMENTS", chunk)
+        patch.setattr(writing, "_CHUNK_DOCUMENTS", chunk)
         patch.setattr(writing, "CHUNK_TOKENS", chunk)
         facts = pack_indexed_dataset(prefix, folder / "x.pbin", vocab_size=50257)
     kept = [document for document in flat if document]
@@ -98,8 +98,8 @@ def test_end_tokens_go_where_they_lack(tmp_path_factory, documents, dtype, end, 
     folder = tmp_path_factory.mktemp("x")
     prefix = indexed(folder / "x", [[document] for document in documents], dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_CHUNK_DOCUMENTS", chunks[0])
-        patch.setattr(packing, "CHUNK_TOKENS", chunks[1])
+        patch.setattr(writing, "_CHUNK_DOCUMENTS", chunks[0])
+        patch.setattr(writing, "CHUNK_TOKENS", chunks[1])
         facts = pack_indexed_dataset(prefix, folder / "x.pbin", vocab_size=512, end_token=end)
     ended = [[*document, end] if document[-1] != end else document for document in documents if document]
     write_packed(folder / "y.pbin", ended, token_bytes=2)
@@ -179,7 +179,7 @@ def test_a_bin_of_floats_a_short_one_and_none(tmp_path):
 @pytest.mark.parametrize("given", [{"vocab_size": 128256}, {"vocab_size": 512, "end_token": 0}])
 def test_a_bin_that_becomes_shorter_meanwhile(tmp_path, monkeypatch, given):
     prefix = indexed(tmp_path / "x", [[list(range(100))]] * 100)
-    monkeypatch.setattr(packing, "check_not_empty", lambda *_: os.truncate(f"{prefix}.bin", 999))
+    monkeypatch.setattr(writing, "check_not_empty", lambda *_: os.truncate(f"{prefix}.bin", 999))
     with pytest.raises(SourceChangedError, match=r"x\.bin, byte 999: the file became shorter"):
         pack_indexed_dataset(prefix, tmp_path / "x.pbin", **given)
     assert not (tmp_path / "x.pbin").exists()

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import FormatError
 from nanoset_core.packed import pickle_codec
-from nanoset_core.packed.pickle_codec import decode_index, encode_index, rechunk
-from nanoset_core.packed.pickle_reader import read_slowly
+from nanoset_core.packed.pickle_codec import decode_index, encode_index, read_slowly, rechunk
 
 # Every size of int that pickle knows, its limits, and numbers that hold the bytes of TUPLE2 MEMOIZE (86 94).
 LIMITS = [0, 255, 256, 65535, 65536, 2**31 - 1, 2**31, *(2**bits + step for bits in (39, 47, 55) for step in (-1, 0))]

@@ -23,6 +23,7 @@ from nanoset_core.packed import (
     shuffle_packed,
     shuffle_packed_chunk,
     write_packed,
+    writing,
 )
 from nanoset_core.packed.layout import open_packed
 
@@ -216,7 +217,7 @@ def test_lists_that_cannot_be(dataset, tmp_path, text, error, message):
 def test_what_is_missing(dataset, tmp_path):
     with pytest.raises(ConfigError, match="nothing says which documents to keep"):
         DocumentFilter().mask(dataset)
-    with pytest.raises(MissingError, match="no such list"):
+    with pytest.raises(MissingError, match="no such file"):
         DocumentFilter(drop=tmp_path / "none").mask(dataset)
 
 
@@ -266,7 +267,7 @@ def test_documents_that_leave_tokens_out_stay_where_they_are(tmp_path):
 
 
 def test_small_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(selection, "_COPY_BYTES", 1000)
+    monkeypatch.setattr(writing, "CHUNK_TOKENS", 500)
     heard = []
     merge_packed([GOLDEN / "docs.pbin"], tmp_path / "x.pbin", listener=heard.append)
     data_bytes = open_packed(GOLDEN / "docs.pbin").data_bytes
@@ -304,9 +305,14 @@ def test_what_cannot_be_merged(tmp_path):
     assert (tmp_path / "m.pbin").read_bytes() == (GOLDEN / "u2.pbin").read_bytes()
 
 
-def test_a_file_that_changes_meanwhile(tmp_path):
+def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch):
     write_packed(tmp_path / "x.pbin", [np.arange(10)], token_bytes=2)
-    part = selection._Part.scan(tmp_path / "x.pbin")
-    write_packed(tmp_path / "x.pbin", [np.arange(9)], token_bytes=2)
+
+    def changed(files):
+        write_packed(tmp_path / "x.pbin", [np.arange(9)], token_bytes=2)
+        return files[0].token_bytes
+
+    monkeypatch.setattr(selection, "_common_token_bytes", changed)
     with pytest.raises(SourceChangedError, match=r"x\.pbin, byte 0"):
-        list(part.blocks())
+        merge_packed([tmp_path / "x.pbin"], tmp_path / "m.pbin")
+    assert not (tmp_path / "m.pbin").exists()

@@ -214,8 +214,7 @@ def describe(files: tuple[Location, ...]) -> None:
 
 def _description(path: Location, here: Path, content: MappedFile | None) -> Iterator[str]:
     """Yield counts, token size, layout, and what is wrong with the index."""
-    from nanoset_core.packed.index import load_index
-    from nanoset_core.packed.layout import open_packed
+    from nanoset_core.packed.layout import load_index, open_packed
 
     packed = open_packed(here, content)
     facts, _, lengths = load_index(packed)
