@@ -75,25 +75,30 @@ def create_raw_index(
 
     def entries() -> Iterator[Entries]:
         nonlocal total, documents
-        for begin, lines in _line_blocks(source):
-            lengths = np.fromiter(map(len, lines), np.int64, len(lines))
-            ends = np.cumsum(lengths + 1)
-            offsets = begin + ends - lengths - 1
-            good = np.fromiter(map(partial(_is_json, orjson), lines), bool, len(lines))
-            bad = np.flatnonzero(~good)
-            if len(bad) and on_fault != "drop":
-                at = int(bad[0])
-                raise InputError(
-                    "this line is not JSON" if lines[at].strip() else "this line is blank",
-                    where=f"{source}, line {total + at + 1}, byte {int(offsets[at])}",
-                    found=repr(lines[at][:80]),
-                    expected="one JSON value on each line of a plain (not compressed) file",
-                    remedy="make the line valid JSON, or leave such lines out with on_fault='drop'",
-                )
-            first_dropped.extend((total + bad[: _NAMED_LINES - len(first_dropped)] + 1).tolist())
-            total, documents = total + len(lines), documents + len(lines) - len(bad)
-            meter.advance(int(ends[-1]))
-            yield offsets[good], lengths[good]
+        with required(source, "a .jsonl file", "name a file that is there"):
+            file = open_regular(source)
+        with file:
+            # An empty file is one empty line.
+            while lines := file.readlines(_BLOCK_BYTES) or [b""] * (not total):
+                sizes = np.fromiter(map(len, lines), np.int64, len(lines))
+                ends, lengths = np.cumsum(sizes), sizes - 1
+                offsets = file.tell() - ends[-1] + ends - sizes
+                lengths[-1] += not lines[-1].endswith(b"\n")
+                good = np.fromiter(map(partial(_is_json, orjson), lines), bool, len(lines))
+                bad = np.flatnonzero(~good)
+                if len(bad) and on_fault != "drop":
+                    at = int(bad[0])
+                    raise InputError(
+                        "this line is not JSON" if lines[at].strip() else "this line is blank",
+                        where=f"{source}, line {total + at + 1}, byte {int(offsets[at])}",
+                        found=repr(lines[at][:80]),
+                        expected="one JSON value on each line of a plain (not compressed) file",
+                        remedy="make the line valid JSON, or leave such lines out with on_fault='drop'",
+                    )
+                first_dropped.extend((total + bad[: _NAMED_LINES - len(first_dropped)] + 1).tolist())
+                total, documents = total + len(lines), documents + len(lines) - len(bad)
+                meter.advance(int(ends[-1]))
+                yield offsets[good], lengths[good]
 
     with atomic_file(path) as file:
         file.writelines(encode_index(entries()))
@@ -109,26 +114,7 @@ def _is_json(orjson: Any, line: bytes) -> bool:
         orjson.loads(line)
     except ValueError:
         try:
-            json.loads(line)
+            json.loads(line.removesuffix(b"\n"))  # which may make it UTF-16 or UTF-32
         except (ValueError, RecursionError):
             return False
     return True
-
-
-def _line_blocks(source: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield (offset of the first line, whole lines without their line feeds); an empty file is one empty line."""
-    with required(source, "a .jsonl file", "name a file that is there"):
-        file = open_regular(source)
-    with file:
-        begin, held = 0, [b""]
-        while block := file.read(_BLOCK_BYTES):
-            first, *lines = block.split(b"\n")
-            held.append(first)
-            if lines:
-                lines.insert(0, b"".join(held))
-                held = [lines.pop()]
-                yield begin, lines
-                begin = file.tell() - len(held[0])
-        last = b"".join(held)
-        if last or file.tell() == 0:
-            yield begin, [last]
