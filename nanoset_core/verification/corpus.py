@@ -21,16 +21,24 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, size_bytes
-from nanoset_core.raw.pieces import cut_ranges
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.document_table import DocumentRows
-from nanoset_core.tokenization.job import shard_recipe
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts
 from nanoset_core.verification.dataset import verify_dataset
-from nanoset_core.verification.files import AGAIN, BUILD, check_files, check_freshness, live_manifest
 from nanoset_core.verification.ranges import Expected, spread_rows
-from nanoset_core.verification.report import Report, Severity
-from nanoset_core.verification.tasks import Parts, Run, run_here, runs
+from nanoset_core.verification.report import (
+    AGAIN,
+    BUILD,
+    Parts,
+    Report,
+    Run,
+    Severity,
+    check_files,
+    check_freshness,
+    live_manifest,
+    run_here,
+    runs,
+)
 
 SAMPLED_DOCUMENTS = 64
 """Documents that are tokenized again."""
@@ -76,8 +84,8 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
     """Check the current shards of a corpus against its inventory.
 
     Every line is accounted for (read = documents + skipped + rejected) in every shard and in all together, no more is
-    lost than is allowed (what is lost and allowed is a warning), the shards are those of the inventory's ranges, their
-    files are whole (`deep`: by sha256, and each table of documents holds as many tokens as its shard).
+    lost than is allowed (what is lost and allowed is a warning), and the shards' files are whole (`deep`: by sha256,
+    and each table of documents holds as many tokens as its shard).
     """
     report = Report(f"tokenized/{corpus}")
     with report.catching(BUILD):
@@ -85,8 +93,7 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
         shards = tokenization.current_shards(project, tokenized)
         _check_lines(report, tokenized, shards)
         _check_losses(report, project, tokenized)
-        if check_freshness(report, project, tokenization.TOKENIZED, Key(corpus), tokenized):
-            _check_sources(report, project, tokenized)
+        check_freshness(report, project, tokenization.TOKENIZED, Key(corpus), tokenized)
         if deep:
             digests = tokenized.facts[tokenization.SHARDS]
             parts = [digests[part.start : part.stop] for part in runs([size_bytes(shard) for shard in shards])]
@@ -141,21 +148,18 @@ def _verify_dataset(project: Project, corpus: str, deep: bool, run: Run) -> Repo
 
 
 def _expected(project: Project, dataset: Manifest) -> Expected:
-    options, counts = dataset.recipe["options"], {name: dataset.facts[name] for name in _DATASET_COUNTS}
+    options = dataset.recipe["options"]
     max_id = project.tokenizer.max_id if options["tokenizer"] == project.tokenizer.fingerprint else None
-    before, after = (tuple(options["framing"][end]) for end in ("before", "after"))
-    return Expected(max_id, options["dtype"], before, after, **counts)
+    return Expected.of(options, dataset.facts, max_id)
 
 
 def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]) -> None:
-    total, added = ShardFacts.of(tokenized.facts), ShardFacts()
-    for one in (*shards, tokenized):
-        facts = ShardFacts.of(one.facts)
-        added += ShardFacts() if one is tokenized else facts
-        expected = facts.documents + facts.skipped + facts.rejected
-        wish = f"{expected:,} = {facts.documents:,} documents + {facts.skipped:,} skipped + {facts.rejected:,} rejected"
-        if facts.lines != expected:
+    total, parts = ShardFacts.of(tokenized.facts), [ShardFacts.of(shard.facts) for shard in shards]
+    for one, facts in zip((*shards, tokenized), (*parts, total), strict=True):
+        wish = f"{facts.documents:,} documents + {facts.skipped:,} skipped + {facts.rejected:,} rejected"
+        if facts.lines != facts.documents + facts.skipped + facts.rejected:
             report.error("lines are not accounted for", one.folder, f"{facts.lines:,} lines read", wish, AGAIN)
+    added = sum(parts, ShardFacts())
     for name in _COUNTS:
         what = f"the shards together have another number of {name} than their corpus"
         report.compare(what, tokenized.folder, getattr(added, name), getattr(total, name), AGAIN)
@@ -193,23 +197,6 @@ def _check_losses(report: Report, project: Project, tokenized: Manifest) -> None
     ):
         if found:
             report.warn(what, project.config.corpus_folder(tokenized.name), found, expected, remedy)
-
-
-def _check_sources(report: Report, project: Project, tokenized: Manifest) -> None:
-    """Check that the shards are those of the inventory's ranges."""
-    _, inventory = raw.current_inventory(project, tokenized.name)
-    ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
-    options = tokenization.token_options(project, tokenized.name)
-    expected = [shard_recipe(tokenized.name, source, options).digest for source in ranges]
-    found = list(tokenized.facts[tokenization.SHARDS])
-    if found != expected:
-        report.error(
-            "the shards are not those of the corpus's files",
-            tokenized.folder,
-            f"{len(found):,} shards, {len(set(expected) - set(found)):,} of the expected ones missing",
-            f"{len(expected):,} shards, one for each range of files, in that order",
-            AGAIN,
-        )
 
 
 def _look_at_shards(project: Project, part: Sequence[str], corpus: str) -> Report:
@@ -321,9 +308,9 @@ def _check_round_trip(
             what, found, expected = "a document's source line gives other tokens", _spelled(there), _spelled(made)
         inventory = inventory or InspectionContext.of(project).inventory_of(lineage.dataset)
         state = file_state(inventory, project.outputs.folder, folder, origin.file, max(origin.byte_offset, 0))
-        where = f"{folder}/{origin.file}:{origin.line} (document {origin.document})"
         found = {"changed": "the file was changed since", "gone": "the file is gone"}.get(state, found)
         remedy = AGAIN if state == "unchanged" else f"{BUILD}: it reads the files anew"
+        where = f"{folder}/{origin.file}:{origin.line} (document {origin.document})"
         wrong["error" if state == "unchanged" else "warning"].append((what, where, found, expected, remedy))
     report.figures |= {"documents_sampled": len(origins), "documents_compared": compared}
     for severity, alike in wrong.items():

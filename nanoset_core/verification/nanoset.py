@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from itertools import zip_longest
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_core.indexed.dataset import index_here
 from nanoset_core.indexed.layout import idx_path
-from nanoset_core.indexed.reading import read_idx
 from nanoset_core.loading.nanoset import Nanoset, open_members
 from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, PLAN_FILE, STAGE, read_split
-from nanoset_core.mapping.cache import FileSet, blend_set, member_set, open_blend, open_member
-from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blend_indices, build_member_indices
-from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.mapping.cache import FileSet, blend_set, member_set, open_blend
+from nanoset_core.mapping.indices import BlendIndices
+from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SplitName
 from nanoset_core.outputs.manifest import FileFact, Manifest
@@ -26,18 +20,24 @@ from nanoset_core.pipeline import handoff, mapping
 from nanoset_core.pipeline.planning import cache_folder
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.verification.files import AGAIN, BUILD, check_file, check_freshness, check_written, live_manifest
 from nanoset_core.verification.ranges import spread_rows
-from nanoset_core.verification.report import Report
+from nanoset_core.verification.report import (
+    AGAIN,
+    BUILD,
+    Report,
+    check_file,
+    check_freshness,
+    check_written,
+    live_manifest,
+)
 
 _DELETE = f"delete it, and {BUILD}"
 _SAMPLES_READ = 256
-_CHUNK = 1 << 20
+_ENTRIES_READ = 1 << 16
 _MOST_REBUILT = 100_000_000
-"""Entries of an index file that are built again in memory; of larger ones the sha256 and the ranges say enough."""
+"""Entries of an index file that are built again in memory; of larger ones the sha256 says enough."""
 
 
 def verify_nanoset(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
@@ -54,9 +54,9 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
     """Check the index files of every corpus of one split.
 
     The files are those that the trainer will look for, of the sizes written, made from the .idx that lies there now.
-    Every entry is within its range, and 256 spread samples of each corpus are read: whole, and of tokens of the
-    vocabulary. `deep`: the files have the sha256 that was noted, and hold what the plan gives when they are built
-    again; those of more than 100 million entries are not built, which the figure entries_not_rebuilt tells.
+    256 spread samples of each corpus are read: whole, and of tokens of the vocabulary. `deep`: the files have the
+    sha256 that was noted, and hold what the plan gives when they are built again; those of more than 100 million
+    entries are not built, which the figure entries_not_rebuilt tells.
     """
     report = Report(f"{STAGE}/{name}/{split}/{MAPPINGS}")
     with report.catching(BUILD):
@@ -67,25 +67,22 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
         if plan is None:
             return report
         members, cache = plan.members, cache_folder(project, name)
-        _check_cache(report, manifest, [member_set(member, config, cache) for member in members], deep)
+        sets = [member_set(member, config, cache) for member in members]
+        _check_cache(report, manifest, sets, deep)
         for member in members:
             path = project.outputs.access.fetch(idx_path(member.prefix))
             if not path.is_file():
                 report.error("a dataset of the nanoset is missing", path, None, None, BUILD)
                 continue
-            what, digest = (
-                "index files are stale: the dataset is not the one that they were made from",
-                sha256_file(path),
-            )
-            expected, remedy = f"sha256 {member.idx_sha256}", f"{BUILD}; it makes {name} anew"
-            report.compare(what, path, f"sha256 {digest}", expected, remedy)
-        if report.passed:
-            for member in members:
-                _check_member(report, member, config, cache, manifest.access, deep)
+            what = "index files are stale: the dataset is not the one that they were made from"
+            found, expected = f"sha256 {sha256_file(path)}", f"sha256 {member.idx_sha256}"
+            report.compare(what, path, found, expected, f"{BUILD}; it makes {name} anew")
         if report.passed:
             # Without the blend, which may not be there yet.
-            for nanoset in open_members(members, config, cache, manifest.access):
+            for files, nanoset in zip(sets, open_members(members, config, cache, manifest.access), strict=True):
                 with report.catching(BUILD):
+                    if deep:
+                        _check_rebuilt(report, files, nanoset)
                     _check_samples(report, project, nanoset)
     return report
 
@@ -102,12 +99,12 @@ def verify_blend(project: Project, name: str, split: SplitName, deep: bool = Fal
         plan, _ = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
         if plan is None or plan.blend is None:
             return report
-        cache = cache_folder(project, name)
-        if _check_cache(report, manifest, [blend_set(plan, plan.blend, cache)], deep):
-            found = open_blend(plan, cache, manifest.access)
-            _check_blend(report, plan, plan.blend, found, cache)
-            if deep and _may_rebuild(report, plan.blend.size):
-                _compare(report, found, build_blend_indices(plan), plan.blend.files, cache)
+        files = blend_set(plan, plan.blend, cache_folder(project, name))
+        if _check_cache(report, manifest, [files], deep):
+            found = open_blend(plan, files.folder, manifest.access)
+            _check_entries(report, plan, files, found)
+            if deep:
+                _check_rebuilt(report, files, found)
         for member in manifest.facts["members"]:
             report.figures[f"share_{member['corpus']}"] = round(member["share"], 6)
     return report
@@ -145,88 +142,33 @@ def _check_cache(report: Report, manifest: Manifest, sets: Sequence[FileSet], de
     return whole
 
 
-def _check_member(
-    report: Report, member: MemberPlan, config: NanosetConfig, cache: Path, access: FileAccess, deep: bool
-) -> None:
-    """Check that index files have no entry out of range, or where they are built again, hold what the plan gives."""
-    lengths = read_idx(index_here(member.prefix), validate=False).sequence_lengths
-    found, files = open_member(member, cache, access), member.files
-    if deep and _may_rebuild(report, max(len(found.document_index), len(found.shuffle_index))):
-        _compare(report, found, build_member_indices(member, config, lengths), files, cache)
-        return
-    documents = found.document_index
-    _check_within(report, cache / files["document_index"], documents, lambda _: member.rows[1], member.rows[0])
-    _check_within(report, cache / files["shuffle_index"], found.shuffle_index, lambda _: member.samples_built)
-    rows = found.sample_index
-    for begin in range(0, len(rows) if report.passed else 0, _CHUNK):
-        # One row more, so that neighbours across chunks are compared.
-        part = rows[begin : begin + _CHUNK + 1].astype(np.int64)
-        places, offsets = part.T
-        wrong = (places < 0) | (places >= max(len(documents), 1)) | (offsets < 0)
-        if not wrong.any() and len(documents):
-            wrong |= offsets > lengths[documents[places]]
-        steps = np.diff(places)
-        wrong[1:] |= (steps < 0) | ((steps == 0) & (np.diff(offsets) <= 0))
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            what = f"row {begin + at} of the sample index is out of order, or outside of the documents"
-            wish = f"after row {begin + at - 1}, a place below {len(documents)}, an offset within its sequence"
-            report.error(what, cache / files["sample_index"], part[at].tolist(), wish, _DELETE)
-            return
-
-
-def _check_within(
-    report: Report,
-    path: Path,
-    array: NDArray[np.integer],
-    ends: Callable[[slice], NDArray[np.int64] | int],
-    first: int = 0,
-) -> None:
-    """Note the first entry that is not from `first` to its end (excluded); `ends` gives those of a chunk of entries."""
-    for begin in range(0, len(array), _CHUNK):
-        chunk = slice(begin, begin + _CHUNK)
-        part, end = array[chunk], ends(chunk)
-        wrong = (part < first) | (part >= end)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            wish = f"{first} to {np.broadcast_to(end, part.shape)[at] - 1}"
-            report.error(
-                "an index file has an entry out of range", f"{path}, entry {begin + at}", part[at], wish, _DELETE
-            )
-            return
-
-
-def _may_rebuild(report: Report, entries: int) -> bool:
-    """Return whether index files are built again, in memory; note it where they are too large."""
-    if entries > _MOST_REBUILT:
+def _check_rebuilt(report: Report, files: FileSet, found: Nanoset | BlendIndices) -> None:
+    """Check that index files hold what the plan gives, when they are built again in memory; note it of larger ones."""
+    arrays = {part: getattr(found, part) for part in files.files if part != "description"}
+    if (entries := max(map(len, arrays.values()))) > _MOST_REBUILT:
         report.count("entries_not_rebuilt", entries)
-    return entries <= _MOST_REBUILT
-
-
-def _compare(
-    report: Report,
-    found: MemberIndices | BlendIndices,
-    expected: MemberIndices | BlendIndices,
-    files: Mapping[str, str],
-    cache: Path,
-) -> None:
-    for part in (field.name for field in fields(expected)):
-        there, wanted = getattr(found, part), getattr(expected, part)
+        return
+    expected = files.build()
+    for part, there in arrays.items():
+        wanted = getattr(expected, part)
         if not np.array_equal(there, wanted):
             at = int(np.argmax((there != wanted).reshape(len(wanted), -1).any(axis=1)))
             what = f"entry {at} of {part} is not what the plan gives"
-            report.error(what, cache / files[part], there[at].tolist(), wanted[at].tolist(), _DELETE)
+            report.error(what, files.folder / files.files[part], there[at].tolist(), wanted[at].tolist(), _DELETE)
 
 
-def _check_blend(report: Report, plan: SplitPlan, blend: BlendPlan, found: BlendIndices, cache: Path) -> None:
-    """Check that every entry of a blend names a corpus and a sample that exist."""
-    lengths = np.array([member.samples_given for member in plan.members], np.int64)
-    if get_preset(plan.preset).wraps == "read":
-        lengths[:] = np.iinfo(np.int64).max
-    _check_within(report, cache / blend.files["dataset_index"], found.dataset_index, lambda _: len(lengths))
-    if report.passed:
-        path, members = cache / blend.files["dataset_sample_index"], found.dataset_index
-        _check_within(report, path, found.dataset_sample_index, lambda chunk: lengths[members[chunk]])
+def _check_entries(report: Report, plan: SplitPlan, files: FileSet, found: BlendIndices) -> None:
+    """Check that spread entries of a blend name a corpus and a sample that exist."""
+    rows = spread_rows(plan.samples, _ENTRIES_READ)
+    numbers, samples = found.dataset_index[rows], found.dataset_sample_index[rows]
+    wrong = (numbers < 0) | (numbers >= len(plan.members)) | (samples < 0)
+    if get_preset(plan.preset).wraps != "read":
+        given = np.array([member.samples_given for member in plan.members])
+        wrong |= samples >= given[np.where(wrong, 0, numbers)]
+    for row in np.flatnonzero(wrong)[:1]:
+        where = f"{files.folder / files.files['dataset_index']}, entry {rows[row]}"
+        what, entry = "an entry of the blend leads nowhere", f"sample {samples[row]} of dataset {numbers[row]}"
+        report.error(what, where, entry, f"one of {len(plan.members)} datasets, and a sample of it", _DELETE)
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:

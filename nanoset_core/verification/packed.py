@@ -19,10 +19,18 @@ from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline import packed as packed_stage
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.verification.files import BUILD, check_files, check_freshness, live_manifest
 from nanoset_core.verification.ranges import AT_ONCE, QUICK_TOKENS, StoredArray, spread_chunks
-from nanoset_core.verification.report import Report
-from nanoset_core.verification.tasks import PART_BYTES, Parts, Run, run_here
+from nanoset_core.verification.report import (
+    BUILD,
+    PART_BYTES,
+    Parts,
+    Report,
+    Run,
+    check_files,
+    check_freshness,
+    live_manifest,
+    run_here,
+)
 
 _CHUNK_DOCUMENTS = 1 << 16
 _READ_TOKENS = 1 << 20

@@ -1,13 +1,20 @@
-"""Checks of the tokens of a .bin, read where it is stored, in ranges that any machine may look at."""
+"""Checks of the tokens of a .bin, read where it is stored, in ranges that any machine may look at.
+
+How many documents are copies of another is found by a hash of their tokens: the sum, modulo 2^64, of a mixing of each
+token with its place in the document. It is added up over chunks of the flat token array: there is no loop over
+documents, and no copy of them. Memory stays bounded by keeping only the hashes below a limit: all copies of one
+document have one hash, so the share of copies among those kept is an unbiased estimate, and exact where all are kept.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +25,19 @@ from nanoset_core.indexed.layout import HEADER, Tokens, idx_path
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.pieces import PieceCheck, PieceDigest
 from nanoset_core.storage.store import THREADS, Store
-from nanoset_core.verification import duplicates
-from nanoset_core.verification.duplicates import CHUNK_TOKENS, SequenceHashes, duplicate_share, hash_limit
-from nanoset_core.verification.report import Report
-from nanoset_core.verification.tasks import PART_BYTES, runs
+from nanoset_core.verification.report import PART_BYTES, Report, runs
 
 REMEDY = "write the dataset again (`nanoset build`, or `nanoset tokenize`)"
 QUICK_TOKENS = 1 << 24
 """Datasets of no more tokens are always read whole."""
-_QUICK_SEQUENCES = 1 << 16
-"""Sequences of larger ones whose ends are read, where these lie on this machine."""
-_QUICK_PLACES = 256
+QUICK_PLACES = 256
+MOST_HASHES = 1 << 22
+CHUNK_TOKENS = 1 << 19
 _READ_BYTES = 8 << 20
 _BLOCK_SEQUENCES = 1 << 18
 """Sequences whose lengths are in memory at once."""
+_PLACE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_MOST = (1 << 64) - 1
 AT_ONCE = min(2 * available_processors(), THREADS)
 """Ranges that one process looks at together."""
 
@@ -51,6 +57,23 @@ class Expected:
     documents: int | None = None
     sequences: int | None = None
     tokens: int | None = None
+
+    @staticmethod
+    def of(options: Mapping[str, Any], facts: Mapping[str, Any], max_id: int | None = None) -> Expected:
+        """Return what the options of a recipe and the facts of what was written say."""
+        before, after = (tuple(options.get("framing", {}).get(end, ())) for end in ("before", "after"))
+        counts = (facts.get(name) for name in ("documents", "sequences", "tokens"))
+        return Expected(max_id, options.get("dtype"), before, after, *counts)
+
+    @property
+    def least(self) -> int:
+        """Tokens that a sequence has at least."""
+        return len(self.before) + len(self.after)
+
+    @property
+    def ends(self) -> str:
+        """First and last ids of a sequence, for messages."""
+        return f"{list(self.before)} … {list(self.after)}"
 
 
 class TokenRange(NamedTuple):
@@ -83,27 +106,30 @@ class RangeFacts(NamedTuple):
     tokens: int
     greatest: int
     """Id; -1 where there are no tokens."""
-    foreign: Fault | None
-    """The first token that is not in the vocabulary."""
-    unframed: Fault | None
-    """The first sequence that does not begin and end with the tokens that it should."""
+    foreign: Sequence[Fault]
+    """The first token that is not in the vocabulary, if there is one."""
+    unframed: Sequence[Fault]
+    """The first sequence that does not begin and end with the tokens that it should, if there is one."""
     unframed_sequences: int
-    hashes: duplicates.Sample
-    """Of its sequences."""
-    altered: str | None = None
+    hashes: NDArray[np.uint64]
+    """Those of its sequences that are kept, each once, ascending."""
+    hashed: int
+    """How many there are with their repetitions."""
+    altered: Sequence[str] = ()
     """How its bytes differ from their digests."""
 
 
-def _together(parts: Sequence[RangeFacts], altered: str | None = None) -> RangeFacts:
+def _together(parts: Sequence[RangeFacts]) -> RangeFacts:
     """Add up ranges that lie behind one another."""
     return RangeFacts(
         sum(part.tokens for part in parts),
         max((part.greatest for part in parts), default=-1),
-        next((part.foreign for part in parts if part.foreign), None),
-        next((part.unframed for part in parts if part.unframed), None),
+        [fault for part in parts for fault in part.foreign][:1],
+        [fault for part in parts for fault in part.unframed][:1],
         sum(part.unframed_sequences for part in parts),
-        duplicates.joined([part.hashes for part in parts]),
-        altered,
+        np.unique(np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in parts)])),
+        sum(part.hashed for part in parts),
+        [text for part in parts for text in part.altered],
     )
 
 
@@ -175,29 +201,36 @@ class TokenCheck:
             end = part.end if last == part.last else begin + size
             found.append(self._look(TokenRange(first, last, begin, end), lengths, pieces))
             first, begin = last, end
-        return _together(found, None if pieces is None else pieces.fault())
+        fault = None if pieces is None else pieces.fault()
+        return _together(found)._replace(altered=[] if fault is None else [fault])
 
     def _look(self, part: TokenRange, lengths: NDArray[np.int32], pieces: PieceCheck | None) -> RangeFacts:
         ends, limit = np.cumsum(lengths, dtype=np.int64), self.expected.max_id
-        framing = _Framing.of(self.expected, lengths, ends)
+        before, after = self.expected.before, self.expected.after
         hashes = SequenceHashes(lengths if self.hash_limit else lengths[:0], self.hash_limit)
-        begin, greatest, foreign, unframed = 0, -1, None, [framing.short]
+        numbers = np.flatnonzero(lengths >= self.expected.least)
+        lasts = ends[numbers]
+        firsts = lasts - lengths[numbers]
+        # (tokens of the sequences, how far behind them, the id there)
+        framing = [(firsts, place, token) for place, token in enumerate(before)]
+        framing += [(lasts, place, token) for place, token in enumerate(after, -len(after))]
+        begin, greatest, foreign, unframed = 0, -1, list[Fault](), [np.flatnonzero(lengths < self.expected.least)]
         for chunk in self._chunks(part, pieces):
             low, high = int(chunk.min()), int(chunk.max())
-            if foreign is None and (low < 0 or (limit is not None and high > limit)):
+            if not foreign and (low < 0 or (limit is not None and high > limit)):
                 at = int(np.argmax((chunk < 0) | (chunk > (high if limit is None else limit))))
-                # Behind the last sequence there may be bytes that are none of it.
-                within = min(int(np.searchsorted(ends, begin + at, side="right")), max(len(ends) - 1, 0))
-                byte = part.begin + self.tokens.byte(begin + at)
-                foreign = Fault(byte, part.first + within, f"id {chunk[at]}")
-            unframed.append(framing.wrong_in(chunk, begin))
+                sequence = part.first + int(np.searchsorted(ends, begin + at, side="right"))
+                foreign.append(Fault(part.begin + self.tokens.byte(begin + at), sequence, f"id {chunk[at]}"))
+            for anchors, place, token in framing:
+                found = slice(*np.searchsorted(anchors, [begin - place, begin - place + len(chunk)]))
+                unframed.append(numbers[found][chunk[anchors[found] + (place - begin)] != token])
             hashes.add(chunk)
             begin, greatest = begin + len(chunk), max(greatest, high)
         wrong = np.unique(np.concatenate(unframed))
-        fault = None
-        if len(wrong):
-            fault = self._unframed(part.first + int(wrong[0]), part.begin, ends[wrong[0]], lengths[wrong[0]])
-        return RangeFacts(begin, greatest, foreign, fault, len(wrong), hashes.sample())
+        origin, faults = part.begin // self.tokens.dtype.itemsize, list[Fault]()
+        for one in wrong[:1].tolist():
+            faults.append(self._ends(part.first + one, origin + int(ends[one] - lengths[one]), int(lengths[one])))
+        return RangeFacts(begin, greatest, foreign, faults, len(wrong), *hashes.kept())
 
     def _chunks(self, part: TokenRange, pieces: PieceCheck | None) -> Iterator[Tokens]:
         """Read the range's tokens, some at a time."""
@@ -209,92 +242,59 @@ class TokenCheck:
                 pieces.add(block.view(np.uint8).data)
             yield from (block[place : place + CHUNK_TOKENS] for place in range(0, len(block), CHUNK_TOKENS))
 
-    def _unframed(self, sequence: int, origin: int, end: np.int64, length: np.int32) -> Fault:
-        """Return the fault of a sequence that ends at token `end` behind the byte `origin`."""
-        last = origin // self.tokens.dtype.itemsize + int(end)
-        first = last - int(length)
+    def _ends(self, sequence: int, first: int, length: int) -> Fault:
+        """Read the first and last tokens of a sequence that begins at token `first`."""
+        last = first + length
         head = self.tokens.read(first, min(first + len(self.expected.before), last)).tolist()
         tail = self.tokens.read(max(last - len(self.expected.after), first), last).tolist()
         return Fault(self.tokens.byte(first), sequence, f"{head} … {tail}")
+
+    def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
+        """Check the first and last tokens of 256 spread sequences; in a bucket of the first and the last."""
+        for row in spread_rows(len(dataset), QUICK_PLACES if dataset.is_here else 2).tolist():
+            length = int(dataset.sequence_lengths[row])
+            found = self._ends(row, int(dataset.sequence_pointers[row]) // dataset.dtype.itemsize, length)
+            if found.found != self.expected.ends or length < self.expected.least:
+                return self._note_unframed(report, found, 1)
 
     def conclude(self, report: Report, outcomes: Sequence[RangeFacts]) -> None:
         """Note figures and faults of all ranges."""
         found, limit = _together(outcomes), self.expected.max_id
         report.figures |= {"tokens_read": found.tokens, "greatest_id": found.greatest}
         if self.hash_limit:
-            report.figures["duplicate_documents"] = round(duplicate_share(found.hashes), 6)
-        if altered := [outcome.altered for outcome in outcomes if outcome.altered is not None]:
+            share = 1.0 - len(found.hashes) / found.hashed if found.hashed else 0.0
+            report.figures["duplicate_documents"] = round(share, 6)
+        for text in found.altered[:1]:
             report.error(
                 "a file has other bytes than when it was written",
                 self.tokens.url,
-                altered[0] + (f", and {len(altered) - 1:,} more" if len(altered) > 1 else ""),
+                text + _more(len(found.altered)),
                 "the digests of the pieces that it was joined of",
                 "delete the manifest.json beside it, and run `nanoset build`",
             )
-        if (foreign := found.foreign) is not None:
+        for fault in found.foreign:
             report.error(
                 "a token is not in the vocabulary",
-                f"{self.tokens.url}, byte {foreign.byte} (sequence {foreign.sequence})",
-                foreign.found,
+                f"{self.tokens.url}, byte {fault.byte} (sequence {fault.sequence})",
+                fault.found,
                 "0 or more" if limit is None else f"0 to {limit}",
                 f"build again with the tokenizer that made the data, or {REMEDY}",
             )
-        if found.unframed is not None:
-            self._note_unframed(report, found.unframed, found.unframed_sequences)
-
-    def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
-        """Check the first and last tokens of up to 65,536 spread sequences; in a bucket of the first and the last."""
-        rows, size = spread_rows(len(dataset), _QUICK_SEQUENCES if dataset.is_here else 2), dataset.dtype.itemsize
-        lengths = dataset.sequence_lengths[rows]
-        ends = dataset.sequence_pointers[rows] // size + lengths
-        framing = _Framing.of(self.expected, lengths, ends)
-        found = dataset.tokens_for(framing.places * size, (framing.places + 1) * size)[framing.places]
-        wrong = np.unique(np.concatenate([framing.short, framing.sequences_of(np.flatnonzero(found != framing.ids))]))
-        if len(wrong):
-            first = wrong[0]
-            self._note_unframed(report, self._unframed(int(rows[first]), 0, ends[first], lengths[first]), len(wrong))
+        for fault in found.unframed:
+            self._note_unframed(report, fault, found.unframed_sequences)
 
     def _note_unframed(self, report: Report, first: Fault, count: int) -> None:
-        more = f", and {count - 1:,} more" if count > 1 else ""
         report.error(
             "a sequence does not begin and end with the tokens that it should",
-            f"{self.tokens.url}, byte {first.byte} (sequence {first.sequence}{more})",
+            f"{self.tokens.url}, byte {first.byte} (sequence {first.sequence}{_more(count)})",
             first.found,
-            f"{list(self.expected.before)} … {list(self.expected.after)}",
+            self.expected.ends,
             f"{REMEDY}, with the end-of-document token (append_eod)",
         )
 
 
-class _Framing(NamedTuple):
-    """Where some sequences must hold which ids."""
-
-    places: NDArray[np.int64]
-    """Numbers of tokens, ascending."""
-    ids: NDArray[np.int64]
-    """That each must have."""
-    sequences: NDArray[np.int64]
-    """Numbers of the sequences that are long enough; each has as many places."""
-    short: NDArray[np.int64]
-    """Numbers of those that are not."""
-
-    @staticmethod
-    def of(expected: Expected, lengths: NDArray[np.int32], ends: NDArray[np.int64]) -> _Framing:
-        before, after = len(expected.before), len(expected.after)
-        fits = lengths >= before + after
-        last = ends[fits, None]
-        heads = last - lengths[fits, None] + np.arange(before)
-        places = np.concatenate([heads, last - np.arange(after, 0, -1)], axis=1).ravel()
-        ids = np.resize(np.array([*expected.before, *expected.after], np.int64), len(places))
-        return _Framing(places, ids, np.flatnonzero(fits), np.flatnonzero(~fits))
-
-    def wrong_in(self, chunk: Tokens, begin: int) -> NDArray[np.int64]:
-        """Return the sequences with other ids in a chunk of tokens, whose first has the number `begin`."""
-        low, high = np.searchsorted(self.places, [begin, begin + len(chunk)])
-        found = chunk[self.places[low:high] - begin]
-        return self.sequences_of(low + np.flatnonzero(found != self.ids[low:high]))
-
-    def sequences_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self.sequences[places * len(self.sequences) // max(len(self.places), 1)]
+def _more(count: int) -> str:
+    return f", and {count - 1:,} more" if count > 1 else ""
 
 
 def token_ranges(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest] = ()) -> list[TokenRange]:
@@ -335,9 +335,9 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
 
 def spread_chunks(total: int) -> Iterator[tuple[int, int]]:
     """Yield (begin, end excluded) of 256 evenly spread runs of tokens, the first and the last among them."""
-    size = QUICK_TOKENS // _QUICK_PLACES
-    for place in range(_QUICK_PLACES):
-        begin = (total - size) * place // (_QUICK_PLACES - 1)
+    size = QUICK_TOKENS // QUICK_PLACES
+    for place in range(QUICK_PLACES):
+        begin = (total - size) * place // (QUICK_PLACES - 1)
         yield begin, begin + size
 
 
@@ -346,3 +346,61 @@ def spread_rows(count: int, wanted: int) -> NDArray[np.int64]:
     if count <= wanted:
         return np.arange(count, dtype=np.int64)
     return np.arange(wanted, dtype=np.int64) * (count - 1) // max(wanted - 1, 1)
+
+
+class SequenceHashes:
+    """Hashes of the sequences that have tokens; their tokens are given one chunk after the other.
+
+    Args:
+        lengths: int32, shape (sequences,): tokens of each.
+        limit: Greatest hash that is kept.
+        chunk_tokens: Most tokens of a chunk.
+    """
+
+    def __init__(self, lengths: NDArray[np.int32], limit: int, chunk_tokens: int = CHUNK_TOKENS) -> None:
+        filled = lengths[lengths > 0]
+        self._ends = np.cumsum(filled, dtype=np.int64)
+        self._begins = self._ends - filled
+        self._ramp = _ramp(chunk_tokens)
+        self._limit, self._kept = np.uint64(limit), [np.empty(0, np.uint64)]
+        self._begin, self._carried = 0, np.zeros(1, np.uint64)
+
+    def add(self, tokens: Tokens) -> None:
+        """Add the next tokens."""
+        begin, end = self._begin, self._begin + len(tokens)
+        first, whole = np.searchsorted(self._ends, [begin, end], side="right")
+        begins = self._begins[first : np.searchsorted(self._begins, end)]
+        if not len(begins):
+            return
+        starts = np.maximum(begins - begin, 0)
+        values = tokens.astype(np.uint64)
+        # Token k of the chunk is token k + (begin - begins[i]) of its sequence i.
+        values += self._ramp[: len(tokens)]
+        values += np.repeat((begin - begins).astype(np.uint64) * _PLACE_FACTOR, np.diff(starts, append=len(tokens)))
+        for shift, factor in ((32, 0xBF58476D1CE4E5B9), (29, 0x94D049BB133111EB)):  # splitmix64
+            values ^= values >> np.uint64(shift)
+            values *= np.uint64(factor)
+        values ^= values >> np.uint64(32)
+        sums = np.add.reduceat(values, starts)
+        sums[:1] += self._carried
+        hashes, self._carried = sums[: whole - first], sums[whole - first :]
+        if not len(self._carried):
+            self._carried = np.zeros(1, np.uint64)
+        self._kept.append(hashes[hashes <= self._limit])
+        self._begin = end
+
+    def kept(self) -> tuple[NDArray[np.uint64], int]:
+        """Return (the hashes below the limit, each once, ascending; how many there are with their repetitions)."""
+        kept = np.concatenate(self._kept)
+        return np.unique(kept), len(kept)
+
+
+@cache
+def _ramp(tokens: int) -> NDArray[np.uint64]:
+    """Return the factor of each place, uint64[tokens]."""
+    return np.arange(tokens, dtype=np.uint64) * _PLACE_FACTOR
+
+
+def hash_limit(sequences: int, most_hashes: int = MOST_HASHES) -> int:
+    """Return the greatest hash to keep, so that about `most_hashes` of the sequences' hashes are kept, or all."""
+    return _MOST if sequences <= most_hashes else _MOST * most_hashes // sequences

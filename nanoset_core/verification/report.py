@@ -1,14 +1,26 @@
-"""What a verification found: findings with their remedies, and figures."""
+"""What a verification found (findings with their remedies, and figures), checks of files, and deep work in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
-from nanoset_core.errors import NanosetError
+from nanoset_core.errors import MissingError, NanosetError, StorageError
+from nanoset_core.outputs.manifest import FileFact, Manifest
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline.graph import stale_reasons
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key, Stage
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.store import in_parallel
 
+BUILD = "run `nanoset build`"
+AGAIN = "run `nanoset build --force`"
+PART_BYTES = 128 << 20
+"""About how much one part of deep work reads."""
 Severity = Literal["error", "warning"]
 Figure = int | float | str
 
@@ -96,6 +108,13 @@ class Report:
         """Add to a figure that is a count."""
         self.figures[name] = int(self.figures.get(name, 0)) + int(number)
 
+    def add_up(self, parts: Sequence[Report]) -> None:
+        """Add the findings of reports on parts of the work, and add up their figures."""
+        for part in parts:
+            self.findings.extend(part.findings)
+            for name, figure in part.figures.items():
+                self.count(name, figure)
+
     def include(self, other: Report) -> None:
         """Add the findings and figures of a report on a part of this output."""
         self.findings.extend(other.findings)
@@ -104,3 +123,142 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""
         return {"output": self.output, "passed": self.passed, **asdict(self)}
+
+
+def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
+    """Return the manifest of an output's current version, whether or not its files are whole.
+
+    Raises:
+        MissingError: The output has not been built.
+        FormatError: The manifest cannot be read.
+    """
+    manifest = outputs.live(stage, name)
+    if manifest is None:
+        where = outputs.folder / stage / name
+        raise MissingError(f"the output {stage}/{name} has not been built", where=where, remedy=BUILD)
+    return manifest
+
+
+def check_freshness(report: Report, project: Project, stage: Stage, key: Key, manifest: Manifest) -> bool:
+    """Warn where an output is stale, in the words of `nanoset status`; return whether it is fresh."""
+    if reasons := stale_reasons(project, stage, key):
+        report.warn("this output is stale", manifest.folder, "; ".join(reasons), None, BUILD)
+    return not reasons
+
+
+def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
+    """Check every file that a manifest lists: it is there, of the size written, and with `deep` of the sha256 noted.
+
+    Of a file that was joined within a store no sha256 is noted: its pieces are compared as its tokens are read.
+    """
+    manifest = replace(manifest, stored=manifest.sizes())
+    for name in manifest.files:
+        check_file(report, manifest, name, deep)
+
+
+def check_file(report: Report, manifest: Manifest, name: str, deep: bool, remedy: str = BUILD) -> bool:
+    """Note what is wrong with one file of an output; return whether nothing is."""
+    path, access = manifest.folder / name, manifest.access
+    found = access.size(path) if manifest.stored is None else manifest.stored.get(name)
+    again = f"delete {manifest.url()}, and {remedy}"
+    return check_written(report, access, path, found, manifest.files[name], (remedy, again), deep=deep)
+
+
+def check_written(
+    report: Report,
+    access: FileAccess,
+    path: Path,
+    size: int | None,
+    fact: FileFact,
+    remedies: tuple[str, str],
+    *,
+    deep: bool,
+    kind: str = "a file",
+) -> bool:
+    """Note where a file is missing, or not as it was written; return whether nothing is wrong.
+
+    Args:
+        report: Takes the finding.
+        access: How the file is reached.
+        path: Of the file.
+        size: Its bytes now; None where it is missing.
+        fact: Of the file as it was written.
+        remedies: For a file that is missing or of another size; for one of other bytes, which a build takes for whole.
+        deep: Compare its sha256, where one is noted.
+        kind: What the file is called.
+    """
+    where, expected = access.url(path), f"{fact.size:,} bytes"
+    if size is None:
+        report.error(f"{kind} is missing", where, None, expected, remedies[0])
+        return False
+    if size != fact.size or not deep or fact.sha256 is None:
+        what = f"{kind} has another size than when it was written"
+        return report.compare(what, where, f"{size:,} bytes", expected, remedies[0])
+    found, what = f"sha256 {access.sha256(path)}", f"{kind} has other bytes than when it was written"
+    return report.compare(what, where, found, f"sha256 {fact.sha256}", remedies[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of something large, and what is done with each; it pickles."""
+
+    look: Callable[..., Any]
+    """Looks at one part, here or on a worker: (part) → outcome, or (project, part) where there is a project."""
+    parts: Sequence[Any]
+    conclude: Callable[[Report, list[Any]], None] = Report.add_up
+    """Notes in a report what the outcomes say, which are in the order of their parts."""
+    project: Project | None = None
+    """Of which a worker makes copies of its own."""
+    at_once: int = 1
+    """Parts that one process looks at together."""
+
+    def note(self, report: Report, outcomes: Sequence[Any]) -> None:
+        """Note what the outcomes say; of the parts that could not be read, the first is an error."""
+        errors = [outcome for outcome in outcomes if isinstance(outcome, NanosetError)]
+        self.conclude(report, [outcome for outcome in outcomes if not isinstance(outcome, NanosetError)])
+        for error in errors[:1]:
+            report.note_error(error)
+
+
+Run = Callable[[Report, Parts], None]
+"""Looks at parts, or puts them off, and notes in a report what is known then."""
+
+
+def run_here(report: Report, parts: Parts) -> None:
+    """Look at all parts in this process; a part that cannot be read is an error of the report.
+
+    Raises:
+        StorageError: The store cannot be reached; the other parts are not tried.
+    """
+
+    def look(part: Any) -> Any:
+        outcome = look_at((parts.look, parts.project, part))
+        if isinstance(outcome, StorageError):
+            raise outcome
+        return outcome
+
+    parts.note(report, in_parallel(look, parts.parts, parts.at_once))
+
+
+def look_at(task: tuple[Callable[..., Any], Project | None, Any]) -> Any:
+    """Look at one part; return the outcome, or the error where it cannot be read."""
+    look, project, part = task
+    try:
+        if project is None:
+            return look(part)
+        with project.in_task() as own:
+            return look(own, part)
+    except NanosetError as error:
+        return error
+
+
+def runs(sizes: Sequence[int], most: int = PART_BYTES) -> Iterator[range]:
+    """Cut things of these sizes into runs of numbers: each run ends with the first that makes it `most` or more."""
+    begin, total = 0, 0
+    for number, size in enumerate(sizes):
+        total += size
+        if total >= most:
+            yield range(begin, number + 1)
+            begin, total = number + 1, 0
+    if begin < len(sizes):
+        yield range(begin, len(sizes))

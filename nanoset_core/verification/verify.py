@@ -22,8 +22,7 @@ from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
-from nanoset_core.verification.report import Report
-from nanoset_core.verification.tasks import Parts, Run, look_at, run_here
+from nanoset_core.verification.report import Parts, Report, Run, look_at, run_here
 from nanoset_core.verification.webdataset import verify_webdataset
 
 CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
@@ -131,17 +130,17 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     others = [number for number in range(len(chosen)) if number not in first]
     for task, outcome in executor.run(_verify_without_parts, [chosen[number] for number in others]):
         first[others[task]] = outcome
-    later = [[(*one, dict[int, Any]()) for one in first[number][1]] for number in range(len(chosen))]
-    places = [
-        (parts, outcomes, part) for one in later for _, parts, outcomes in one for part in range(len(parts.parts))
-    ]
-    results = executor.run(look_at, ((parts.look, parts.project, parts.parts[part]) for parts, _, part in places))
-    for number, one in enumerate(later):
-        report = first.pop(number)[0]
-        for output, parts, outcomes in one:
+    works = [(parts, dict[int, Any]()) for number in range(len(chosen)) for _, parts in first[number][1]]
+    places = [(outcomes, part) for parts, outcomes in works for part in range(len(parts.parts))]
+    tasks = ((parts.look, parts.project, part) for parts, _ in works for part in parts.parts)
+    results, following = executor.run(look_at, tasks), iter(works)
+    for number in range(len(chosen)):
+        report, later = first.pop(number)
+        for output, _ in later:
+            parts, outcomes = next(following)
             while len(outcomes) < len(parts.parts):
                 task, outcome = next(results)
-                places[task][1][places[task][2]] = outcome
+                places[task][0][places[task][1]] = outcome
             found = Report(output)
             parts.note(found, [outcomes.pop(part) for part in range(len(parts.parts))])
             report.include(found)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,20 @@ from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem
 from nanoset_core.shuffling.sources import TokenSource, gather
 from nanoset_core.shuffling.tar import iterate_members, map_archive
-from nanoset_core.verification.files import AGAIN, BUILD, check_file, check_freshness, live_manifest
 from nanoset_core.verification.ranges import spread_rows
-from nanoset_core.verification.report import Report
-from nanoset_core.verification.tasks import PART_BYTES, Parts, Run, run_here, runs
+from nanoset_core.verification.report import (
+    AGAIN,
+    BUILD,
+    PART_BYTES,
+    Parts,
+    Report,
+    Run,
+    check_file,
+    check_freshness,
+    live_manifest,
+    run_here,
+    runs,
+)
 
 _REMOVE = f"delete the tar, and {BUILD}"
 _TARS_OPENED = 8
@@ -68,14 +78,14 @@ def _look(project: Project, part: Sequence[int], name: str, digest: str, deep: b
     manifest = project.outputs.manifest_at(folder)
     if manifest is None:
         raise MissingError("the webdataset was removed meanwhile", where=folder, remedy="verify again")
-    expect = _Expectation.of(project, manifest, deep)
+    wanted = _wanted(project, manifest, deep)
     report.count("contexts_read", 0)
     for row in (manifest.facts["shards_written"][number] for number in part):
         with report.catching(_REMOVE):
             if not deep or check_file(report, manifest, _tar(row), deep, AGAIN):
-                _check_tar(report, manifest.path(_tar(row)), row, expect, deep)
+                _check_tar(report, manifest.path(_tar(row)), row, wanted, deep)
         manifest.access.drop([manifest.folder / _tar(row)])
-        for source in expect.sources:
+        for source in wanted.sources:
             source.evict()
     return report
 
@@ -104,8 +114,8 @@ def _tar(row: Mapping[str, Any]) -> str:
     return f"{shard_stem(row['shard'])}.tar"
 
 
-def _check_tar(report: Report, path: Path, row: Mapping[str, Any], expect: _Expectation, deep: bool) -> None:
-    """Check one tar, and count the contexts that were read."""
+def _check_tar(report: Report, path: Path, row: Mapping[str, Any], wanted: _Wanted, deep: bool) -> None:
+    """Check one tar up to the first context that is not as it must be, and count the contexts that were read."""
     archive = map_archive(path)
     members = list(iterate_members(archive, path))
     what = "a tar has another number of members than it should"
@@ -114,15 +124,25 @@ def _check_tar(report: Report, path: Path, row: Mapping[str, Any], expect: _Expe
     chosen = range(len(members)) if deep else sorted({0, len(members) - 1})
     for begin in range(0, len(chosen), _TILE):
         tile = chosen[begin : begin + _TILE]
-        spans = [(one, slice(one.offset, one.offset + one.size_bytes)) for one in (members[number] for number in tile)]
-        contexts = [decode_member(one.name, archive[span], f"{path}, offset {span.start}") for one, span in spans]
-        if not expect.check(report, path, row["shard"], tile, contexts):
+        planned = _planned(wanted, row["shard"], tile)
+        for number in tile:
+            one = members[number]
+            data = archive[one.offset : one.offset + one.size_bytes]
+            context = decode_member(one.name, data, f"{path}, offset {one.offset}")
+            if len(context) != wanted.length:
+                wrong = f"{len(context):,} tokens", f"{wanted.length:,} tokens"
+            elif context.min() < 0 or context.max() > wanted.greatest:
+                wrong = f"ids {context.min()} to {context.max()}", f"ids 0 to {wanted.greatest}"
+            elif number in planned and not np.array_equal(context, planned[number]):
+                wrong = f"{context[:8].tolist()} …", f"{planned[number][:8].tolist()} …, by the plan"
+            else:
+                continue
+            report.error(f"context {number} of a tar is not what it must be", path, *wrong, _REMOVE)
             return
         report.count("contexts_read", len(tile))
 
 
-@dataclass(frozen=True, slots=True)
-class _Expectation:
+class _Wanted(NamedTuple):
     """What the contexts of a webdataset must be."""
 
     length: int
@@ -132,48 +152,32 @@ class _Expectation:
     """Where it is still the live one, on the datasets that it was made from."""
     sources: tuple[TokenSource, ...] = ()
 
-    @staticmethod
-    def of(project: Project, manifest: Manifest, deep: bool) -> _Expectation:
-        unplanned = _Expectation(manifest.facts["sequence_length"], project.tokenizer.max_id)
-        try:
-            found, plan = shuffling.current_plan(project, manifest.name)
-            if found.digest != manifest.recipe["parents"]["plan"]:
-                return unplanned
-            # The preset tokshuf pads with an id of its own.
-            unplanned = replace(unplanned, greatest=max(unplanned.greatest, plan.settings.pad_id or 0))
-            sources = tuple(_source(project, source.name, deep) for source in plan.table.sources)
-            plan.check_sources(sources)
-        except NanosetError:
+
+def _wanted(project: Project, manifest: Manifest, deep: bool) -> _Wanted:
+    unplanned = _Wanted(manifest.facts["sequence_length"], project.tokenizer.max_id)
+    try:
+        found, plan = shuffling.current_plan(project, manifest.name)
+        if found.digest != manifest.recipe["parents"]["plan"]:
             return unplanned
-        return replace(unplanned, plan=plan, sources=sources)
+        # The preset tokshuf pads with an id of its own.
+        unplanned = unplanned._replace(greatest=max(unplanned.greatest, plan.settings.pad_id or 0))
+        sources = tuple(_source(project, source.name, deep) for source in plan.table.sources)
+        plan.check_sources(sources)
+    except NanosetError:
+        return unplanned
+    return unplanned._replace(plan=plan, sources=sources)
 
-    def _of_plan(self, shard: int, numbers: Sequence[int]) -> dict[int, NDArray[Any]]:
-        """Return number → tokens of those contexts of a shard that are compared."""
-        if self.plan is None:
-            return {}
-        planned = self.plan.shard_contexts(shard)
-        if any(source.access is not None for source in self.sources):
-            # The others' tokens lie scattered over datasets in a bucket, of which no copies are made.
-            numbers = [number for number in numbers if number in (0, len(planned) - 1)]
-        contexts = gather(self.sources, self.plan.table, planned[list(numbers)]) if numbers else ()
-        return dict(zip(numbers, contexts, strict=True))
 
-    def check(
-        self, report: Report, path: Path, shard: int, numbers: Sequence[int], contexts: Sequence[NDArray[Any]]
-    ) -> bool:
-        """Check some contexts of a shard; note the first that is not as it must be."""
-        expected = self._of_plan(shard, numbers)
-        for number, context in zip(numbers, contexts, strict=True):
-            if len(context) != self.length:
-                wrong = f"{len(context):,} tokens", f"{self.length:,} tokens"
-            elif context.min() < 0 or context.max() > self.greatest:
-                wrong = f"ids {context.min()} to {context.max()}", f"ids 0 to {self.greatest}"
-            elif number in expected and not np.array_equal(context, expected[number]):
-                wrong = f"{context[:8].tolist()} …", f"{expected[number][:8].tolist()} …, by the plan"
-            else:
-                continue
-            return report.compare(f"context {number} of a tar is not what it must be", path, *wrong, _REMOVE)
-        return True
+def _planned(wanted: _Wanted, shard: int, numbers: Sequence[int]) -> dict[int, NDArray[Any]]:
+    """Return number → tokens of those contexts of a shard that are compared."""
+    if wanted.plan is None:
+        return {}
+    planned = wanted.plan.shard_contexts(shard)
+    if any(source.access is not None for source in wanted.sources):
+        # The others' tokens lie scattered over datasets in a bucket, of which no copies are made.
+        numbers = [number for number in numbers if number in (0, len(planned) - 1)]
+    contexts = gather(wanted.sources, wanted.plan.table, planned[list(numbers)]) if numbers else ()
+    return dict(zip(numbers, contexts, strict=True))
 
 
 def _source(project: Project, corpus: str, deep: bool) -> TokenSource:

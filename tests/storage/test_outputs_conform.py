@@ -20,8 +20,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import in_parallel
-from nanoset_core.verification.files import check_files
-from nanoset_core.verification.report import Report
+from nanoset_core.verification.report import Report, check_files
 
 RECIPE = Recipe("datasets", "web", 1, options={"seed": 1})
 NAMES = ("tokens.bin", "sub/folder/a b.txt", "ünïcode-漢.txt", "100%+&=#?.txt", "quote'\"`.txt", "empty")

@@ -13,12 +13,10 @@ from verification.conftest import write_sequences as write
 
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.pieces import PieceDigest
-from nanoset_core.verification import duplicates
 from nanoset_core.verification import ranges as module
 from nanoset_core.verification.dataset import verify_dataset
-from nanoset_core.verification.ranges import Expected, TokenCheck, token_ranges
-from nanoset_core.verification.report import Report
-from nanoset_core.verification.tasks import Parts, run_here, runs
+from nanoset_core.verification.ranges import Expected, SequenceHashes, TokenCheck, hash_limit, token_ranges
+from nanoset_core.verification.report import Parts, Report, run_here, runs
 
 EXPECTED = Expected(max_id=4, before=(1, 2), after=(3,))
 
@@ -146,9 +144,41 @@ def test_many_sequences_are_sampled_by_their_hashes(tmp_path, monkeypatch):
     unique = [rng.integers(0, 5, 12).tolist() for _ in range(2000)]
     dataset = write(tmp_path / "d", unique + unique[:1000])
     whole = verified(dataset, Expected()).figures["duplicate_documents"]
-    monkeypatch.setattr(module, "hash_limit", lambda count: duplicates.hash_limit(count, 600))
+    monkeypatch.setattr(module, "hash_limit", lambda count: hash_limit(count, 600))
     check, report = TokenCheck.of(dataset, Expected(), deep=True), Report("it")
     outcomes = [check.look(one) for one in token_ranges(dataset)]
-    assert 400 < sum(outcome.hashes.kept for outcome in outcomes) < 900
+    assert 400 < sum(outcome.hashed for outcome in outcomes) < 900
     check.conclude(report, outcomes)
     assert abs(report.figures["duplicate_documents"] - whole) < 0.08
+
+
+def counted(dataset, chunk):
+    hashes = SequenceHashes(dataset.sequence_lengths, hash_limit(len(dataset)), chunk)
+    for begin in range(0, dataset.token_count, chunk):
+        hashes.add(dataset.tokens[begin : begin + chunk])
+    return hashes
+
+
+def share(datasets):
+    """Of several, whose sequences are those of one dataset."""
+    found = [counted(dataset, 512).kept() for dataset in datasets]
+    count = sum(number for _, number in found)
+    return 1 - len(np.unique(np.concatenate([unique for unique, _ in found]))) / count if count else 0.0
+
+
+documents = st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=30)
+
+
+@settings(max_examples=80)
+@given(documents=documents, chunk=st.integers(1, 40))
+def test_equal_documents_have_equal_hashes_and_others_not(tmp_path_factory, documents, chunk):
+    dataset = write(tmp_path_factory.mktemp("d") / "d", documents)
+    hashes = np.concatenate(counted(dataset, chunk)._kept).tolist()
+    filled = [tuple(document) for document in documents if document]
+    assert len(hashes) == len(filled)
+    assert len(set(hashes)) == len(set(filled))
+    assert len(set(zip(filled, hashes, strict=True))) == len(set(filled))
+    expected = 1 - len(set(filled)) / len(filled) if filled else 0.0
+    assert share([dataset]) == expected
+    folder = tmp_path_factory.mktemp("parts")
+    assert share([write(folder / "a", documents[:7]), write(folder / "b", documents[7:])]) == expected

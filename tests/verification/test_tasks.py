@@ -10,8 +10,8 @@ from built_project import one, poke
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.workers import WorkerFolder, working_at
-from nanoset_core.verification import packed, ranges, tasks, verify
-from nanoset_core.verification.report import Report
+from nanoset_core.verification import packed, ranges, verify
+from nanoset_core.verification.report import Parts, Report, runs
 from nanoset_core.verification.verify import Target, targets, verify_by
 
 
@@ -34,7 +34,7 @@ class Elsewhere:
 def small_parts(monkeypatch):
     monkeypatch.setattr(ranges, "PART_BYTES", 2000)
     monkeypatch.setattr(packed, "PART_BYTES", 2000)
-    monkeypatch.setattr(tasks.runs, "__defaults__", (5000,))
+    monkeypatch.setattr(runs, "__defaults__", (5000,))
 
 
 def said(reports):
@@ -84,8 +84,8 @@ def test_what_cannot_be_read_is_a_finding(copy, tmp_path, small_parts):
 
 
 def test_runs():
-    assert [list(run) for run in tasks.runs([3, 3, 3, 9, 1], 6)] == [[0, 1], [2, 3], [4]]
-    assert list(tasks.runs([])) == []
+    assert [list(run) for run in runs([3, 3, 3, 9, 1], 6)] == [[0, 1], [2, 3], [4]]
+    assert list(runs([])) == []
 
 
 def same(part):
@@ -96,7 +96,7 @@ def same(part):
 
 def verify_numbers(project, numbers, deep, run):
     report = Report("numbers", figures={"sum": 0})
-    run(report, tasks.Parts(same, numbers))
+    run(report, Parts(same, numbers))
     return report
 
 
