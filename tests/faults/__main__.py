@@ -1,6 +1,6 @@
 """Campaigns of trials: what is built, what happens to it, and what must hold.
 
-    PYTHONPATH=tests python -m faults formats|tokenizers|damage|commands|interruptions [--trials N] [--select PATTERN]
+    PYTHONPATH=tests python -m faults formats|hostile|tokenizers|damage|commands|interruptions [--trials N] [--select …]
 
 Prints a table; exits with 1 when a trial was bad, and says how it is repeated.
 """
@@ -15,23 +15,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from faults.runner import MEMORY, run_kinds
+from faults.runner import run_kinds
 
-CAMPAIGNS = {
-    "formats": "faults.formats",
-    "tokenizers": "faults.tokenizers",
-    "damage": "faults.damage",
-    "commands": "faults.commands",
-    "interruptions": "faults.interruptions.kinds",
-}
-"""Name → a module with HEAD and COLUMNS of the table, TRIALS, `kinds` of trials, and perhaps `options` of its own."""
+CAMPAIGNS = ("formats", "hostile", "tokenizers", "damage", "commands", "interruptions.kinds")
+"""Modules with HEAD and COLUMNS of the table, TRIALS, `kinds` of trials, and perhaps `options` of their own."""
 
 
 def main() -> int:
+    modules = {module.partition(".")[0]: f"faults.{module}" for module in CAMPAIGNS}
     name = next(iter(sys.argv[1:]), "")
-    if name not in CAMPAIGNS:
+    if name not in modules:
         sys.exit(__doc__)
-    campaign = importlib.import_module(CAMPAIGNS[name])
+    campaign = importlib.import_module(modules[name])
     parser = argparse.ArgumentParser(
         prog=f"faults {name}", description=campaign.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -39,10 +34,10 @@ def main() -> int:
     parser.add_argument("--select", nargs="+", default=["*"], help="kinds, such as '*tar*'")
     parser.add_argument("--first", type=int, default=0, help="number of the first trial of each kind")
     parser.add_argument("--only", type=int, help="so many trials of each kind")
-    if hasattr(campaign, "options"):
-        campaign.options(parser)
+    getattr(campaign, "options", lambda _parser: None)(parser)
     options = parser.parse_args(sys.argv[2:])
-    folder = Path(tempfile.mkdtemp(prefix="nanoset-faults-", dir=MEMORY))
+    in_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="nanoset-faults-", dir=in_memory))
     folder.chmod(0o755)
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     if run_kinds(name, campaign.kinds(folder, options), campaign.HEAD, campaign.COLUMNS, options):

@@ -17,23 +17,27 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet  # noqa: F401 - what commands import on their way, so that forks need no time for it
+import tokenizers  # noqa: F401
 from child_processes import members, wait_until
 from faults.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, each
-from faults.uses import USES, make_world
+from faults.uses import USES, Use, make_world
 
+import nanoset_core.pipeline.stages
+import nanoset_core.shuffling.standalone
+import nanoset_core.verification.verify  # noqa: F401
 from nanoset_core.cli import main
 
 HEAD, COLUMNS, TRIALS = ("command", "fault"), (), 5
 NOISE = ("Traceback", "internal error", "Exception ignored", "sqlalchemy")
 WORDS = ("error: ", "Error: ", "failed: ", "run the same command again")
 _NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
-_FINGERPRINTS = ".fingerprints.json"
-_OTHERS = ("other input or settings", "--overwrite")
 _ANOTHERS = ("nothing says what it was made from", "something else", "would say what it was made from", "already")
 _NEW_NAMESPACE, _PRIVATE = 0x00020000, 1 << 18 | 1 << 14
+Wrong = Iterator[str]
+"""What is wrong with how a command ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,117 +54,115 @@ class Reference:
         return sorted(name for name in new if not name.startswith("data/") and not name.endswith(".schema.json"))
 
 
-class Bench:
-    """A folder in which commands are tried, each on a fresh copy of the same small world."""
+class World:
+    """A small world, of which each attempt gets a fresh copy in the same place."""
 
     def __init__(self, folder: Path, *, warm: bool) -> None:
-        self.trial, self._world = folder / "trial", folder / "world"
-        self._references: dict[str, Reference] = {}
+        self.trial, self.sound = folder / "trial", folder / "world"
+        self.references: dict[str, Reference] = {}
 
         def make() -> None:
             os.environ["XDG_CACHE_HOME"] = str(self.trial / "cache" if warm else folder / "other")
             make_world(self.trial)
 
         Child(make).wait().require_done()  # it leaves no threads here
-        self.trial.rename(self._world)
+        self.trial.rename(self.sound)
 
-    def fresh(self, name: str) -> Path:
+
+class Attempt:
+    """A use of a command, to be tried under a fault."""
+
+    def __init__(self, world: World, name: str, draw: random.Random) -> None:
+        self._world, self._name, self.draw = world, name, draw
+        self.use: Use = USES[name]
+        self.folder = world.trial
+        if name not in world.references:
+            before, begun = tree(self.fresh()), time.monotonic()
+            self.run().require_done()
+            world.references[name] = Reference(before, tree(self.folder), time.monotonic() - begun)
+        self.reference = world.references[name]
+
+    def fresh(self) -> Path:
         """The folder as it was, without the project's outputs where a use has no project."""
-        if self.trial.exists():
-            for path in (self.trial, *self.trial.rglob("*")):
+        if self.folder.exists():
+            for path in (self.folder, *self.folder.rglob("*")):
                 if path.is_dir() and not path.is_symlink():
                     path.chmod(0o755)
-            shutil.rmtree(self.trial)
-        needless = None if "-c {input}" in USES[name].words else shutil.ignore_patterns("data")
-        shutil.copytree(self._world, self.trial, symlinks=True, ignore=needless)
-        (self.trial / "cache").mkdir(exist_ok=True)
-        return self.trial
+            shutil.rmtree(self.folder)
+        needless = None if "{project}" in self.use.words else shutil.ignore_patterns("data")
+        shutil.copytree(self._world.sound, self.folder, symlinks=True, ignore=needless)
+        (self.folder / "cache").mkdir(exist_ok=True)
+        return self.folder
 
-    def reference(self, name: str) -> Reference:
-        """What a command does here."""
-        if name not in self._references:
-            before, begun = tree(self.fresh(name)), time.monotonic()
-            ended = self.run(USES[name].line())
-            assert ended.code == USES[name].code, f"{name}: {ended.said}"
-            self._references[name] = Reference(before, tree(self.trial), time.monotonic() - begun)
-        return self._references[name]
-
-    def written(self, name: str) -> list[tuple[int, int]]:
-        """Which files a use's outputs are, and when they were written."""
-        found = [(self.trial / path).lstat() for path in self.reference(name).made()]
+    def written(self) -> list[tuple[int, int]]:
+        """Which files its outputs are, and when they were written."""
+        found = [(self.folder / path).lstat() for path in self.reference.made()]
         return [(stat.st_ino, stat.st_mtime_ns) for stat in found]
 
-    def start(self, words: Sequence[str], prepare: Callable[[], object] = lambda: None) -> Child:
-        """Start `nanoset` in the folder; prepare: called in its process first."""
-        cache = str(self.trial / "cache")
+    def start(self, *more: str, prepare: Callable[[], object] = lambda: None, **places: str) -> Child:
+        """Start it; more: further words; prepare: called in its process first; places: another input or output."""
 
         def work() -> None:
-            os.chdir(self.trial)
+            os.chdir(self.folder)
+            cache = str(self.folder / "cache")
             os.environ |= {"XDG_CACHE_HOME": cache, "COLUMNS": "200", "TMPDIR": cache}
             prepare()
-            main(list(words))
+            main([*self.use.line(**places), *more])
 
         return Child(work)
 
-    def run(self, words: Sequence[str], prepare: Callable[[], object] = lambda: None) -> Outcome:
-        """Run `nanoset` in the folder to its end."""
-        return self.start(words, prepare).wait(600, 600)
+    def run(self, *more: str) -> Outcome:
+        """Run it to its end."""
+        return self.start(*more).wait()
+
+    def try_it(self, *more: str, prepare: Callable[[], object] = lambda: None, fresh: bool = True, **told) -> Wrong:
+        """Run it on a fresh copy, or on what is there, and check; told: see `check`, or another input or output."""
+        places = {name: told.pop(name) for name in ("input", "output") if name in told}
+        if fresh:
+            self.fresh()
+        yield from self.check(self.start(*more, prepare=prepare, **places), **told)
 
     def check(
         self,
-        name: str,
-        ended: Outcome,
+        child: Child | None = None,
         *,
         must_fail: bool = False,
         says: Sequence[str] = (),
         elsewhere: bool = False,
-        group: int = 0,
         patience: float = 5,
-    ) -> Iterator[str]:
-        """Yield what is wrong with how a command ended.
+    ) -> Wrong:
+        """Wait for its end, and look.
 
         Args:
-            name: of its use.
-            ended: how it ended.
+            child: its process; None: it has ended well.
             must_fail: it cannot have done its work.
             says: words that it has to say.
             elsewhere: its output went to another place than usual.
-            group: of its processes.
             patience: seconds that other processes may take to end after it.
         """
-        if group and not wait_until(lambda: not members(group), patience):
-            yield f"it left {len(members(group))} processes"
-            os.killpg(group, signal.SIGKILL)
-        use, reference, after = USES[name], self.reference(name), tree(self.trial)
-        for noise in NOISE:
-            if noise in ended.said:
-                yield f"it says {noise!r}: {ended.said[-1500:]}"
+        ended = child.wait() if child else Outcome("done")
+        if child and not wait_until(lambda: not members(child.pid), patience):
+            yield f"it left {len(members(child.pid))} processes"
+            os.killpg(child.pid, signal.SIGKILL)
+        said = ended.said[-1500:]
+        yield from (f"it says {noise!r}: {said}" for noise in NOISE if noise in ended.said)
+        yield from (f"it does not say {words!r}: {said}" for words in says if words not in ended.said)
         if ended.end == "hung":
             yield "it hangs"
-        for words in says:
-            if words not in ended.said:
-                yield f"it does not say {words!r}: {ended.said[-500:]}"
         if must_fail and ended.code == 0:
-            yield f"exit code 0: {ended.said[-300:]}"
-        if ended.code not in (0, use.code, -signal.SIGKILL) and not any(word in ended.said for word in WORDS):
-            yield f"exit code {ended.code}, and no word why: {ended.said[-300:]}"
-        for path, content in reference.before.items():
-            if after.get(path) != content and not path.startswith(use.rewrites or ("\0",)):
+            yield f"exit code 0: {said}"
+        if ended.code not in (0, -signal.SIGKILL) and not any(word in ended.said for word in WORDS):
+            yield f"exit code {ended.code}, and no word why: {said}"
+        before, wanted, after = self.reference.before, self.reference.after, tree(self.folder)
+        for path, content in before.items():
+            if after.get(path) != content and not path.startswith(self.use.rewrites or ("\0",)):
                 yield f"{path} was {'changed' if path in after else 'removed'} (exit code {ended.code})"
-        for path, content in after.items():
-            if path in reference.before or _is_hidden(path) or (elsewhere and ended.code == 0):
-                continue
-            if content != reference.after.get(path):
-                yield f"{path} was left (exit code {ended.code})"
-        if ended.code == 0 and not elsewhere:
-            for path in reference.after.keys() - after.keys():
-                if "/.dagster/" not in path:  # whose files are named by chance
-                    yield f"{path} was not made (exit code 0)"
-
-    def try_it(self, name: str, words: Sequence[str], prepare: Callable[[], object] = lambda: None, **given):
-        """Yield what is wrong with a command that is run in the folder; for what is given see `check`."""
-        child = self.start(words, prepare)
-        yield from self.check(name, child.wait(600, 600), group=child.pid, **given)
+        if elsewhere and ended.code == 0:
+            return
+        left = (path for path in after.keys() - before.keys() if not _is_hidden(path))
+        yield from (f"{path} was left (exit code {ended.code})" for path in left if after[path] != wanted.get(path))
+        missing = wanted.keys() - after.keys() if ended.code == 0 else ()
+        yield from (f"{path} was not made" for path in missing if "/.dagster/" not in path)  # which chance has named
 
 
 def _is_hidden(path: str) -> bool:
@@ -172,7 +174,7 @@ def tree(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if name.startswith(_NOT_COMPARED) or path.name == _FINGERPRINTS:
+        if name.startswith(_NOT_COMPARED) or path.name == ".fingerprints.json":
             continue
         if path.is_symlink():
             found[name] = f"-> {path.readlink()}"
@@ -181,145 +183,136 @@ def tree(folder: Path) -> dict[str, str]:
     return found
 
 
-def twice(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
-    bench.fresh(name)
-    yield from bench.try_it(name, USES[name].line())
-    before = tree(bench.trial), bench.written(name)
-    yield from bench.try_it(name, USES[name].line())
-    if (tree(bench.trial), bench.written(name)) != before:
+def twice(on: Attempt) -> Wrong:
+    yield from on.try_it()
+    before = tree(on.folder), on.written()
+    yield from on.try_it(fresh=False)
+    if (tree(on.folder), on.written()) != before:
         yield "the second call changed something, or wrote it again"
 
 
-def wrong_input(bench: Bench, name: str, draw: random.Random, *, inputs: Sequence[str]) -> Iterator[str]:
-    if USES[name].input is not None:
-        bench.fresh(name)
-        yield from bench.try_it(name, USES[name].line(input=draw.choice(inputs)), must_fail=True)
+def wrong_input(*inputs: str) -> Fault:
+    def try_one(on: Attempt) -> Wrong:
+        if on.use.input is not None:
+            yield from on.try_it(input=on.draw.choice(inputs), must_fail=True)
+
+    return try_one
 
 
-def into_its_input(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
-    for output in USES[name].onto:
-        bench.fresh(name)
-        for problem in bench.try_it(name, USES[name].line(output=output), elsewhere=True):
-            yield f"onto {output}: {problem}"
+def into_its_input(on: Attempt) -> Wrong:
+    for output in on.use.onto:
+        yield from (f"onto {output}: {problem}" for problem in on.try_it(output=output, elsewhere=True))
 
 
-def another_made_it(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
+def another_made_it(on: Attempt) -> Wrong:
     """A file that it would write is there, and was made by another tool."""
-    if made := bench.reference(name).made():
-        file = bench.fresh(name) / draw.choice(made)
+    if made := on.reference.made():
+        file = on.fresh() / on.draw.choice(made)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"of another tool")
-        child = bench.start(USES[name].line())
+        child = on.start()
         ended = child.wait()
         if file.read_bytes() != b"of another tool" or not any(words in ended.said for words in _ANOTHERS):
             yield f"{file.name} of another tool: exit code {ended.code}: {ended.said[-500:]}"
         file.unlink()
-        yield from bench.check(name, ended, group=child.pid, must_fail=True)
+        yield from on.check(child, must_fail=True)
 
 
-def other_settings(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
+def other_settings(on: Attempt) -> Wrong:
     """What the same command made with other settings is replaced with --overwrite alone."""
-    use, reference = USES[name], bench.reference(name)
-    if not use.other:
+    if not on.use.other:
         return
-    bench.fresh(name)
-    bench.run(use.line()).require_done()
-    before = bench.written(name)
-    yield from bench.try_it(name, [*use.line(), *use.other.split()], must_fail=True, says=_OTHERS)
-    if bench.written(name) != before:
+    other, says = on.use.other.split(), ("other input or settings", "--overwrite")
+    on.fresh()
+    on.run().require_done()
+    before = on.written()
+    yield from on.try_it(*other, fresh=False, must_fail=True, says=says)
+    if on.written() != before:
         yield "it was written again"
-    bench.run([*use.line(), *use.other.split(), "--overwrite"]).require_done()
-    if tree(bench.trial) == reference.after:
+    on.run(*other, "--overwrite").require_done()
+    if tree(on.folder) == on.reference.after:
         yield "nothing was replaced"
-    bench.run([*use.line(), "--overwrite"]).require_done()
-    yield from bench.check(name, Outcome("done"))
+    on.run("--overwrite").require_done()
+    yield from on.check()
 
 
-def interrupted(bench: Bench, name: str, draw: random.Random, *, killed: bool = False) -> Iterator[str]:
+def interrupted(on: Attempt, *numbers: signal.Signals) -> Wrong:
     """At any moment, alone or with its workers; then it is run again."""
-    seconds, use = draw.uniform(0.002, bench.reference(name).seconds * 1.1), USES[name]
-    number = signal.SIGKILL if killed else draw.choice([signal.SIGINT, signal.SIGTERM])
-    bench.fresh(name)
-    child = bench.start(use.line())
-    if not child.poll(seconds):
-        child.send(number, group=draw.random() < 0.7)
+    number = on.draw.choice(numbers or [signal.SIGINT, signal.SIGTERM])
+    on.fresh()
+    child = on.start()
+    if not child.poll(on.draw.uniform(0.002, on.reference.seconds * 1.1)):
+        child.send(number, group=on.draw.random() < 0.7)
     ended = child.wait()
-    if ended.code not in (-number if killed else 128 + number, use.code):
+    if ended.code not in (-number if number == signal.SIGKILL else 128 + number, 0):
         yield f"exit code {ended.code} after {number.name}: {ended.said[-1500:]}"
-    yield from bench.check(name, ended, group=child.pid)
-    again = bench.run(use.line())
-    if again.code != use.code and bench.reference(name).after.keys() - tree(bench.trial).keys():
-        yield f"it does not go on: {again.said[-1500:]}"
-    yield from bench.check(name, again)
+    yield from on.check(child)
+    again = on.start()
+    ended = again.wait()
+    if ended.code and on.reference.after.keys() - tree(on.folder).keys():
+        yield f"it does not go on: {ended.said[-1500:]}"
+    yield from on.check(again)
 
 
-def no_right_to_write(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
-    folder, use = bench.fresh(name), USES[name]
-    place = folder / (Path(use.output).parent if use.output is not None else ".")
+def no_right_to_write(on: Attempt) -> Wrong:
+    place = on.fresh() / (Path(on.use.output).parent if on.use.output is not None else ".")
     for path in (place, *place.rglob("*")):
         if path.is_dir() and path.name != "cache" and not path.is_symlink():
             path.chmod(0o555)
-    yield from bench.try_it(name, use.line(), drop_rights, must_fail=use.output is not None)
+    yield from on.try_it(fresh=False, prepare=drop_rights, must_fail=on.use.output is not None)
 
 
-def no_right_to_read(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
-    folder, use = bench.fresh(name), USES[name]
-    if use.input is None:
+def no_right_to_read(on: Attempt) -> Wrong:
+    if on.use.input is None:
         return
-    path = folder / use.input
+    path = on.fresh() / on.use.input
     path = path if path.exists() else path.with_suffix(".idx")
     mode = path.stat().st_mode
     path.chmod(0)
-    ended = bench.run(use.line(), drop_rights)
+    child = on.start(prepare=drop_rights)
+    child.wait()
     path.chmod(mode)
-    yield from bench.check(name, ended, must_fail=True)
+    yield from on.check(child, must_fail=True)
 
 
-def no_place(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
-    if USES[name].output is not None:
-        output = draw.choice(["pairs/x.bin/out", f"made/{'long' * 80}", "\udcff" * 300])
-        bench.fresh(name)
-        yield from bench.try_it(name, USES[name].line(output=output), must_fail=True)
+def no_place(on: Attempt) -> Wrong:
+    if on.use.output is not None:
+        output = on.draw.choice(["pairs/x.bin/out", f"made/{'long' * 80}", "\udcff" * 300])
+        yield from on.try_it(output=output, must_fail=True)
         says = ("/proc/nowhere", "the folder cannot be made", "name a place")
-        yield from bench.try_it(name, USES[name].line(output="/proc/nowhere/out"), must_fail=True, says=says)
+        yield from on.try_it(output="/proc/nowhere/out", must_fail=True, says=says)
 
 
-def small_files(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
-    for size in (int(10 ** draw.uniform(0, 5)), 16):
-        bench.fresh(name)
-        child = bench.start(USES[name].line(), partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size)))
+def small_files(on: Attempt) -> Wrong:
+    for size in (int(10 ** on.draw.uniform(0, 5)), 16):
+        on.fresh()
+        child = on.start(prepare=lambda size=size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
         ended = child.wait()
-        if ended.code not in (0, USES[name].code) and "a file may not grow further" not in ended.said:
+        if ended.code and "a file may not grow further" not in ended.said:
             yield f"it does not say why: {ended.said[-500:]}"
-        yield from bench.check(name, ended, group=child.pid, must_fail=size == 16 and USES[name].output is not None)
+        yield from on.check(child, must_fail=size == 16 and on.use.output is not None)
 
 
-def few_files(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
-    count = draw.randint(8, 40)
-    bench.fresh(name)
-    yield from bench.try_it(name, USES[name].line(), lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count)))
+def few_files(on: Attempt) -> Wrong:
+    count = on.draw.randint(8, 40)
+    yield from on.try_it(prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count)))
 
 
-def full_output(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
-    def fill() -> None:
-        os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
-
-    bench.fresh(name)
-    yield from bench.try_it(name, USES[name].line(), fill, must_fail=True)
+def full_output(on: Attempt) -> Wrong:
+    yield from on.try_it(prepare=lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1), must_fail=True)
 
 
-def full_disk(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
+def full_disk(on: Attempt) -> Wrong:
     """A small disk where the output goes, which only this process sees; needs root."""
-    use, folder = USES[name], bench.fresh(name)
-    places = [*use.disks] if use.output is None else [str(Path(use.output).parent), *use.disks]
+    places = [*on.use.disks] if on.use.output is None else [str(Path(on.use.output).parent), *on.use.disks]
     if not places:
         return
     if os.geteuid() != 0:
         raise Skipped("only root may mount a small disk")
-    disk = folder / draw.choice(places)
+    disk = on.fresh() / on.draw.choice(places)
     disk.mkdir(exist_ok=True)
     # A build writes a thousand times what some commands do.
-    pages, files = int(10 ** draw.uniform(0, 3 if use.disks else 1.8)), draw.choice([64, 4096])
+    pages, files = int(10 ** on.draw.uniform(0, 3 if on.use.disks else 1.8)), on.draw.choice([64, 4096])
 
     def mount() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -328,15 +321,15 @@ def full_disk(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
         if made or libc.mount(b"none", str(disk).encode(), b"tmpfs", 0, size):
             os._exit(0)  # a container may not
 
-    yield from bench.try_it(name, use.line(), mount, elsewhere=True)
-    if use.disks:  # what the disk held is gone with it, which the rest of the folder does not know
-        ended = bench.run(use.line())
-        yield from bench.check(name, ended, elsewhere=True)
-        if ended.code != use.code:
-            yield f"it does not go on: {ended.said[-1500:]}"
+    yield from on.try_it(fresh=False, prepare=mount, elsewhere=True)
+    if on.use.disks:  # what the disk held is gone with it, which the rest of the folder does not know
+        again = on.start()
+        if again.wait().code:
+            yield f"it does not go on: {again.said()[-1500:]}"
+        yield from on.check(again, elsewhere=True)
 
 
-def reader_gone(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
+def reader_gone(on: Attempt) -> Wrong:
     """As `| head -1` does."""
 
     def leave() -> None:
@@ -344,29 +337,21 @@ def reader_gone(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
         os.close(reader)
         os.dup2(writer, 1)
 
-    bench.fresh(name)
-    problems = bench.try_it(name, USES[name].line(), leave)
-    yield from (problem for problem in problems if not problem.startswith("exit code 1, and no word"))
+    yield from (problem for problem in on.try_it(prepare=leave) if not problem.startswith("exit code 1, and no word"))
 
 
-def two_at_once(bench: Bench, name: str, draw: random.Random) -> Iterator[str]:
+def two_at_once(on: Attempt) -> Wrong:
     """The second begins while the first is at work; its exit code is not seen, what it says and leaves is."""
-    seconds = draw.uniform(0, bench.reference(name).seconds)
-
-    def begin_another() -> None:
-        if os.fork() == 0:
-            time.sleep(seconds)
-
-    bench.fresh(name)
-    yield from bench.try_it(name, USES[name].line(), begin_another, patience=120)
-    yield from bench.try_it(name, USES[name].line())
+    seconds = on.draw.uniform(0, on.reference.seconds)
+    yield from on.try_it(prepare=lambda: os.fork() or time.sleep(seconds), patience=120)
+    yield from on.try_it(fresh=False)
 
 
-Fault = Callable[[Bench, str, random.Random], Iterator[str]]
+Fault = Callable[[Attempt], Wrong]
 FAULTS: dict[str, Fault] = {
     "twice": twice,
-    "wrong input": partial(wrong_input, inputs=["nope", "nope/nanoset.yaml"]),
-    "empty folder": partial(wrong_input, inputs=["hollow", "hollow/nanoset.yaml"]),
+    "wrong input": wrong_input("nope", "nope/nanoset.yaml"),
+    "empty folder": wrong_input("hollow", "hollow/nanoset.yaml"),
     "into its input": into_its_input,
     "another made it": another_made_it,
     "other settings": other_settings,
@@ -382,19 +367,9 @@ BY_CHANCE: dict[str, Fault] = {
     "few files": few_files,
     "two at once": two_at_once,
     "interrupted": interrupted,
-    "killed": partial(interrupted, killed=True),
+    "killed": lambda on: interrupted(on, signal.SIGKILL),
 }
 """Faults that come otherwise in every trial."""
-
-
-def import_everything() -> None:
-    """Import what commands import on their way, so that forks need no time for it."""
-    import pyarrow.parquet  # noqa: F401
-    import tokenizers  # noqa: F401
-
-    import nanoset_core.pipeline.stages
-    import nanoset_core.shuffling.standalone
-    import nanoset_core.verification.verify  # noqa: F401
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -404,14 +379,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
     """A kind for each command and fault."""
-    import_everything()
-    bench = Bench(folder, warm=options.warm)
-
-    def trial(name: str, fault: Fault, draw: random.Random) -> Trial:
-        bench.reference(name)  # which needs the folder, and would undo what a trial has done to it
-        return Trial(wrong=list(fault(bench, name, draw)))
-
+    world = World(folder, warm=options.warm)
     for name, use in USES.items():
         for fault, act in {} if use.needs_dagster and options.no_dagster else (FAULTS | BY_CHANCE).items():
             times = options.trials if fault in BY_CHANCE else 1
-            yield each((name, fault), times, lambda draw, _, name=name, act=act: trial(name, act, draw))
+
+            def trial(draw: random.Random, _number: int, name: str = name, act: Fault = act) -> Trial:
+                return Trial(wrong=list(act(Attempt(world, name, draw))))
+
+            yield each((name, fault), times, trial)

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
+import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from faults.mutations import mutate, mutate_json
-from faults.runner import Kind, Trial, give, in_fork, seeded
+from faults.runner import Kind, Trial, forked, seeded
 
 from nanoset_core.errors import NanosetError
 
-Outcome = Literal["refused", "unharmed", "as written", "bad"]
 HEAD, COLUMNS = ("format",), ("refused", "unharmed", "as written")
 """An error of ours that names the file; what the sound file gives; what an independent reader finds in the damaged file
 (which may be another sound one). Anything else is bad."""
 TRIALS = 3000
-_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,7 @@ class Bench:
 
     def __init__(self, kind: Format, folder: Path) -> None:
         self.kind, self.folder = kind, folder
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier fork
         for name, data in kind.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,34 +74,29 @@ class Bench:
             if rng.random() < 0.34:
                 kind.mend(self.folder)
 
-    def run(self, number: int) -> tuple[Outcome, str]:
-        """Run a trial; → outcome, and what was wrong or the error's text."""
+    def run(self, number: int) -> Trial:
+        """Run a trial."""
         self.damage(number)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             try:
-                value = self.kind.read(self.folder)
-            except NanosetError as error:
-                named = str(self.folder) in str(error) and len(str(error)) < 20_000
-                return ("refused", str(error)) if named else ("bad", f"names no file, or too long: {str(error)[:400]}")
-            except (KeyboardInterrupt, SystemExit):
-                raise
+                outcome = self._outcome()
             except BaseException as error:  # noqa: BLE001 - whatever it is, that is the finding
-                return "bad", f"{type(error).__name__}: {str(error)[:400]}"
-        return self._weigh(value)
+                outcome = f"{type(error).__name__}: {str(error)[:400]}"
+        return Trial(Counter([outcome])) if outcome in COLUMNS else Trial(wrong=[outcome])
 
-    def _weigh(self, value: Any) -> tuple[Outcome, str]:
-        if value == self.sound:
-            return "unharmed", ""
-        if self.kind.judge is None:
-            return ("refused", "") if self.kind.refuses(value) else ("bad", f"another answer: {str(value)[:300]}")
+    def _outcome(self) -> str:
         try:
-            right = self.kind.judge(self.folder, value)
-        except Exception as error:  # noqa: BLE001 - the judge read what a reader of ours took: that is a finding
-            right, value = False, f"the judge cannot read it ({type(error).__name__}: {error}), the reader did: {value}"
-        if not right:
-            return "bad", f"not what is written: {str(value)[:300]}"
-        return ("refused" if self.kind.refuses(value) else "as written"), ""
+            value = self.kind.read(self.folder)
+        except NanosetError as error:
+            is_told = str(self.folder) in str(error) and len(str(error)) < 20_000
+            return "refused" if is_told else f"names no file, or too long: {str(error)[:400]}"
+        if value == self.sound:
+            return "unharmed"
+        is_refused = self.kind.refuses(value)
+        if not (is_refused if self.kind.judge is None else self.kind.judge(self.folder, value)):
+            return f"not what is written: {str(value)[:300]}"
+        return "refused" if is_refused else "as written"
 
 
 def all_formats(scratch: Path) -> list[Format]:
@@ -118,26 +112,7 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
     """A kind for each format."""
     (folder / "made").mkdir()
     for kind in all_formats(folder / "made"):
-        yield Kind((kind.name,), max(1, round(options.trials * kind.share)), partial(_trials, kind, folder))
-
-
-def _trials(kind: Format, scratch: Path, numbers: range) -> Iterator[Trial]:
-    """In batches of forks."""
-    at = numbers.start
-    while at < numbers.stop:
-        batch = range(at, min(at + _BATCH, numbers.stop))
-        with tempfile.TemporaryDirectory(dir=scratch) as place:
-            work = partial(_batch, kind, batch, Path(place))
-            done, ending = in_fork(work, extra_bytes=1 << 30, seconds=20.0)
-        for outcome, detail in done:
-            yield Trial(wrong=[detail]) if outcome == "bad" else Trial(Counter([outcome]))
-        if len(done) < len(batch):
-            yield Trial(wrong=[f"{ending.end}, {ending.code}: {ending.said[-400:]}"])
-        at += min(len(done) + 1, len(batch))
-
-
-def _batch(kind: Format, numbers: range, folder: Path) -> None:
-    bench = Bench(kind, folder)
-    for number in numbers:
-        outcome, detail = bench.run(number)
-        give([outcome, detail if outcome == "bad" else ""])
+        bench = cache(lambda kind=kind: Bench(kind, folder / "tried"))
+        count = max(1, round(options.trials * kind.share))
+        limits = {"batch": 500, "extra_bytes": 1 << 30, "seconds": 20}
+        yield forked((kind.name,), count, lambda number, bench=bench: bench().run(number), **limits)

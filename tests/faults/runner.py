@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import random
@@ -17,24 +18,17 @@ import time
 import traceback
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from child_processes import members
-
 from nanoset_core.errors import NanosetError
 
 TESTS = Path(__file__).parents[1]
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Where campaigns keep their files."""
-_PASSES_RIGHTS = (1, 2)
-"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: by these, root may read and write everything"""
 _VALUE = "\x1e"
 """Stands before each value that a fork gives."""
-_CRASHED = 99
 End = Literal["done", "refused", "killed", "hung", "crashed"]
 
 
@@ -55,17 +49,10 @@ class Trial:
         """Note how a disturbed process ended; one that may not end so is wrong."""
         self.counts[outcome.end] += 1
         if outcome.end == "refused":
-            self.counts[f"said {_without_place(outcome.said)!r}"] += 1
+            told = next((line for line in outcome.said.splitlines() if ": " in line), outcome.said[:200])
+            self.counts[f"said {told.rpartition(': ')[2]!r}"] += 1
         if outcome.end not in allowed:
             self.wrong.append(f"it ended as {outcome.end}: {outcome.said[-1500:]}")
-
-
-def _without_place(error: str) -> str:
-    """Return what an error says: `<place>: <what>`, and further lines."""
-    lines = error.splitlines()
-    begins = [number + 1 for number, line in enumerate(lines) if line.startswith("failed: ")]  # as the command has it
-    told = (line for line in lines[begins[0] if begins else 0 :] if ": " in line)
-    return next(told, error[:200]).rpartition(": ")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +70,52 @@ class Kind:
         return ", ".join(self.cells)
 
 
-def each(cells: str | Sequence[str], trials: int, run: Callable[[random.Random, int], Trial]) -> Kind:
+def each(cells: tuple[str, ...], trials: int, run: Callable[[random.Random, int], Trial]) -> Kind:
     """Return a kind of trials that are made one by one, from a seeded generator and their number."""
-    cells = (cells,) if isinstance(cells, str) else tuple(cells)
     name = ", ".join(cells)
     return Kind(cells, trials, lambda numbers: (run(seeded(name, number), number) for number in numbers))
+
+
+def forked(
+    cells: tuple[str, ...],
+    trials: int,
+    run: Callable[[int], Trial],
+    *,
+    batch: int = 1,
+    dies: bool = False,
+    **limits: int,
+) -> Kind:
+    """Return a kind of trials that are made in forks with little memory and time; the table shows all that they give.
+
+    Args:
+        cells: in the table.
+        trials: how many.
+        run: makes the trial of a number.
+        batch: trials of a fork; one that crashes, hangs or runs out of memory is wrong, and another fork goes on.
+        dies: what is tried may end the process by a signal.
+        limits: see `in_fork`; the time is of each trial.
+    """
+
+    def all_of(numbers: range) -> Iterator[Trial]:
+        at = numbers.start
+        while at < numbers.stop:
+            some = range(at, min(at + batch, numbers.stop))
+            given, outcome = in_fork(
+                lambda some=some: [_give_trial(run, one, limits["seconds"]) for one in some], **limits
+            )
+            yield from (Trial(Counter(counts), wrong) for counts, wrong in given)
+            if len(given) < len(some):
+                wrong = [f"{outcome.end}, {outcome.code}: {outcome.said[-400:]}"]
+                yield Trial(Counter([outcome.end]), [] if dies and outcome.code < 0 else wrong)
+            at += min(len(given) + 1, len(some))
+
+    return Kind(cells, trials, all_of)
+
+
+def _give_trial(run: Callable[[int], Trial], number: int, seconds: int) -> None:
+    _limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + seconds)
+    trial = run(number)
+    give([trial.counts, trial.wrong])
 
 
 def seeded(name: str, number: int) -> random.Random:
@@ -96,11 +124,7 @@ def seeded(name: str, number: int) -> random.Random:
 
 
 def run_kinds(
-    campaign: str,
-    kinds: Iterable[Kind],
-    head: Sequence[str],
-    columns: Sequence[str],
-    options: argparse.Namespace,
+    campaign: str, kinds: Iterable[Kind], head: Sequence[str], columns: Sequence[str], options: argparse.Namespace
 ) -> int:
     """Run the trials of the selected kinds and print a table; → how many were bad.
 
@@ -111,7 +135,8 @@ def run_kinds(
         columns: what is counted.
         options: select, patterns of names; first, number of the first trial; only, so many trials of each kind.
     """
-    rows, total = [], Counter[str]()
+    columns, total = ("trials", *columns, "bad"), Counter[str]()
+    print(f"| {' | '.join((*head, *columns))} |\n|{' --- |' * len(head)}{' ---: |' * len(columns)}")
     for kind in kinds:
         if not any(fnmatchcase(kind.name, pattern) for pattern in options.select):
             continue
@@ -125,14 +150,13 @@ def run_kinds(
                     repeat = f"python -m faults {campaign} --select '{kind.name}' --first {number} --only 1"
                     _say(f"BAD: {'; '.join(trial.wrong[:5])[:3000]}\n  again: {repeat}")
         except Skipped as reason:
-            rows.append((*kind.cells, f"skipped: {reason}", *[""] * (len(columns) + 1)))
+            print(f"| {' | '.join(kind.cells)} | skipped: {reason} |{' |' * (len(columns) - 1)}")
             continue
-        rows.append((*kind.cells, *(counts[name] for name in ("trials", *columns, "bad"))))
+        _row(kind.cells, counts, columns)
         total += counts
-        others = {name: count for name, count in counts.items() if name not in ("trials", *columns, "bad")}
+        others = {name: count for name, count in counts.items() if name not in columns}
         _say(f"{kind.name}: {counts['trials']} trials, {time.monotonic() - begun:.1f} s {others or ''}")
-    last = ("all", *[""] * (len(head) - 1), *(total[name] for name in ("trials", *columns, "bad")))
-    print(markdown((*head, "trials", *columns, "bad"), [*rows, last], text_columns=len(head)))
+    _row(("all", *[""] * (len(head) - 1)), total, columns)
     return total["bad"]
 
 
@@ -140,14 +164,8 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[object]], text_columns: int = 1) -> str:
-    """Return a Markdown table; numbers get separators."""
-    lines = [head, ["---" if number < text_columns else "---:" for number in range(len(head))], *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, cells))} |" for cells in lines)
-
-
-def _cell(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _row(cells: Sequence[str], counts: Counter[str], columns: Sequence[str]) -> None:
+    print(f"| {' | '.join((*cells, *(f'{counts[name]:,}' for name in columns)))} |", flush=True)
 
 
 class Outcome(NamedTuple):
@@ -171,7 +189,8 @@ class Child:
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._reader, writer = os.pipe()
-        self._said, self._status = bytearray(), None
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 20)  # more is never said before it is heard
+        self._said, self._status = b"", None
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._reader)
@@ -185,27 +204,13 @@ class Child:
 
     def poll(self, seconds: float = 0.0) -> bool:
         """Return whether it has ended; waits for so long."""
-        deadline, watched = time.monotonic() + seconds, [self._handle, self._reader]
-        while self._status is None:
-            ready = select.select(watched, [], [], max(0.0, deadline - time.monotonic()))[0]
-            if not self._hear():
-                watched = [self._handle]  # it may close its outputs before its end
-            if self._handle in ready:
-                self._status = os.waitpid(self.pid, 0)[1]
-                self._hear()
-                os.close(self._handle)
-                os.close(self._reader)
-            elif time.monotonic() >= deadline:
-                return False
-        return True
-
-    def _hear(self) -> bool:
-        """Take what it has said; → whether it can say more."""
-        with contextlib.suppress(BlockingIOError):
-            while more := os.read(self._reader, 1 << 16):
-                self._said += more
-            return False
-        return True
+        if self._status is None and select.select([self._handle], [], [], seconds)[0]:
+            self._status = os.waitpid(self.pid, 0)[1]
+            self.said()
+            os.close(self._handle)
+            os.close(self._reader)
+            self._reader = -1
+        return self._status is not None
 
     def send(self, number: signal.Signals, *, group: bool = True) -> None:
         """Send a signal to it, with the processes that it has started or alone."""
@@ -219,38 +224,31 @@ class Child:
             self.poll(60)
         return os.WIFSIGNALED(self._status or 0)
 
-    def wait(self, seconds: float = 300.0, still_seconds: float = 3600.0) -> Outcome:
-        """Wait for its end.
-
-        Args:
-            seconds: of a processor, without a word, after which it hangs and is killed.
-            still_seconds: of the clock; on a busy machine, a sound process takes long.
-        """
-        size, since, spent = -1, 0.0, 0.0
-        while not self.poll(min(1.0, seconds, still_seconds)):
-            if len(self._said) != size:
-                size, since, spent = len(self._said), time.monotonic(), _processor_seconds(self.pid)
-            elif time.monotonic() - since > still_seconds or _processor_seconds(self.pid) - spent > seconds:
-                self.kill()
-                return Outcome("hung", self.said())
+    def wait(self, seconds: float = 1800.0) -> Outcome:
+        """Wait for its end; after so many seconds it hangs, and is killed: a sound one takes long on a busy machine."""
+        if not self.poll(seconds):
+            self.kill()
+            return Outcome("hung", self.said())
         code = os.waitstatus_to_exitcode(self._status or 0)
         return Outcome(_end(code, self.said()), self.said(), code)
 
     def said(self) -> str:
         """Return what it has said so far."""
+        with contextlib.suppress(OSError):  # nothing more for now, or at all
+            while more := os.read(self._reader, 1 << 20):
+                self._said += more
         return self._said.decode(errors="replace")
 
 
 def _end(code: int, said: str) -> End:
-    if code in (0, -signal.SIGKILL):
-        return "killed" if code else "done"
+    ends: dict[int, End] = {0: "done", -signal.SIGKILL: "killed", -signal.SIGXCPU: "hung"}
     is_ours = code == 1 and "Traceback" not in said and ("error: " in said or "failed: " in said)
-    return "refused" if is_ours else "crashed"
+    return ends.get(code, "refused" if is_ours else "crashed")
 
 
 def _live(work: Callable[[], object], writer: int) -> None:
     """Be the child, to its end."""
-    code: object = _CRASHED
+    code: object = 99
     try:
         with contextlib.suppress(PermissionError):
             os.setpgid(0, 0)
@@ -276,10 +274,16 @@ def _live(work: Callable[[], object], writer: int) -> None:
 
 
 def in_fork(
-    work: Callable[[], object], *, extra_bytes: int, seconds: float, still_seconds: float = 300.0
+    work: Callable[[], object], *, extra_bytes: int, seconds: int, clock_seconds: float = 1800.0
 ) -> tuple[list[Any], Outcome]:
-    """Run work in a fork with little memory; → the values that it gave, and how it ended. For limits see `Child`."""
-    outcome = Child(lambda: [limit_memory(extra_bytes), work()]).wait(seconds, still_seconds)
+    """Run work in a fork with little memory and processor time; → the values that it gave, and how it ended."""
+
+    def limited() -> None:
+        limit_memory(extra_bytes)
+        _limit(resource.RLIMIT_CPU, seconds)
+        work()
+
+    outcome = Child(limited).wait(clock_seconds)
     return [json.JSONDecoder().raw_decode(text)[0] for text in outcome.said.split(_VALUE)[1:]], outcome
 
 
@@ -291,49 +295,30 @@ def give(value: object) -> None:
 def limit_memory(extra_bytes: int) -> None:
     """Let this process have so much address space on top of what it has, as under `ulimit -v`."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + extra_bytes, resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(resource.RLIMIT_AS, used + extra_bytes)
+    _limit(resource.RLIMIT_CORE, 0)
 
 
-def _processor_seconds(group: int) -> float:
-    """Return what the processes of a group have taken, and those that the living ones have waited for."""
-    ticks = 0
-    for process in members(group):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+def _limit(what: int, most: int) -> None:
+    resource.setrlimit(what, (most, resource.RLIM_INFINITY))
 
 
 def drop_rights() -> None:
     """Let root be refused what other users are refused; others are as they are."""
-    if os.geteuid() != 0:
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    for capability in _PASSES_RIGHTS:  # from the bounding set, so that a process started later lacks them, too
-        libc.prctl(24, capability, 0, 0, 0)
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    sets = (ctypes.c_uint32 * 6)()
-    if libc.capget(header, sets) != 0:
-        raise OSError(ctypes.get_errno(), "capget")
-    for number in (0, 1, 2):  # effective, permitted, inheritable
-        for capability in _PASSES_RIGHTS:
-            sets[number] &= ~(1 << capability) & 0xFFFFFFFF
-    if libc.capset(header, sets) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE and _READ_SEARCH: a process started later lacks them, too
+            libc.prctl(24, capability, 0, 0, 0)
+        if libc.capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()) != 0:
+            raise OSError(ctypes.get_errno(), "capset")
 
 
-def run_module(module: str, folder: Path, *options: str, code: int | None = 0) -> tuple[str, str]:
-    """Run `python -m MODULE` of the tests in a folder, which must end with a code; → what it prints on both outputs."""
+def run_campaign(folder: Path, *words: str, code: int | None = 0) -> tuple[list[dict[str, Any]], str]:
+    """Run a campaign, which must end with a code; → its table, the last row that of all kinds, and what it says."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
-    command = [sys.executable, "-m", module, *options]
+    command = [sys.executable, "-m", "faults", *words]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     assert code in (None, done.returncode), done.stdout + done.stderr
-    return done.stdout, done.stderr
-
-
-def run_campaign(folder: Path, *words: str) -> dict[str, int]:
-    """Run a campaign, which must end well; → the last row of its table."""
-    lines = run_module("faults", folder, *words)[0].splitlines()
-    head, row = ([cell.strip() for cell in line.split("|")[1:-1]] for line in (lines[0], lines[-1]))
-    return {name: int(cell.replace(",", "")) for name, cell in zip(head, row, strict=True) if cell[:1].isdigit()}
+    head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines())
+    numbers = ([int(cell.replace(",", "")) if cell[:1].isdigit() else cell for cell in row] for row in rows)
+    return [dict(zip(head, row, strict=True)) for row in numbers], done.stderr

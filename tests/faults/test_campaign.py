@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import signal
 import time
 from collections import Counter
 
 import pytest
 from faults.mutations import mutate, mutate_json
-from faults.runner import Trial, each, give, in_fork, run_campaign, run_kinds, seeded
+from faults.runner import Trial, each, forked, give, in_fork, run_campaign, run_kinds, seeded
 
 
 def test_every_format_withstands_damage(tmp_path):
-    total = run_campaign(tmp_path, "formats", "--trials", "25")
+    total = run_campaign(tmp_path, "formats", "--trials", "25")[0][-1]
     assert total["trials"] > 1000
     assert total["bad"] == 0
 
 
 def test_no_damage_is_silent(tmp_path):
-    total = run_campaign(tmp_path, "damage", "--trials", "9")
+    total = run_campaign(tmp_path, "damage", "--trials", "9")[0][-1]
     assert total["refused"] + total["warned"] > 15
     assert total["bad"] == 0
 
@@ -28,13 +30,8 @@ def test_trials_are_seeded_counted_and_repeated(capsys):
     assert seeded("kind", 1).random() == seeded("kind", 1).random() != seeded("kind", 2).random()
     ended = [Trial(Counter(refused=1)), Trial(wrong=["lost"])]
     options = argparse.Namespace(select=["a fault*"], first=0, only=None)
-    bad = run_kinds(
-        "damage",
-        [each(("a fault", "a build"), 2, lambda _rng, number: ended[number])],
-        ("fault", "build"),
-        ("refused",),
-        options,
-    )
+    kind = each(("a fault", "a build"), 2, lambda _rng, number: ended[number])
+    bad = run_kinds("damage", [kind], ("fault", "build"), ("refused",), options)
     shown = capsys.readouterr()
     assert bad == 1
     assert shown.out.splitlines()[-1] == "| all |  | 2 | 1 | 1 |"
@@ -52,13 +49,13 @@ def test_mutations_are_seeded_and_do_something():
     assert len({mutate_json(value, random.Random(seed)) for seed in range(100)}) > 60
 
 
-@pytest.mark.parametrize(("seconds", "still_seconds"), [(600, 0.1), (0.05, 600)], ids=["still", "busy"])
-def test_a_trial_that_does_not_end_is_ended(seconds, still_seconds):
-    def work():
-        give("begun")
-        time.sleep(600) if still_seconds < 1 else [0 for _ in iter(int, 1)]
-
-    given, ending = in_fork(work, extra_bytes=1 << 30, seconds=seconds, still_seconds=still_seconds)
+@pytest.mark.parametrize(
+    ("work", "limits"),
+    [(lambda: time.sleep(600), {"clock_seconds": 0.3}), (lambda: [0 for _ in iter(int, 1)], {"seconds": 1})],
+    ids=["still", "busy"],
+)
+def test_a_trial_that_does_not_end_is_ended(work, limits):
+    given, ending = in_fork(lambda: [give("begun"), work()], **{"extra_bytes": 1 << 30, "seconds": 600} | limits)
     assert (given, ending.end) == (["begun"], "hung")
 
 
@@ -66,3 +63,17 @@ def test_a_crash_is_told():
     given, ending = in_fork(lambda: [give(1), 1 / 0], extra_bytes=1 << 30, seconds=60)
     assert (given, ending.end) == ([1], "crashed")
     assert "ZeroDivisionError" in ending.said
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_fork_that_dies_takes_no_other_trial_with_it(dies):
+    kind = forked(("dying",), 5, _dies_at_2, batch=3, dies=dies, extra_bytes=1 << 30, seconds=60)
+    trials = list(kind.run(range(5)))
+    assert [trial.counts["done"] for trial in trials] == [1, 1, 0, 1, 1]
+    assert [bool(trial.wrong) for trial in trials] == [False, False, not dies, False, False]
+
+
+def _dies_at_2(number):
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Trial(Counter(done=1))

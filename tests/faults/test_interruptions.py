@@ -12,7 +12,7 @@ from sample_project import build_all
 
 
 def run(folder, *words):
-    return run_campaign(folder, "interruptions", "--no-command", *words)
+    return run_campaign(folder, "interruptions", "--no-command", *words)[0][-1]
 
 
 def test_local_builds_withstand_faults_of_some_kinds(tmp_path):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from faults.settings import tokenizer_json
 from sample_project import EOD, encoded, jsonl, run_stages, sentences
 
 from nanoset_core.cli import nanoset
+from nanoset_core.packed import pack_indexed_dataset
 from nanoset_core.pipeline.project import Project
 
 _CONFIG = f"""\
@@ -32,142 +34,95 @@ class Use:
     """A command line that works; words between braces are replaced by faults."""
 
     words: str
-    input: str | None = None
+    input: str | None
     """what {input} stands for"""
-    output: str | None = None
+    output: str | None
     """what {output} stands for: something new, in a folder of its own"""
-    onto: tuple[str, ...] = ()
+    onto: tuple[str, ...]
     """outputs that would be, or lie in, its own input"""
-    disks: tuple[str, ...] = ()
-    """folders other than that of its output which a small disk may be"""
-    other: str = ""
+    other: str
     """words that ask for another output of the same name"""
     rewrites: tuple[str, ...] = ()
     """files, and folders ending in /, that were there before and that it may write anew"""
-    code: int = 0
-    """its exit code where nothing goes wrong"""
-    needs_dagster: bool = False
+    disks: tuple[str, ...] = ()
+    """folders other than that of its output which a small disk may be"""
+
+    @property
+    def needs_dagster(self) -> bool:
+        return self.words.startswith(("build", "demo"))
 
     def line(self, *, input: str | None = None, output: str | None = None) -> list[str]:
         """The words, with another input or output."""
-        words = self.words.format(input=input or self.input, output=output or self.output)
-        return words.split()
+        text = {
+            "tokenizer": f"--tokenizer tokenizer.json --eod {EOD} --workers 1",
+            "project": f"-c {input or self.input}",
+        }
+        return self.words.format(input=input or self.input, output=output or self.output, **text).split()
 
 
-_TOKENS = f"--tokenizer tokenizer.json --eod {EOD}"
-_CONFIGURATION = "nanoset.yaml"
-USES = {
-    "build": Use("build -c {input}", _CONFIGURATION, rewrites=("data/",), needs_dagster=True),
-    "build, from nothing": Use(
-        "build -c {input}", "unbuilt.yaml", disks=("unbuilt", ".dagster", "cache"), needs_dagster=True
-    ),
-    "build, by force": Use("build --force -s a -c {input}", _CONFIGURATION, rewrites=("data/",), needs_dagster=True),
-    "demo": Use("demo {output} --megabytes 3", output="made/demo", onto=("nanoset.yaml",), needs_dagster=True),
-    "diff": Use("diff a -c {input}", _CONFIGURATION),
-    "explain": Use("explain pretrain train 0 -c {input}", _CONFIGURATION),
-    "explain, a document": Use("explain pretrain train --number 3 --corpus a -c {input}", _CONFIGURATION),
-    "explain, of tars": Use("explain shuffled 0 -c {input}", _CONFIGURATION),
-    "gc": Use("gc --yes --unfinished -c {input}", _CONFIGURATION, rewrites=("data/",)),
-    "import-parquet": Use(
-        "import-parquet {input} --output {output}",
-        "table.parquet",
-        "made/t.jsonl.gz",
-        ("table.parquet", "tables/new.jsonl"),
-        other="--columns text",
-    ),
-    "init": Use("init {output}", output="made/new", onto=(".", "nanoset.yaml")),
-    "init, beside text": Use("init bare"),
-    "inspect": Use("inspect {input} --tokenizer tokenizer.json", "pairs/x"),
-    "map": Use(
-        "map --data-path {input} --seq-length 16 --data-cache-path {output}", "pairs/x", "made/cache", ("pairs",)
-    ),
-    "map, of a project": Use("map -c {input}", "longer.yaml", rewrites=("data/",)),
-    "merge": Use("merge --input {input} --output-prefix {output}", "pairs", "made/all", ("pairs/x", "pairs/all")),
-    "pack write": Use(
-        f"pack {{input}} --output {{output}} --workers 1 {_TOKENS}",
-        "raw/a",
-        "made/a.pbin",
-        ("raw/a/a.jsonl", "tokenizer.json"),
-        other="--eod <|pad|>",
-    ),
-    "pack write, of a pair": Use(
-        "pack write {input} --output {output}",
-        "pairs/x",
-        "made/a.pbin",
-        ("pairs/x.bin", "pairs/x.idx"),
-        other="--vocab-size 70000",
-    ),
-    "pack merge": Use(
-        "pack merge {input} packs/y.pbin --output {output}",
-        "packs/x.pbin",
-        "made/m.pbin",
-        ("packs/x.pbin", "packs/y.pbin"),
-        other="packs/y.pbin",
-    ),
-    "pack shuffle": Use(
-        "pack shuffle {input} --output {output} --seed 1",
-        "packs/x.pbin",
-        "made/s.pbin",
-        ("packs/x.pbin",),
-        other="--seed 2",
-    ),
-    "pack filter": Use(
-        "pack filter {input} --output {output} --keep numbers.txt",
-        "packs/x.pbin",
-        "made/f.pbin",
-        ("packs/x.pbin", "numbers.txt"),
-        other="--keep others.txt",
-    ),
-    "pack repair": Use("pack repair {input} --output {output}", "packs/x.pbin", "made/r.pbin", ()),
-    "pack repair, in place": Use("pack repair {input}", "packs/x.pbin", rewrites=("packs/x.pbin",)),
-    "pack raw-index": Use(
-        "pack raw-index {input} --output {output}",
-        "raw/a/a.jsonl",
-        "made/a.idx",
-        ("raw/a/a.jsonl",),
-        other="--drop-faulty",
-    ),
-    "pack raw-index, beside it": Use("pack raw-index {input}", "raw/a/a.jsonl"),
-    "pack describe": Use("pack describe {input}", "packs/x.pbin"),
-    "shuffle": Use(
-        f"shuffle --input {{input}} --output {{output}} --seqlen 16 --workers 1 {_TOKENS}",
-        "raw/a",
-        "made/tars",
-        ("raw/a", "raw", "pairs"),
-        other="--seed 5",
-    ),
-    "shuffle, of pairs": Use(
-        "shuffle --input {input} pairs/y --output {output} --seqlen 16 --workers 1",
-        "pairs/x",
-        "made/tars",
-        ("pairs",),
-        other="--seed 5",
-    ),
-    "shuffle, of tars": Use(
-        "shuffle --input {input} --output {output} --shuffle-only --workers 1",
-        "tars",
-        "made/tars",
-        ("tars",),
-        other="--seed 5",
-    ),
-    "status": Use("status -c {input}", _CONFIGURATION),
-    "tokenize": Use(
-        f"tokenize --input {{input}} --output-prefix {{output}} --append-eod --workers 1 {_TOKENS}",
-        "raw/a",
-        "made/t",
-        ("raw/a/a", "raw/a/b"),
-        other="--preset nemo",
-    ),
-    "tokenize, by file": Use(
-        f"tokenize --input {{input}} --output-prefix {{output}} --preset nanotron --per-file --workers 1 {_TOKENS}",
-        "raw/a",
-        "made/t",
-        ("raw/a/a",),
-        other="--append-eod",
-    ),
-    "verify": Use("verify --deep -c {input}", _CONFIGURATION),
-    "verify, a pair": Use(f"verify {{input}} --deep {_TOKENS}", "pairs/x"),
-}
+_USES = """\
+build                      | build {project} | nanoset.yaml
+build, from nothing        | build {project} | unbuilt.yaml
+build, by force            | build --force -s a {project} | nanoset.yaml
+demo                       | demo {output} --megabytes 3 | | made/demo | nanoset.yaml
+diff                       | diff a {project} | nanoset.yaml
+explain                    | explain pretrain train 0 {project} | nanoset.yaml
+explain, a document        | explain pretrain train --number 3 --corpus a {project} | nanoset.yaml
+explain, of tars           | explain shuffled 0 {project} | nanoset.yaml
+gc                         | gc --yes --unfinished {project} | nanoset.yaml
+import-parquet             | import-parquet {input} --output {output} | table.parquet | made/t.jsonl.gz
+                           | table.parquet tables/new.jsonl | --columns text
+init                       | init {output} | | made/new | . nanoset.yaml
+init, beside text          | init bare
+inspect                    | inspect {input} --tokenizer tokenizer.json | pairs/x
+map                        | map --data-path {input} --seq-length 16 --data-cache-path {output} | pairs/x | made/cache
+                           | pairs
+map, of a project          | map {project} | longer.yaml
+merge                      | merge --input {input} --output-prefix {output} | pairs | made/all | pairs/x pairs/all
+pack write                 | pack {input} --output {output} {tokenizer} | raw/a | made/a.pbin
+                           | raw/a/a.jsonl tokenizer.json | --eod <|pad|>
+pack write, of a pair      | pack write {input} --output {output} | pairs/x | made/a.pbin | pairs/x.bin pairs/x.idx
+                           | --vocab-size 70000
+pack merge                 | pack merge {input} packs/y.pbin --output {output} | packs/x.pbin | made/m.pbin
+                           | packs/x.pbin packs/y.pbin | packs/y.pbin
+pack shuffle               | pack shuffle {input} --output {output} --seed 1 | packs/x.pbin | made/s.pbin | packs/x.pbin
+                           | --seed 2
+pack filter                | pack filter {input} --output {output} --keep numbers.txt | packs/x.pbin | made/f.pbin
+                           | packs/x.pbin numbers.txt | --keep others.txt
+pack repair                | pack repair {input} --output {output} | packs/x.pbin | made/r.pbin
+pack repair, in place      | pack repair {input} | packs/x.pbin
+pack raw-index             | pack raw-index {input} --output {output} | raw/a/a.jsonl | made/a.idx | raw/a/a.jsonl
+                           | --drop-faulty
+pack raw-index, beside it  | pack raw-index {input} | raw/a/a.jsonl
+pack describe              | pack describe {input} | packs/x.pbin
+shuffle                    | shuffle --input {input} --output {output} --seqlen 16 {tokenizer} | raw/a | made/tars
+                           | raw/a raw pairs | --seed 5
+shuffle, of pairs          | shuffle --input {input} pairs/y --output {output} --seqlen 16 --workers 1 | pairs/x
+                           | made/tars | pairs | --seed 5
+shuffle, of tars           | shuffle --input {input} --output {output} --shuffle-only --workers 1 | tars | made/tars
+                           | tars | --seed 5
+status                     | status {project} | nanoset.yaml
+tokenize                   | tokenize --input {input} --output-prefix {output} --append-eod {tokenizer} | raw/a | made/t
+                           | raw/a/a raw/a/b | --preset nemo
+tokenize, by file          | tokenize --input {input} --output-prefix {output} --preset nanotron --per-file {tokenizer}
+                           | raw/a | made/t | raw/a/a | --append-eod
+verify                     | verify --deep {project} | nanoset.yaml
+verify, a pair             | verify {input} --deep --tokenizer tokenizer.json --eod <|endoftext|> | pairs/x
+"""
+"""name | words | input | output | onto | other"""
+_REWRITES = dict.fromkeys(("build", "build, by force", "gc", "map, of a project"), ("data/",))
+_REWRITES["pack repair, in place"] = ("packs/x.pbin",)
+_DISKS = {"build, from nothing": ("unbuilt", ".dagster", "cache")}
+
+
+def _use(row: str) -> tuple[str, Use]:
+    name, words, *more = re.split(r" *\| ", row)
+    source, output, onto, other = [*more, *[""] * 4][:4]
+    use = Use(words, source or None, output or None, tuple(onto.split()), other)
+    return name, replace(use, rewrites=_REWRITES.get(name, ()), disks=_DISKS.get(name, ()))
+
+
+USES = dict(map(_use, re.sub(r"\n +\|", " |", _USES).splitlines()))
 
 
 def commands(group: click.Group = nanoset, before: str = "") -> Iterator[str]:
@@ -208,11 +163,5 @@ def make_world(folder: Path) -> None:
             (folder / f"pairs/{name}.{ending}").write_bytes(found.read_bytes())
     tars = project.outputs.folder / "webdatasets/shuffled/current"
     shutil.copytree(tars, folder / "tars")
-    _write_packs(folder)
-
-
-def _write_packs(folder: Path) -> None:
-    from nanoset_core.packed import pack_indexed_dataset
-
     for name in ("x", "y"):
         pack_indexed_dataset(folder / f"pairs/{name}", folder / f"packs/{name}.pbin", vocab_size=300)
