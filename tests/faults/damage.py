@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import random
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from faults.mutations import Mutation, cut, flip, zero
 from faults.runner import Kind, Trial, each
 from faults.settings import tokenizer_json
 from sample_project import CONFIG, build_all, encoded, sentences, write_raw
@@ -73,41 +75,26 @@ def write_text(raw: Path) -> None:
         (raw / "tables/saved" / name).write_text(json.dumps({"_split": "train"}))
 
 
-def _cut(_folder: Path, path: Path, rng: random.Random) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data[: rng.randrange(1, len(data))])
+def _to_bytes(*mutations: Mutation) -> Damage:
+    """Damage that changes the bytes of a file."""
+
+    def damage(_folder: Path, path: Path, rng: random.Random) -> None:
+        sound = path.read_bytes()
+        data = bytearray(sound)
+        while data == sound:
+            rng.choice(mutations)(data, rng)
+        path.write_bytes(data)
+
+    return damage
 
 
-def _cut_between(folder: Path, path: Path, rng: random.Random) -> None:
-    """At the end of a line, member or frame, so that the file itself shows nothing."""
-    data = path.read_bytes()
-    mark = {".gz": b"\x1f\x8b\x08\0", ".zst": b"\x28\xb5\x2f\xfd"}.get(path.suffix)
-    if mark is None:
-        places = [at + 1 for at, byte in enumerate(data[:-1]) if byte == 10]
-    else:
-        places = [at for at in range(1, len(data)) if data.startswith(mark, at)]
-    if path.suffix in (".parquet", ".arrow") or not places:
-        return _cut(folder, path, rng)
-    path.write_bytes(data[: rng.choice(places)])
-
-
-def _zero(_folder: Path, path: Path, rng: random.Random) -> None:
-    data = bytearray(path.read_bytes())
-    begin = rng.randrange(len(data))
-    size = min(len(data) - begin, rng.choice((16, 512, 4096, len(data))))
-    data[begin : begin + size] = bytes(size)
-    path.write_bytes(data)
-
-
-def _flip(_folder: Path, path: Path, rng: random.Random) -> None:
-    data = bytearray(path.read_bytes())
-    for _ in range(rng.choice((1, 1, 3, 20))):
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    path.write_bytes(data)
-
-
-def _empty(_folder: Path, path: Path, _rng: random.Random) -> None:
-    path.write_bytes(b"")
+def _cut_between(data: bytearray, rng: random.Random) -> None:
+    """At the end of a line, member or frame, where it has such, so that the file itself shows nothing."""
+    begins = rb"\n(?=.)" if data[:1] == b"{" else rb"(?<=.)(?=\x1f\x8b\x08\0|\x28\xb5\x2f\xfd)"
+    places = [match.end() for match in re.finditer(begins, data, re.DOTALL)]
+    if data[:4] in (b"PAR1", b"ARRO") or not places:
+        return cut(data, rng)
+    del data[rng.choice(places) :]
 
 
 def _swap(folder: Path, path: Path, rng: random.Random) -> Path:
@@ -129,23 +116,21 @@ def _rename_aside(_folder: Path, path: Path, rng: random.Random) -> None:
     path.rename(path.with_name(rng.choice(["." + path.name, *(path.name + ending for ending in _COMPANION_ENDINGS)])))
 
 
-def _delete(_folder: Path, path: Path, _rng: random.Random) -> None:
-    path.unlink()
-
-
 Damage = Callable[[Path, Path, random.Random], Path | None]
 """Takes a corpus, a file of it and a generator; → another file that may be named instead."""
+_EMPTY: Mutation = lambda data, _rng: data.clear()  # noqa: E731
 DAMAGES: dict[str, Damage] = {
-    "cut": _cut,
-    "cut between records": _cut_between,
-    "zeroed": _zero,
+    "cut": _to_bytes(cut),
+    "cut between records": _to_bytes(_cut_between),
+    "zeroed": _to_bytes(zero),
     "swapped": _swap,
     "renamed": _rename,
-    "emptied": _empty,
-    "flipped": _flip,
+    "emptied": _to_bytes(_EMPTY),
+    "flipped": _to_bytes(flip),
     "renamed aside": _rename_aside,
-    "deleted": _delete,
+    "deleted": lambda _folder, path, _rng: path.unlink(),
 }
+_TO_OUTPUTS = _to_bytes(cut, zero, flip, _EMPTY)
 
 
 def text_files(folder: Path) -> list[Path]:
@@ -164,12 +149,8 @@ class Bench:
         (self.sound / "tokenizer.json").write_bytes(tokenizer_json())
         (self.sound / "nanoset.yaml").write_text(_CONFIG.replace("LIMIT", "0"))
         self.instance = dg.DagsterInstance.ephemeral(tempdir=str(scratch))
-        self.victims = [
-            path.relative_to(self.sound / "raw")
-            for corpus in (self.sound / "raw").iterdir()
-            for path in text_files(corpus)
-        ]
-        self.victims.sort()
+        found = (path for corpus in (self.sound / "raw").iterdir() for path in text_files(corpus))
+        self.victims = sorted(path.relative_to(self.sound / "raw") for path in found)
         project = Project.open(self.sound / "nanoset.yaml")
         report = build(project, self.instance)
         assert not report.failed, report.failed
@@ -185,8 +166,7 @@ class Bench:
             if rng.random() < 0.5:
                 (folder / "nanoset.yaml").write_text(_CONFIG.replace("LIMIT", "1"))
             other = damage(corpus, folder / "raw" / victim, rng)
-            files = (folder / "raw" / victim, *([] if other is None else [other]))
-            names = [path.relative_to(corpus).as_posix() for path in files]
+            names = [path.relative_to(corpus).as_posix() for path in (folder / "raw" / victim, other) if path]
             outcome, said = self._weigh(folder, corpus.name, names)
         finally:
             shutil.rmtree(folder)
@@ -198,32 +178,28 @@ class Bench:
         project = Project.open(folder / "nanoset.yaml")
         before = self.instance.get_runs_count()
         report = build(project, self.instance)
-        if report.failed:
-            text = "; ".join(map(str, report.failed.values()))
-            return ("refused" if any(name in text for name in names) else "silent"), text
-        told = {
-            "build": _printed(lambda: show_report(project, report)),
-            "status": _printed(lambda: print_tables(project_status(project))),
-            "verify": " ".join(str(one) for found in verify_project(project) for one in found.findings),
-            "check": self._checks(self.instance.get_runs_count() - before),
-        }
+        told = {"build": " ".join(map(str, report.failed.values()))}
+        if not report.failed:
+            told = {
+                "build": _printed(lambda: show_report(project, report)),
+                "status": _printed(lambda: print_tables(project_status(project))),
+                "verify": " ".join(str(one) for found in verify_project(project) for one in found.findings),
+                "check": self._checks(self.instance.get_runs_count() - before),
+            }
         quiet = [channel for channel, text in told.items() if not any(name in text for name in names)]
-        if quiet and not self._is_lost(project, corpus):
+        if quiet and not report.failed and not self._is_lost(project, corpus):
             return "unharmed", ""
-        return ("silent" if quiet else "warned"), f"nothing from {', '.join(quiet)}"
+        said = "refused" if report.failed else "warned"
+        return ("silent" if quiet else said), f"nothing from {', '.join(quiet)}"
 
     def _checks(self, runs: int) -> str:
         """Findings of the checks of the last runs."""
         texts = []
         for run in self.instance.get_runs(limit=runs) if runs else ():
             for entry in self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
-                event: Any = entry.dagster_event
-                evaluation = event.event_specific_data
+                evaluation: Any = entry.dagster_event.event_specific_data
                 findings = evaluation.metadata.get("findings")
-                texts += [
-                    evaluation.description or "",
-                    *(str(one.data) for one in (findings.records if findings else ())),
-                ]
+                texts += [evaluation.description or "", *(str(one.data) for one in getattr(findings, "records", ()))]
         return " ".join(texts)
 
     def _is_lost(self, project: Project, corpus: str) -> bool:
@@ -235,11 +211,8 @@ class Bench:
 def _documents(project: Project, corpus: str) -> Counter[str]:
     """Text of each document that was made of a corpus → how often."""
     folder = project.config.raw_folder / corpus
-    found: Counter[str] = Counter()
-    for source in cut_ranges(take_inventory(folder, corpus), 1 << 30):
-        for batch in read_documents(folder, source):
-            found.update(batch.texts)
-    return found
+    batches = (read_documents(folder, part) for part in cut_ranges(take_inventory(folder, corpus), 1 << 30))
+    return Counter(text for some in batches for batch in some for text in batch.texts)
 
 
 def _printed(show: Callable[[], object]) -> str:
@@ -276,8 +249,7 @@ class OutputBench:
         path.unlink()  # it may be mapped, or linked from elsewhere
         path.write_bytes(data)
         try:
-            while path.read_bytes() == data:
-                rng.choice((_cut, _zero, _flip, _empty))(path.parent, path, rng)
+            _TO_OUTPUTS(path.parent, path, rng)
             text = self.findings()
         finally:
             path.unlink()

@@ -58,16 +58,13 @@ def mutate_json(data: bytes, rng: random.Random) -> bytes:
             del holder[key]
         elif action < 0.9:
             other, name = rng.choice(places)
-            holder[key] = json.loads(json.dumps(other[name])) if _has(other, name) else None
+            is_there = name in other if isinstance(other, dict) else name < len(other)
+            holder[key] = copy.deepcopy(other[name]) if is_there else None
         elif isinstance(holder, dict):
             holder[str(rng.choice(VALUES))] = holder.pop(key)
         else:
             holder.append(copy.deepcopy(rng.choice(VALUES)))
     return json.dumps(value).encode()
-
-
-def _has(holder: Any, key: Any) -> bool:
-    return key in holder if isinstance(holder, dict) else key < len(holder)
 
 
 def _places(value: Any) -> Any:
@@ -95,7 +92,7 @@ def _run(data: bytearray, rng: random.Random) -> tuple[int, int]:
     return begin, min(len(data), begin + rng.choice((1, 2, 4, 8, 16, 64, 512, len(data) // 3 + 1)))
 
 
-def _flip(data: bytearray, rng: random.Random) -> None:
+def flip(data: bytearray, rng: random.Random) -> None:
     for _ in range(rng.choice((1, 1, 2, 8)) if data else 0):
         data[_position(data, rng)] ^= 1 << rng.randrange(8)
 
@@ -105,12 +102,12 @@ def _scribble(data: bytearray, rng: random.Random) -> None:
     data[begin:end] = rng.randbytes(end - begin)
 
 
-def _zero(data: bytearray, rng: random.Random) -> None:
+def zero(data: bytearray, rng: random.Random) -> None:
     begin, end = _run(data, rng)
     data[begin:end] = bytes(end - begin)
 
 
-def _cut(data: bytearray, rng: random.Random) -> None:
+def cut(data: bytearray, rng: random.Random) -> None:
     del data[_position(data, rng) :]
 
 
@@ -157,12 +154,10 @@ def _word(data: bytearray, rng: random.Random) -> None:
 
 def _indent(data: bytearray, rng: random.Random) -> None:
     begin = _position(data, rng)
-    data[begin:begin] = rng.choice(
-        (b"\n", b" ", b"\r\n", b"\0", b"\xff", b"{", b"[", b"]", b":", b"- ", b"\xef\xbb\xbf")
-    )
+    data[begin:begin] = rng.choice(b"\n, ,\r\n,\0,\xff,{,[,],:,- ,\xef\xbb\xbf".split(b","))
 
 
 _MUTATIONS: tuple[Mutation, ...] = (
-    *(_flip, _flip, _flip, _scribble, _zero, _zero, _cut, _cut, _grow, _remove, _splice, _swap, _huge, _huge, _huge),
+    *(flip, flip, flip, _scribble, zero, zero, cut, cut, _grow, _remove, _splice, _swap, _huge, _huge, _huge),
     *(_word, _word, _indent),
 )

@@ -14,13 +14,13 @@ import sys
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from faults.references import BATCH, OwnLibrary
-from faults.runner import Kind, Trial, give, in_fork
+from faults.runner import Kind, Trial, forked
 from faults.tokenizer_mutations import Mutation, mutated, mutations
 from numpy.typing import NDArray
 
@@ -112,8 +112,7 @@ def differences(engine: Engine, reference: Engine, texts: Iterator[str]) -> tupl
         ours, theirs = engine.encode(batch), reference.encode(batch)
         if np.array_equal(ours.ids, theirs.ids) and np.array_equal(ours.lengths, theirs.lengths):
             continue
-        here = np.split(ours.ids, np.cumsum(ours.lengths))
-        there = np.split(theirs.ids, np.cumsum(theirs.lengths))
+        here, there = (np.split(one.ids, np.cumsum(one.lengths)) for one in (ours, theirs))
         wrong += [text for text, a, b in zip(batch, here, there, strict=False) if not np.array_equal(a, b)]
     return count, wrong
 
@@ -146,11 +145,6 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
     return "wrong" if differences(engine, reference, iter(texts))[1] else engine.name
 
 
-def remember_probes() -> None:
-    """Ask the library about its classes of characters once, and not for every file."""
-    rules.probe_classes = functools.cache(rules.probe_classes)
-
-
 def small_tokenizers(folder: Path) -> list[Path]:
     """Of every kind, trained on the spot."""
     from tokenization.bpe.conftest import CHARACTER_KINDS, KINDS
@@ -171,32 +165,31 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
     """A kind for each tokenizer and engine."""
-    remember_probes()
+    rules.probe_classes = functools.cache(rules.probe_classes)  # the library is asked once, and not for every file
     given = options.tokenizers or map(str, small_tokenizers(folder))
     for path, _, pattern in (text.partition("=") for text in given):
         source = TokenizerFile(Path(path), pattern=pattern or None)
         name = source.path.stem if source.path.stem != "tokenizer" else source.path.parent.name
         for engine in options.engine:
-            run = functools.partial(_trials, source, engine, folder, options)
-            yield Kind((name, engine), options.trials + 1, run)
+            # The library ends the process over some files.
+            limits = {"batch": 50, "dies": True, "extra_bytes": 1 << 40, "seconds": 3600}
+            yield forked((name, engine), options.trials + 1, _trial(source, engine, folder, options), **limits)
 
 
-def _trials(
-    source: TokenizerFile, engine: str, folder: Path, options: argparse.Namespace, numbers: range
-) -> Iterator[Trial]:
+def _trial(source: TokenizerFile, engine: str, folder: Path, options: argparse.Namespace) -> Callable[[int], Trial]:
     """The texts and strings as trial 0; then mutations, in an order that depends on the file alone."""
     definition = define(source)
     content = definition.json()
     is_mutable = definition.content is None and len(content) < _MUTABLE_BYTES
     every = mutations(json.loads(content)) if is_mutable else []
     random.Random(0).shuffle(every)
-    for number in numbers:
+
+    def run(number: int) -> Trial:
         if number == 0:
-            yield _compare(source, engine, folder / "engines", options, added_tokens(content))
-        elif number <= len(every):
-            yield _mutate(content, every[number - 1], engine, folder)
-        else:
-            yield Trial()
+            return _compare(source, engine, folder / "engines", options, added_tokens(content))
+        return _mutate(content, every[number - 1], engine, folder) if number <= len(every) else Trial()
+
+    return run
 
 
 def _compare(source: TokenizerFile, kind: str, cache: Path, options: argparse.Namespace, added: Sequence[str]) -> Trial:
@@ -205,8 +198,8 @@ def _compare(source: TokenizerFile, kind: str, cache: Path, options: argparse.Na
         engine = make_engine(source, kind, cache=cache / f"{source.path.stem} {kind}")
     except NanosetError as error:
         return Trial(wrong=[f"refused: {error.found}"])
-    trial = Trial(wrong=[] if engine.name == kind else [f"the engine is {engine.name}: {engine.reason}"])
-    library = OwnLibrary(source)
+    trial, library = Trial(), OwnLibrary(source)
+    trial.wrong += [] if engine.name == kind else [f"the engine is {engine.name}: {engine.reason}"]
     for what, texts in (
         ("documents", documents(options.texts, options.megabytes)),
         ("strings", islice(strings(0, added), options.strings)),
@@ -217,16 +210,13 @@ def _compare(source: TokenizerFile, kind: str, cache: Path, options: argparse.Na
 
 
 def _mutate(content: bytes, mutation: Mutation, engine: str, folder: Path) -> Trial:
-    """A file with one change: in a fork, since the library ends the process over some."""
+    """A file with one change."""
     changed = mutated(json.loads(content), mutation)
     if changed is None:
         return Trial()
     path = folder / "mutated" / "tokenizer.json"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(changed)
-    added = added_tokens(changed)
-    given, ending = in_fork(lambda: give(try_mutation(path, engine, added)), extra_bytes=1 << 40, seconds=120)
-    outcome = given[0] if given else ending.end
-    if outcome == "wrong" or (outcome == "crashed" and ending.code > 0):
-        return Trial(wrong=[f"{outcome}: {mutation[0]}: {ending.said[-400:]}"])
-    return Trial(Counter([outcome] + [f"caught: {mutation[0]}"] * (outcome == "caught")))
+    outcome = try_mutation(path, engine, added_tokens(changed))
+    counts = Counter([outcome] + [f"caught: {mutation[0]}"] * (outcome == "caught"))
+    return Trial(counts, [f"wrong: {mutation[0]}"] if outcome == "wrong" else [])
