@@ -25,11 +25,11 @@ from nanoset_core.outputs.names import check_corpora
 from nanoset_core.serialization.parsing import OUT_OF_RANGE, WRONG, FrozenDict, Parser
 from nanoset_core.serialization.yaml_text import CONFIG_FILE, read_yaml
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.location import (
     RemoteFolder,
     StorageSpec,
     is_remote,
+    local_path,
     mirror_folder,
     parse_place,
     remote_location,

@@ -20,7 +20,7 @@ from nanoset_core.execution.processes import bounded
 from nanoset_core.execution.progress import ProgressCallback, Waiting, silent
 from nanoset_core.serialization.text import format_age
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.workers import WorkerFolder, working_at
+from nanoset_core.storage.working_copies import WorkerFolder, working_at
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -45,7 +45,7 @@ class DaskExecutor:
     shared: FileAccess
     """How the outputs are reached: all workers must see them, in a bucket or in a folder that all machines share."""
     files: tuple[Path, ...] = ()
-    """Files that workers may lack, and download: see `local_copy_of` in `storage/workers.py`."""
+    """Files that workers may lack, and download: see `local_copy_of` in `storage/working_copies.py`."""
     listener: ProgressCallback = silent
     """Called with what is waited for."""
 

@@ -15,9 +15,8 @@ from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import DTYPE_CODES, Tokens, bin_path, dtype_code, idx_path, write_idx
 from nanoset_core.indexed.reading import read_idx
-from nanoset_core.storage.atomic import discard, fsync_folder, put_in_place
+from nanoset_core.storage.atomic import discard, fsync_folder, open_unfinished, put_in_place
 from nanoset_core.storage.local import append_file
-from nanoset_core.storage.scratch import open_unfinished
 from nanoset_core.storage.store import OnJoin, no_progress
 
 _MAX_LENGTH = 2**31 - 1

@@ -14,8 +14,8 @@ from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import Tokens, bin_path, idx_path
 from nanoset_core.indexed.reading import no_such_file, read_idx
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.block_file import BlockFile, MappedFile
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
+from nanoset_core.storage.reading import BlockFile, MappedFile
 from nanoset_core.storage.store import Store
 
 

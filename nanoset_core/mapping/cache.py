@@ -29,10 +29,8 @@ from nanoset_core.mapping.indices import BlendIndices, MemberIndices, build_blen
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import atomic_file, fsync_folder, sha256_file
-from nanoset_core.storage.npy import array_of
-from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.scratch import alone_in
+from nanoset_core.storage.atomic import alone_in, atomic_file, fsync_folder, sha256_file
+from nanoset_core.storage.regular_files import array_of, read_regular
 
 _VERSION = 1
 _THREADS = min(2, os.cpu_count() or 1)

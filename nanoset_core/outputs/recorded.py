@@ -15,12 +15,11 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.outputs.current import setting_differences
-from nanoset_core.storage.atomic import fsync_folder, sha256_file
+from nanoset_core.storage.atomic import alone_in, claim_scratch, fsync_folder, sha256_file, sweep_abandoned
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
 from nanoset_core.storage.os_errors import explained, writing_to
 from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.scratch import alone_in, claim_scratch, sweep_abandoned
 from nanoset_core.storage.store import Store, in_parallel
 from nanoset_core.storage.working_copies import any_remote, scratch_root, temporary_folder
 
@@ -129,7 +128,7 @@ class OutputPlace:
         with explained(scratch_root(), expected=expected):
             yield
 
-    def alone(self) -> AbstractContextManager[None]:
+    def alone(self) -> AbstractContextManager[object]:
         """Keep other processes of this machine that call this out of it, where the place has locks."""
         return alone_in(self.folder) if isinstance(self.folder, Path) else nullcontext()
 

@@ -35,7 +35,7 @@ from nanoset_core.storage.atomic import (
 )
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.workers import for_a_task
+from nanoset_core.storage.working_copies import for_a_task
 
 R = TypeVar("R")
 CURRENT = "current.json"

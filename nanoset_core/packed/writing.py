@@ -23,7 +23,7 @@ from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.packed.layout import HEADER_BYTES, TOKEN_BYTES, encode_header, token_size_bytes
 from nanoset_core.packed.pickle_codec import Entries, encode_index
 from nanoset_core.storage.atomic import atomic_file
-from nanoset_core.storage.raw_objects import open_object
+from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.store import Store
 

@@ -19,9 +19,9 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.outputs.root import OutputRoot, Seen
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import local_path
 from nanoset_core.storage.leases import leased
-from nanoset_core.storage.workers import task_folder
+from nanoset_core.storage.location import local_path
+from nanoset_core.storage.working_copies import task_folder
 from nanoset_core.tokenization.files.source import as_source, no_tokenizer, tokenizer_files
 from nanoset_core.tokenization.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 

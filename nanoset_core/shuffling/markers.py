@@ -12,8 +12,7 @@ from pathlib import Path
 from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.shuffling.shards import TarFacts, shard_stem
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import discard, fsync_folder
-from nanoset_core.storage.scratch import open_unfinished
+from nanoset_core.storage.atomic import discard, fsync_folder, open_unfinished
 
 MARKERS = ".shards"
 """Folder of the markers, within that of the tars."""

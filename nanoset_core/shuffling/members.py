@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nanoset_core.config.webdataset import MemberKind
 from nanoset_core.errors import FormatError
 from nanoset_core.shuffling.tar import BLOCK_BYTES, Archive, TarMember, checksums, headers, record_bytes
-from nanoset_core.storage.npy import array_of
+from nanoset_core.storage.regular_files import array_of
 
 _INDEX_DIGITS = 8
 NPY_HEADER_BYTES = 128

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.shuffling.contexts import ContextTable
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.block_file import BlockFile
-from nanoset_core.storage.workers import worker_folder
+from nanoset_core.storage.reading import BlockFile
+from nanoset_core.storage.working_copies import worker_folder
 
 BLOCK_BYTES = 32 << 10
 """Fetched at once at least, of tokens that are in a store: about a row."""

@@ -22,10 +22,16 @@ from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.webdataset import LISTS, complete_webdataset
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import fsync_folder, sha256_file, sweep_abandoned, write_atomic
+from nanoset_core.storage.atomic import (
+    alone_in,
+    fsync_folder,
+    sha256_file,
+    sweep_abandoned,
+    unfinished_name,
+    write_atomic,
+)
 from nanoset_core.storage.location import Location, on_this_machine
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.scratch import held_alone, unfinished_name
 from nanoset_core.storage.working_copies import copies_beside, temporary_folder, work_folder
 from nanoset_core.tokenization.files import tokenizer_files
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
@@ -184,8 +190,7 @@ def _check_same(tars: TarsFolder, found: Manifest, recipe: Recipe) -> None:
 @contextlib.contextmanager
 def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
     """Hold the scratch of one output; remove the tars in it that a call of other settings left."""
-    work.mkdir(parents=True, exist_ok=True)
-    with held_alone(work / ".lock") as ours:
+    with alone_in(work, waits=False) as ours:
         if not ours:
             remedy = "wait for it, or give another --output"
             raise ConfigError("another call is writing this output", where=work, remedy=remedy)

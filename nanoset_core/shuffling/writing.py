@@ -27,10 +27,9 @@ from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import Fill, TarFacts, output_bytes, write_tar
 from nanoset_core.shuffling.sources import BLOCK_BYTES, TokenSource, gather, opened_once
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import fsync_folder
+from nanoset_core.storage.atomic import claim_scratch, fsync_folder, sweep_abandoned
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
-from nanoset_core.storage.workers import for_a_task
+from nanoset_core.storage.working_copies import for_a_task
 from nanoset_core.tokenization.files import stat_signature
 
 _MAPPED_SHARDS = 8  # in a task of the mmap engine

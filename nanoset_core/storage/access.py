@@ -7,25 +7,25 @@ in the same way.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TypeVar
 
 from nanoset_core.errors import MissingError
-from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.block_file import BlockFile, MappedFile
-from nanoset_core.storage.copies import make_room, refresh, revalidate, unchanged
+from nanoset_core.storage.atomic import UNFINISHED, sha256_file, unfinished_name, write_atomic
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
-from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.local import LocalStore, make_room
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.pieces import read_pieces
+from nanoset_core.storage.reading import BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.scratch import unfinished_name
+from nanoset_core.storage.s3_uploads import etag_of_bytes
 from nanoset_core.storage.store import Store, Stored, in_parallel
 
 T = TypeVar("T")
@@ -103,7 +103,12 @@ class FileAccess:
 
     def revalidate(self, path: Path) -> None:
         """Fetch a file unless the copy has the size and time of the object as it is now; remove the copy of none."""
-        revalidate(self.store, self.name(path), path)
+        found, status = self.store.stat(self.name(path)), path.stat() if path.is_file() else None
+        if found is None:
+            path.unlink(missing_ok=True)
+        elif status is None or (status.st_size, status.st_mtime_ns) != (found.size, found.written_ns):
+            self.store.fetch(found.name, path)
+            _date(path, found)
 
     def fetch_all(self, folder: Path, name: str) -> None:
         """Fetch every file of this name below a folder, as they are stored now; each is a commit marker.
@@ -111,22 +116,47 @@ class FileAccess:
         Where a copy was outdated, the other files of its folder belong to another making and are removed. Copies that
         the store does not have stay: a build may be about to send them.
         """
-        if (store := self.origin) is not None and self.snapshot is None:
-            names = [found.name for found in store.list(self.name(folder)) if is_inside(found.name)]
-            wanted = [found for found in names if found.endswith(f"/{name}")]
-            in_parallel(lambda found: refresh(store, found, self.folder / found, is_marker=True), wanted)
+        if self.origin is not None and self.snapshot is None:
+            names = (found.name for found in self.origin.list(self.name(folder)) if is_inside(found.name))
+            wanted = [self.folder / found for found in names if found.endswith(f"/{name}")]
+            in_parallel(lambda path: self._refresh(path, is_marker=True), wanted)
 
-    def read_current(self, path: Path) -> bytes:
-        """Return a small file's bytes as they are stored now; FileNotFoundError where there is none."""
+    def _refresh(self, path: Path, *, is_marker: bool) -> bytes | None:
+        """Make the copy of a small object what the store has now; return its bytes, or None where the store has none.
+
+        Where the copy of a commit marker was another, the files beside it are removed: should that be cut short, by
+        the next call.
+        """
+        if (found := self.store.read_stored(self.name(path))) is None:
+            return None
+        data, stored = found
+        had = path.read_bytes() if path.is_file() else None
+        if had != data:
+            for folder, _, names in os.walk(path.parent) if had is not None and is_marker else ():
+                for other in {Path(folder, name) for name in names} - {path}:
+                    other.unlink(missing_ok=True)
+            write_atomic(path, data)
+        _date(path, stored)
+        return data
+
+    def read_current(self, path: Path, *, is_marker: bool = False) -> bytes:
+        """Return a small file's bytes as they are stored now; FileNotFoundError where there is none.
+
+        is_marker: it is a commit marker; see `fetch_all`.
+        """
         if self.origin is None:
             return read_regular(path)
-        name, data, snapshot = self.name(path), None, self.snapshot
-        if snapshot is None or not snapshot.covers(name):
-            data = refresh(self.origin, name, path, is_marker=False)
-        elif snapshot.contents is not None:
-            data = snapshot.contents.get(name)
-        elif (entry := snapshot.file(name)) is not None:
-            data = unchanged(path, entry) or refresh(self.origin, name, path, is_marker=False)
+        told, data = self._told(self.name(path)), None
+        if told is None:
+            data = self._refresh(path, is_marker=is_marker)
+        elif told.contents is not None:
+            data = told.contents.get(self.name(path))
+        elif (entry := told.file(self.name(path))) is not None:
+            data = path.read_bytes() if path.is_file() else b""
+            if etag_of_bytes(data) == entry.mark:
+                _date(path, entry)
+            else:  # or ETags are no digests
+                data = self._refresh(path, is_marker=is_marker)
         if data is None:
             raise FileNotFoundError(self.url(path))
         return data
@@ -138,55 +168,55 @@ class FileAccess:
         """
         if self.origin is None or (self.snapshot is not None and self.snapshot.contents is not None):
             return self.read_current(path), None
-        listed = self._below(path.parent)
-        stored = listed.get(path.name)
-        data = None
-        if stored is not None:
-            data = unchanged(path, stored) or refresh(self.origin, self.name(path), path, is_marker=True)
-        if data is None:
-            raise FileNotFoundError(self.url(path))
-        return data, {name: found.size for name, found in listed.items()}
+        told = self._listed(path.parent)
+        data = replace(self, snapshot=told).read_current(path, is_marker=True)
+        return data, {name: found.size for name, found in told.below(self.name(path.parent))}
 
-    def _below(self, folder: Path) -> Mapping[str, Stored | Entry]:
-        """Return relative name → object of all that is stored below a folder."""
+    def _told(self, name: str) -> Snapshot | None:
+        """Return the listing that says what there is at a name; None where the store has to be asked."""
+        return self.snapshot if self.snapshot is not None and self.snapshot.covers(name) else None
+
+    def _listed(self, folder: Path) -> Snapshot:
+        """Return what lies below a folder of a store."""
         place = self.name(folder)
-        if self.snapshot is not None and self.snapshot.covers(place):
-            return dict(self.snapshot.below(place))
-        return {found.name[len(place) + 1 :]: found for found in self.store.list(place)}
+        return self._told(place) or Snapshot.of_folder(place, self.store.list(place))
 
     def size(self, path: Path) -> int | None:
         """Return the bytes of a file as it is stored; None where it is not there."""
         if self.origin is None:
             return path.stat().st_size if path.is_file() else None
-        is_known = self.snapshot is not None and self.snapshot.contents is not None
         name = self.name(path)
-        found = self.snapshot.file(name) if self.snapshot is not None and is_known else self.origin.stat(name)
+        told = self._told(name)
+        found = self.origin.stat(name) if told is None else told.file(name)
         return None if found is None else found.size
 
     def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
         """Return the bytes of those files of a folder that are there, of these relative names."""
         if self.origin is None:
             sizes = {name: self.size(folder / name) for name in names}
-            return {name: size for name, size in sizes.items() if size is not None}
-        listed = self._below(folder)
-        return {name: listed[name].size for name in names if name in listed}
+        else:
+            listed = dict(self._listed(folder).below(self.name(folder)))
+            sizes = {name: listed[name].size for name in names if name in listed}
+        return {name: size for name, size in sizes.items() if size is not None}
 
     def written_ns(self, path: Path) -> int:
         """Return when a file was written, nanoseconds since 1970; 0 where it is gone from this machine."""
-        if self.snapshot is not None and self.snapshot.contents is not None:
-            entry = self.snapshot.file(self.name(path))
+        if self.snapshot is not None and (told := self._told(self.name(path))) is not None:
+            entry = told.file(self.name(path))
             return 0 if entry is None else entry.written_ns
         try:
             return path.stat().st_mtime_ns
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return 0
 
     def written_in(self, parent: Path, name: str) -> dict[str, int]:
         """Return when the files of one name in the folders right below `parent` were written: folder → ns."""
         if self.origin is None:
-            paths = {entry: parent / entry / name for entry in self.names(parent) if not (parent / entry).is_symlink()}
-            return {entry: self.written_ns(path) for entry, path in paths.items() if path.is_file()}
-        found = ((relative.split("/"), one.written_ns) for relative, one in self._below(parent).items())
+            times = {entry: self.written_ns(parent / entry / name) for entry in self.names(parent)}
+            return {entry: at for entry, at in times.items() if at and not (parent / entry).is_symlink()}
+        found = (
+            (relative.split("/"), one.written_ns) for relative, one in self._listed(parent).below(self.name(parent))
+        )
         return {parts[0]: at for parts, at in found if parts[1:] == [name]}
 
     def sha256(self, path: Path) -> str:
@@ -199,11 +229,10 @@ class FileAccess:
     def names(self, folder: Path) -> frozenset[str]:
         """Return the names of what lies right in a folder."""
         if self.origin is None:
-            return frozenset(entry.name for entry in folder.iterdir()) if folder.is_dir() else frozenset()
+            return frozenset(os.listdir(folder)) if folder.is_dir() else frozenset()
         place = self.name(folder)
-        if self.snapshot is not None and self.snapshot.covers(place):
-            return frozenset(self.snapshot.entries(place))
-        return frozenset(name for names in self.origin.level(place) for name in names)
+        told = self._told(place)
+        return frozenset(chain(*self.origin.level(place)) if told is None else told.entries(place))
 
     def listing(self) -> FileAccess:
         """Return access to all that is stored at this moment: a store is listed once, and its JSON files are read."""
@@ -226,10 +255,10 @@ class FileAccess:
         return self.origin is None and path.is_symlink()
 
     def unfinished(self) -> Iterator[Path]:
-        """Yield objects of a store that were to become part of others; nothing of a local folder."""
-        if self.origin is not None:
-            snapshot = self.snapshot or Snapshot.of_store(self.origin)
-            yield from (self.folder / name for name in snapshot.unfinished())
+        """Yield objects of a store that were to become part of others, as it was listed; nothing of a local folder."""
+        for name, entry in () if self.snapshot is None else self.snapshot.below(""):
+            if entry.name.startswith(UNFINISHED):
+                yield self.folder / name
 
     def stored_at(self, path: Path, *, as_copy: bool = False) -> tuple[Store, str]:
         """Return (store, name there) by which any machine can read ranges of a file; with `as_copy` those of a copy.
@@ -265,22 +294,23 @@ class FileAccess:
         """
         if self.origin is None:
             return [work(self, parent / name) for name in names]
-        place, found = self.name(parent), dict[str, R]()
-        listed = self.origin.list(place)
-        if len(names) <= _ASKED_ONE_BY_ONE:
-            first = list(islice(listed, _ENTRIES_TOLD)) if len(names) > 1 else None
-            if first is None or len(first) == _ENTRIES_TOLD:
-                return self.each(lambda name: work(self, parent / name), names)
-            listed = iter(first)
+        place = self.name(parent)
+        listed, first = self.origin.list(place), list[Stored]()
+        if 1 < len(names) <= _ASKED_ONE_BY_ONE:
+            first = list(islice(listed, _ENTRIES_TOLD))
+        if len(names) < 2 or len(first) == _ENTRIES_TOLD:
+            return self.each(lambda name: work(self, parent / name), names)
 
-        def look(name: str, listed: Sequence[Stored]) -> R:
-            snapshot = Snapshot.of_folder(f"{place}/{name}", listed)
-            return work(replace(self, snapshot=snapshot), parent / name)
+        def look(one: tuple[str, Sequence[Stored]]) -> tuple[str, R]:
+            snapshot = Snapshot.of_folder(f"{place}/{one[0]}", one[1])
+            return one[0], work(replace(self, snapshot=snapshot), parent / one[0])
 
-        several = _listed_folders(listed, len(place) + 1, set(names))
-        while batch := list(islice(several, _FOLDERS_AT_ONCE)):
-            results = self.each(lambda one: look(*one), batch)
-            found.update(zip((name for name, _ in batch), results, strict=True))
+        cut, wanted = len(place) + 1, set(names)
+        inner = (one for one in chain(first, listed) if "/" in one.name[cut:])
+        folders = groupby(inner, lambda one: one.name[cut:].partition("/")[0])
+        several = ((name, list(stored)) for name, stored in folders if name in wanted)
+        found = dict(in_parallel(look, several, CONNECTIONS, window=_FOLDERS_AT_ONCE))
+        found |= [look((name, ())) for name in wanted - found.keys()]
         return [found[name] for name in names]
 
     def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
@@ -335,8 +365,9 @@ class FileAccess:
         """
         if (store := self.origin) is None:
             return None
-        is_known = is_new and all((folder / name).is_file() for name in files)
-        there = {} if is_known else {name: found.size for name, found in self._below(folder).items()}
+        there = dict[str, int]()
+        if not is_new or not all((folder / name).is_file() for name in files):
+            there = {name: found.size for name, found in self._listed(folder).below(self.name(folder))}
         data, last = read_regular(folder / manifest), self.name(folder / manifest)
         stands = manifest in there
         if stands and store.read(last) != data:
@@ -409,20 +440,7 @@ class FileAccess:
         return None
 
 
-def _listed_folders(
-    found: Iterable[Stored], cut: int, wanted: Collection[str]
-) -> Iterator[tuple[str, Sequence[Stored]]]:
-    """Yield (name, what lies in it) of each wanted folder; those that are not there last, with nothing.
-
-    Args:
-        found: all that lies below their parent, in the order of the names.
-        cut: characters before the folders' own names.
-        wanted: their names.
-    """
-    missing = set(wanted)
-    inner = (one for one in found if "/" in one.name[cut:])
-    for name, stored in groupby(inner, lambda one: one.name[cut:].partition("/")[0]):
-        if name in missing:
-            missing.remove(name)
-            yield name, list(stored)
-    yield from ((name, ()) for name in sorted(missing))
+def _date(path: Path, stored: Stored | Entry) -> None:
+    """Give a copy the object's time: it tells when an output was made."""
+    if path.stat().st_mtime_ns != stored.written_ns:
+        os.utime(path, ns=(stored.written_ns, stored.written_ns))

@@ -1,52 +1,40 @@
-"""Local files and folders that appear whole or not at all."""
+"""Local files and folders that appear whole or not at all.
+
+What is unfinished is named after the process that makes it, and swept once that process has ended.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import functools
+import glob
 import hashlib
 import os
+import platform
+import secrets
 import shutil
+import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from nanoset_core.errors import ConfigError
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.scratch import UNFINISHED, claim_scratch, open_unfinished, sweep_abandoned, unfinished_name
 
-__all__ = [
-    "UNFINISHED",
-    "atomic_file",
-    "discard",
-    "fsync_folder",
-    "local_path",
-    "point_to",
-    "published_folder",
-    "put_in_place",
-    "sha256_file",
-    "sweep_abandoned",
-    "write_atomic",
-]
-
+UNFINISHED = ".tmp-"
+"""Names of everything unfinished begin so: hidden, and never taken for an output."""
+FILE_SECONDS = 3600
+FOLDER_SECONDS = 7 * 24 * 3600
+"""Age after which an unfinished file or folder is swept where its process cannot be asked for."""
+_PART = 4
+"""Hex digits of each digest in a mark."""
+_NOT_SWEPT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 _NO_FSYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EISDIR, errno.EACCES, errno.EPERM)
 """Answers of file systems in user space, and SMB, for folders; fsync of a file must not fail."""
 _swept: set[Path] = set()
-
-
-def local_path(url: str, *, base: Path, where: str) -> Path:
-    """Turn a configured location into an absolute local path; relative ones start at `base`."""
-    if "://" in url and not url.startswith("file://"):
-        is_s3 = url.startswith("s3://")
-        raise ConfigError(
-            "only local files can be used here" if is_s3 else "only local folders and S3 can be used here",
-            where=where,
-            found=url,
-            expected="a path on a local or mounted file system" + ("" if is_s3 else ", or s3://bucket/prefix"),
-            remedy=("" if is_s3 else "mount the bucket, or ") + "copy it to a local folder first",
-        )
-    return (base / Path(url.removeprefix("file://")).expanduser()).resolve()
 
 
 def sha256_file(path: Path) -> str:
@@ -164,3 +152,133 @@ def _move_into_place(scratch: Path, final: Path, keep: Callable[[], bool]) -> No
     finally:
         for folder in replaced:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_mark() -> str:
+    """Return a name that no other process uses: `machine-pid.start-random`."""
+    pid = os.getpid()
+    return f"{_machine()}-{pid}.{_start_of(pid) or ''}-{secrets.token_hex(3)}"
+
+
+def is_owner_alive(mark: str) -> bool | None:
+    """Return whether the process that made a mark is running.
+
+    None where that is not known: for one of another machine, one whose start is not known, or no mark at all.
+    """
+    machine, process, _ = [*mark.split("-"), "", "", ""][:3]
+    pid, _, start = process.partition(".")
+    if machine != _machine() or not pid.isdigit():
+        return None
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # a process of another user, which may be a later one of the same number
+    found = _start_of(int(pid))
+    return None if found is None or (found and not start) else found == start != ""
+
+
+def _start_of(pid: int) -> str | None:
+    """Return when a process was started, in clock ticks; "" for one that has ended, None where that is not known."""
+    try:
+        fields = Path("/proc", str(pid), "stat").read_text(encoding="latin1").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+@functools.cache
+def _machine() -> str:
+    """Return digests of the host, of its restart, and of all that tells where process ids mean something else."""
+    host = platform.node()
+    with contextlib.suppress(OSError):
+        host += Path("/etc/machine-id").read_text(encoding="utf-8")
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
+        parts = [host, boot, "\n".join([host, boot, os.readlink("/proc/self/ns/pid")])]
+    except OSError:
+        return f"{secrets.token_hex(_PART // 2)}none{secrets.token_hex(_PART // 2)}"
+    return "".join(hashlib.sha256(part.encode()).hexdigest()[:_PART] for part in parts)
+
+
+def unfinished_name(target: Path) -> Path:
+    """Return a new name beside `target` for what this process is about to rename to it, or to remove."""
+    return target.with_name(f"{UNFINISHED}{target.name}-{new_mark()}")
+
+
+def open_unfinished(target: Path) -> BinaryIO:
+    """Open a new file beside `target` for writing and reading, to be renamed when it is whole; `.name` is its path."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:  # at this moment another process removed the folder above, which was empty
+        target.parent.mkdir(parents=True, exist_ok=True)
+    return unfinished_name(target).open("x+b")
+
+
+@contextlib.contextmanager
+def claim_scratch(final: Path) -> Iterator[Path]:
+    """Make a folder beside `final` for this process alone; remove it at the end, unless it was renamed."""
+    scratch = unfinished_name(final)
+    try:
+        scratch.mkdir()
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def sweep_abandoned(folder: Path, name: str | None = None) -> None:
+    """Remove what processes that have ended left unfinished in a folder.
+
+    Of this machine before its restart, that is all, on disks. What processes of other machines and containers, and
+    older versions, left goes by its age: files after an hour, folders after a week.
+
+    Args:
+        folder: to look in.
+        name: sweep only what was to become a file or folder of this name.
+    """
+    begin = UNFINISHED if name is None else f"{UNFINISHED}{name}-"
+    for entry in sorted(folder.glob(f"{glob.escape(begin)}*")):
+        try:
+            if _is_abandoned(entry):
+                is_folder = entry.is_dir() and not entry.is_symlink()
+                shutil.rmtree(entry, ignore_errors=True) if is_folder else entry.unlink()
+        except OSError as error:
+            if error.errno not in _NOT_SWEPT:
+                raise
+
+
+def _is_abandoned(entry: Path) -> bool:
+    mark = "-".join(entry.name.rsplit("-", 3)[1:])
+    alive = is_owner_alive(mark)
+    if alive is not None:
+        return not alive
+    status, here, machine = entry.lstat(), _machine(), mark.partition("-")[0]
+    is_mark = len(machine) == len(here) and mark.count("-") == 2
+    is_restarted = is_mark and machine[:_PART] == here[:_PART] and machine[_PART : 2 * _PART] != here[_PART : 2 * _PART]
+    if is_restarted and os.major(status.st_dev) != 0:  # on a disk, which no other machine of this name can write to
+        return True
+    return time.time() - status.st_mtime > (FOLDER_SECONDS if stat.S_ISDIR(status.st_mode) else FILE_SECONDS)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
+    """Make a folder, and hold its exclusive lock; yield whether it is held.
+
+    Where the file system has no locks, nothing keeps others out. waits=False: where another process has it, it is not
+    waited for.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, is_ours = os.open(folder, os.O_RDONLY), True
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError:
+            is_ours = False
+        except OSError:
+            pass
+        yield is_ours
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough: a worker process may have inherited it
+        os.close(handle)

@@ -23,10 +23,10 @@ from contextvars import ContextVar
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import is_owner_alive, new_mark
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.scratch import is_owner_alive, new_mark
 from nanoset_core.storage.store import Store, in_parallel
 
 __all__ = ["FOLDER", "LEASE_SECONDS", "RENEWED_SECONDS", "collecting", "is_live", "leased", "leased_names", "new_mark"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import Store, Stored, in_parallel
 
 _READ = ".json"
@@ -77,20 +76,15 @@ class Snapshot:
     @staticmethod
     def of_store(store: Store) -> Snapshot:
         """List a store, and read all its JSON files."""
-        tree = _tree(store.list(), lambda found: "")
-        names = [
-            f"{folder}/{entry.name}" if folder else entry.name
-            for folder, entries in tree.items()
-            for entry in entries.values()
-            if not entry.is_folder and entry.name.endswith(_READ)
-        ]
+        tree = _tree(store.list(), marks=False)
+        names = [name for name, _ in Snapshot("", tree).below("") if name.endswith(_READ)]
         contents = in_parallel(lambda name: store.read(name) or b"", names, CONNECTIONS)
         return Snapshot("", tree, dict(zip(names, contents, strict=True)))
 
     @staticmethod
     def of_folder(place: str, listed: Iterable[Stored]) -> Snapshot:
         """Return the snapshot of one folder from a listing that holds all below it."""
-        return Snapshot(place, _tree(listed, lambda found: found.mark))
+        return Snapshot(place, _tree(listed, marks=True))
 
     def covers(self, name: str) -> bool:
         """Return whether the listing says what there is at a name."""
@@ -114,20 +108,13 @@ class Snapshot:
             else:
                 yield prefix + name, entry
 
-    def unfinished(self) -> Iterator[str]:
-        """Yield the names of objects that were to become part of others."""
-        for folder, entries in self.tree.items():
-            for name, entry in entries.items():
-                if name.startswith(UNFINISHED) and not entry.is_folder:
-                    yield f"{folder}/{name}" if folder else name
 
-
-def _tree(listed: Iterable[Stored], mark: Callable[[Stored], str]) -> dict[str, dict[str, Entry]]:
+def _tree(listed: Iterable[Stored], *, marks: bool) -> dict[str, dict[str, Entry]]:
     tree: dict[str, dict[str, Entry]] = {}
     for found in listed:
         if is_inside(found.name):
             folder, _, name = found.name.rpartition("/")
-            entry = Entry(name, size=found.size, written_ns=found.written_ns, mark=mark(found))
+            entry = Entry(name, size=found.size, written_ns=found.written_ns, mark=found.mark if marks else "")
             tree.setdefault(folder, {})[name] = entry
     for folder in list(tree):
         while folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import tempfile
@@ -11,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from nanoset_core.errors import SourceChangedError
-from nanoset_core.storage.atomic import atomic_file, sha256_file
+from nanoset_core.errors import SourceChangedError, StorageError
+from nanoset_core.storage.atomic import UNFINISHED, atomic_file, sha256_file
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import Store, Stored, changed, checked_name, damaged, gone
 
 _READ_BYTES = 4 << 20
@@ -116,6 +116,35 @@ class LocalStore(Store):
 def _stored(name: str, status: os.stat_result) -> Stored:
     mark = f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
     return Stored(name, status.st_size, mark, status.st_mtime_ns)
+
+
+def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
+    """Remove the oldest files below a folder until another one has room; hidden ones are of others, or not finished.
+
+    Raises:
+        StorageError: it is larger than the capacity.
+    """
+    if wanted > capacity:
+        raise StorageError(
+            "a file that is needed is larger than the room for working copies",
+            where=url,
+            found=f"{wanted:,} bytes",
+            expected=f"at most {capacity:,} bytes",
+            remedy="set storage.scratch_mib to more",
+        )
+    copies = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(place, name) for name in names if not name.startswith(".")):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.lstat()
+                copies.append((status.st_ctime_ns, status.st_size, path))
+    excess = sum(size for _, size, _ in copies) + wanted - capacity
+    for _, size, copy in sorted(copies):
+        if excess <= 0:
+            break
+        copy.unlink(missing_ok=True)
+        excess -= size
 
 
 def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int) -> None:

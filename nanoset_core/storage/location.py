@@ -13,7 +13,7 @@ from typing import Annotated, BinaryIO, Literal, TypeAlias
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.serialization.settings import Range
 from nanoset_core.storage.paths import has_control_characters, is_inside
-from nanoset_core.storage.raw_objects import open_object
+from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3 import SCHEME, S3Store
 from nanoset_core.storage.store import Stored
 
@@ -42,6 +42,20 @@ class StorageSpec:
     def capacity(self) -> int | None:
         """Bytes for working copies; None = all stay."""
         return None if self.scratch_mib is None else self.scratch_mib << 20
+
+
+def local_path(url: str, *, base: Path, where: str) -> Path:
+    """Turn a configured location into an absolute local path; relative ones start at `base`."""
+    if "://" in url and not url.startswith("file://"):
+        is_s3 = url.startswith("s3://")
+        raise ConfigError(
+            "only local files can be used here" if is_s3 else "only local folders and S3 can be used here",
+            where=where,
+            found=url,
+            expected="a path on a local or mounted file system" + ("" if is_s3 else ", or s3://bucket/prefix"),
+            remedy=("" if is_s3 else "mount the bucket, or ") + "copy it to a local folder first",
+        )
+    return (base / Path(url.removeprefix("file://")).expanduser()).resolve()
 
 
 def is_remote(location: str) -> bool:

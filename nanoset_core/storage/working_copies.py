@@ -1,4 +1,4 @@
-"""Temporary copies of what lies in a bucket, and the local folder for them."""
+"""Folders of this machine for temporary copies: of what a command reads in a bucket, and of a cluster's worker."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.block_file import MappedFile
-from nanoset_core.storage.location import Location, RemoteFolder, on_this_machine
+from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
+from nanoset_core.storage.location import Location, RemoteFolder
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.scratch import claim_scratch, sweep_abandoned
+from nanoset_core.storage.reading import MappedFile
 
 _ROOM = "room for a copy of what is read from the bucket, and for what is made of it; TMPDIR names another folder"
 
@@ -63,19 +65,34 @@ def temporary_folder(name: str) -> Iterator[Path]:
         yield folder
 
 
+def any_remote(paths: Iterable[Location]) -> bool:
+    """Return whether one of them lies in a bucket."""
+    return any(isinstance(path, RemoteFolder) for path in paths)
+
+
+def copies_beside(path: RemoteFolder, room: Path) -> FileAccess:
+    """Return access to an object, and those beside it, with copies in a folder."""
+    return FileAccess(room, path.store.below(path.parent.path))
+
+
 def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
     """Return local paths, as `downloaded`, with copies in a folder that may outlive the process: fresh ones stay.
 
     Files of one folder of a bucket have copies in one folder.
     """
-    folders: dict[RemoteFolder, FileAccess] = {}
+    numbers: dict[RemoteFolder, int] = {}
+
+    def local(path: Location) -> Path:
+        if isinstance(path, Path):
+            return path
+        access = copies_beside(path, folder / str(numbers.setdefault(path.parent, len(numbers))))
+        access.revalidate(access.folder / path.name)
+        if not (access.folder / path.name).exists():
+            raise _missing(path)
+        return access.folder / path.name
+
     with explained(folder, expected=_ROOM):
-        return [path if isinstance(path, Path) else _copy(path, folder, folders) for path in paths]
-
-
-def any_remote(paths: Iterable[Location]) -> bool:
-    """Return whether one of them lies in a bucket."""
-    return any(isinstance(path, RemoteFolder) for path in paths)
+        return list(map(local, paths))
 
 
 @contextmanager
@@ -86,11 +103,8 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
         MissingError: there is no such object.
         StorageError: the bucket cannot be reached or refuses, or there is no room for the copies.
     """
-    if any_remote(paths):
-        with temporary_folder("copies") as room:
-            yield copies_in(room, paths)
-    else:
-        yield [on_this_machine(path) for path in paths]
+    with temporary_folder("copies") if any_remote(paths) else nullcontext(Path()) as room:
+        yield copies_in(room, paths)
 
 
 @contextmanager
@@ -129,21 +143,59 @@ def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, FileAccess]]:
         yield room / path.name, copies_beside(path, room)
 
 
-def copies_beside(path: RemoteFolder, room: Path) -> FileAccess:
-    """Return access to an object, and those beside it, with copies in a folder."""
-    return FileAccess(room, path.store.below(path.parent.path))
-
-
-def _copy(path: RemoteFolder, room: Path, folders: dict[RemoteFolder, FileAccess]) -> Path:
-    folder = path.parent
-    if folder not in folders:
-        folders[folder] = copies_beside(path, room / str(len(folders)))
-    copy = folders[folder].folder / path.name
-    folders[folder].revalidate(copy)
-    if not copy.exists():
-        raise _missing(path)
-    return copy
-
-
 def _missing(path: RemoteFolder) -> MissingError:
     return MissingError("no such object", where=path, remedy="name an object that is there")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFolder:
+    """What belongs to one worker of a cluster."""
+
+    folder: Path
+    """Used by this process alone; it need not be there yet."""
+    files: Mapping[Path, Path] = field(default_factory=dict)
+    """Path of a file on the machine that gives out tasks → the same bytes here."""
+
+
+_here: ContextVar[WorkerFolder | None] = ContextVar("worker", default=None)
+
+
+@contextmanager
+def working_at(place: WorkerFolder) -> Iterator[None]:
+    """Run the tasks of this block, one at a time, with a folder of their own."""
+    token = _here.set(place)
+    try:
+        yield
+    finally:
+        _here.reset(token)
+
+
+def worker_folder() -> Path | None:
+    """Return the folder of this worker; None in a process that is no worker of a cluster."""
+    place = _here.get()
+    return None if place is None else place.folder
+
+
+@contextmanager
+def task_folder() -> Iterator[Path | None]:
+    """Yield an empty folder for one task, removed afterwards; None in a process that is no worker of a cluster."""
+    if (folder := worker_folder()) is None:
+        yield None
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep_abandoned(folder)
+    with claim_scratch(folder / "task") as scratch:
+        yield scratch
+
+
+def local_copy_of(path: Path) -> Path:
+    """Return the local path of a file that the machine which gave out the task has at `path`."""
+    place = _here.get()
+    return path if place is None else place.files.get(path, path)
+
+
+@contextmanager
+def for_a_task(access: FileAccess) -> Iterator[FileAccess]:
+    """Yield access to the same files for one task: on a cluster's worker with copies of its own, removed afterwards."""
+    with task_folder() as folder:
+        yield access if folder is None else access.with_copies_in(folder)

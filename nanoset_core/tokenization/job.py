@@ -14,8 +14,8 @@ from nanoset_core.execution.progress import Progress, ProgressCallback
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack, unpack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.pieces import SourceRange
+from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.storage.scratch import sweep_abandoned
 from nanoset_core.tokenization import distrust
 from nanoset_core.tokenization.distrust import Distrust, DistrustError
 from nanoset_core.tokenization.shards import STAGE, VERSION, ShardSettings, ShardTask, make_shard

@@ -23,8 +23,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from nanoset_core.storage.atomic import atomic_file
-from nanoset_core.storage.scratch import sweep_abandoned
+from nanoset_core.storage.atomic import atomic_file, sweep_abandoned
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 

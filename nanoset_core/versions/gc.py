@@ -26,9 +26,9 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stage_of, stages, sweep
 from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.leases import LEASE_SECONDS, collecting, leased_names
 from nanoset_core.storage.listing import Entry
-from nanoset_core.storage.scratch import UNFINISHED
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.versions.outputs import Needed, Output, Policy, find_needed, find_outputs, stage_folders
 

@@ -21,8 +21,7 @@ from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import sweep
 from nanoset_core.shuffling import iterate_shards
-from nanoset_core.storage.atomic import discard
-from nanoset_core.storage.scratch import open_unfinished
+from nanoset_core.storage.atomic import discard, open_unfinished
 
 LENGTH = 33
 COMMON = {"sequence_length": LENGTH, "samples_per_shard": 16, "member": "npy", "groups": 2}

@@ -7,6 +7,7 @@ import fcntl
 import gzip
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -449,10 +450,11 @@ def test_a_full_disk_publishes_nothing(pairs, tmp_path, monkeypatch):
 
 def test_two_calls_do_not_write_one_output(pairs, tmp_path):
     (tmp_path / ".out.scratch").mkdir()
-    with (tmp_path / ".out.scratch" / ".lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(ConfigError, match="another call"):
-            made(tmp_path / "out", "--input", *pairs)
+    lock = os.open(tmp_path / ".out.scratch", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(ConfigError, match="another call"):
+        made(tmp_path / "out", "--input", *pairs)
+    os.close(lock)
     made(tmp_path / "out", "--input", *pairs)
 
 

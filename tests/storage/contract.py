@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import ConfigError, MissingError, SourceChangedError, StorageError
-from nanoset_core.storage import raw_objects
+from nanoset_core.storage import reading
 from nanoset_core.storage.pieces import PieceDigest
 from nanoset_core.storage.store import Store, Stored
 
@@ -138,14 +138,14 @@ class StoreContract:
             store.read_range("data", 0, 6, after.mark)
 
     def test_read_like_a_file(self, store, monkeypatch):
-        monkeypatch.setattr(raw_objects, "FIRST_BYTES", 16 << 10)
-        monkeypatch.setattr(raw_objects, "MOST_BYTES", 64 << 10)
+        monkeypatch.setattr(reading, "FIRST_BYTES", 16 << 10)
+        monkeypatch.setattr(reading, "MOST_BYTES", 64 << 10)
         data, chosen = os.urandom(MIB + 17), random.Random(0)
         store.put("data", data)
-        with raw_objects.open_object(store, "data") as file:
+        with reading.open_object(store, "data") as file:
             assert file.read() == data
             assert file.read(1) == b""
-        with raw_objects.open_object(store, "data") as file, io.BytesIO(data) as real:
+        with reading.open_object(store, "data") as file, io.BytesIO(data) as real:
             for _ in range(60):
                 whence = chosen.choice([io.SEEK_SET, io.SEEK_CUR, io.SEEK_CUR, io.SEEK_END])
                 offset = chosen.choice([0, 0, chosen.randrange(-100_000, 100_000)])
@@ -157,11 +157,11 @@ class StoreContract:
                 assert file.tell() == real.tell()
         for end in (None, 10):
             with pytest.raises(FileNotFoundError):
-                raw_objects.open_object(store, "nothing", end=end)
+                reading.open_object(store, "nothing", end=end)
 
     def test_no_more_of_a_file_is_brought_than_is_to_be_read(self, store, monkeypatch):
-        monkeypatch.setattr(raw_objects, "FIRST_BYTES", 16 << 10)
-        monkeypatch.setattr(raw_objects, "MOST_BYTES", 64 << 10)
+        monkeypatch.setattr(reading, "FIRST_BYTES", 16 << 10)
+        monkeypatch.setattr(reading, "MOST_BYTES", 64 << 10)
         data, asked = os.urandom(MIB), []
         store.put("data", data)
         read_range = type(store).read_range
@@ -169,7 +169,7 @@ class StoreContract:
         begin, end = 100_000, 500_001
         for first in (0, begin):  # it says where it will begin, or does not
             asked.clear()
-            with raw_objects.open_object(store, "data", begin=first, end=end) as file:
+            with reading.open_object(store, "data", begin=first, end=end) as file:
                 file.seek(begin)
                 assert file.read(end - begin) == data[begin:end]
                 assert max(last for _, last in asked) == end
@@ -178,7 +178,7 @@ class StoreContract:
 
     def test_a_file_that_is_replaced_while_it_is_read_is_refused(self, store):
         store.put("data", bytes(5 * MIB))
-        with raw_objects.open_object(store, "data") as file:
+        with reading.open_object(store, "data") as file:
             file.read(1000)
             store.put("data", b"x" * 5 * MIB)
             with pytest.raises(SourceChangedError, match="listed"):

@@ -10,13 +10,13 @@ import pytest
 from nanoset_core.errors import ConfigError
 from nanoset_core.storage.atomic import (
     atomic_file,
-    local_path,
     open_unfinished,
     point_to,
     published_folder,
     sha256_file,
     write_atomic,
 )
+from nanoset_core.storage.location import local_path
 
 
 def names(folder: Path) -> list[str]:

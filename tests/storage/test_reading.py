@@ -17,10 +17,10 @@ from storage.conftest import total
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
 from nanoset_core.raw.survey import take_inventory
-from nanoset_core.storage import raw_objects
+from nanoset_core.storage import reading
 from nanoset_core.storage import s3_requests as requests
-from nanoset_core.storage.block_file import BlockFile
 from nanoset_core.storage.location import RemoteFolder
+from nanoset_core.storage.reading import BlockFile
 from nanoset_core.storage.s3 import S3Store
 
 LONG_AGO = "Wed, 21 Oct 2015 07:28:00 GMT"
@@ -184,13 +184,13 @@ def test_a_dataset_by_its_url_is_that_of_its_files(new_clients, place, tmp_path,
 
 
 def test_what_is_read_in_order_is_on_its_way_in_several_ranges_from_the_first_byte_on(place, data, monkeypatch):
-    monkeypatch.setattr(raw_objects, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(reading, "MOST_BYTES", 1 << 20)
     real, asked = S3Store.read_range, []
-    all_there = threading.Barrier(raw_objects.AHEAD)
+    all_there = threading.Barrier(reading.AHEAD)
 
     def read_range(self, name, begin, end, mark=None):
         asked.append((begin, end))
-        if begin <= first + (raw_objects.AHEAD << 20):
+        if begin <= first + (reading.AHEAD << 20):
             all_there.wait(timeout=30)  # a range that waited for another one would break it
         return real(self, name, begin, end, mark)
 
@@ -199,5 +199,5 @@ def test_what_is_read_in_order_is_on_its_way_in_several_ranges_from_the_first_by
     with (RemoteFolder(place) / NAMES[0]).open(begin=first, end=end) as file:
         file.seek(first)
         assert file.read(end - first) == data[first:end]
-    behind = range(first + raw_objects.FIRST_BYTES, end, 1 << 20)  # the first range came while it was opened
+    behind = range(first + reading.FIRST_BYTES, end, 1 << 20)  # the first range came while it was opened
     assert sorted(asked) == [(begin, min(begin + (1 << 20), end)) for begin in behind]

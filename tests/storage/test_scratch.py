@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nanoset_core.storage import scratch as scratch_module
-from nanoset_core.storage.atomic import published_folder
-from nanoset_core.storage.scratch import UNFINISHED, open_unfinished, sweep_abandoned, unfinished_name
+from nanoset_core.storage import atomic as scratch_module
+from nanoset_core.storage.atomic import UNFINISHED, open_unfinished, published_folder, sweep_abandoned, unfinished_name
 
 OWNER = """
 import sys
@@ -160,7 +159,7 @@ def test_what_was_made_before_a_restart_goes_at_once_on_a_disk(tmp_path, monkeyp
     assert own
     left = tmp_path / f"{UNFINISHED}digest-{machine}-{os.getpid()}.{scratch_module._start_of(os.getpid())}-123456"
     left.mkdir()
-    monkeypatch.setattr(scratch_module, "_is_on_disk", lambda _: is_on_disk)
+    monkeypatch.setattr(os, "major", lambda _: int(is_on_disk))
     sweep_abandoned(tmp_path)
     assert left.exists() is not (place == "restarted" and is_on_disk)
 

@@ -12,6 +12,7 @@ from storage.contract import StoreContract
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.storage import s3_joining
+from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.s3 import Upload
 from nanoset_core.storage.s3_joining import (
@@ -24,7 +25,6 @@ from nanoset_core.storage.s3_joining import (
     runs_of,
 )
 from nanoset_core.storage.s3_uploads import bytes_part
-from nanoset_core.storage.scratch import UNFINISHED
 
 
 class TestLocal(StoreContract):

@@ -9,7 +9,7 @@ import pytest
 from built_project import one, poke
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.storage.workers import WorkerFolder, working_at
+from nanoset_core.storage.working_copies import WorkerFolder, working_at
 from nanoset_core.verification import packed, ranges, verify
 from nanoset_core.verification.report import Parts, Report, runs
 from nanoset_core.verification.verify import Target, targets, verify_by

@@ -19,8 +19,8 @@ from nanoset_core.serialization.text import format_count
 if TYPE_CHECKING:
     from nanoset_core.execution.progress import ProgressCallback
     from nanoset_core.packed import PackedFacts
-    from nanoset_core.storage.block_file import MappedFile
     from nanoset_core.storage.location import Location
+    from nanoset_core.storage.reading import MappedFile
 
 _WRITTEN = {
     "A": "written by Modalities before 2024-01-30",

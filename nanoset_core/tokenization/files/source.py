@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.workers import local_copy_of
+from nanoset_core.storage.working_copies import local_copy_of
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import RemoteFolder
