@@ -15,7 +15,6 @@ import click
 
 from nanoset_core.cli.entry import message
 from nanoset_core.cli.options import CONFIG_OPTION
-from nanoset_core.cli.tables import wide_console
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.outputs.root import Seen
@@ -77,7 +76,7 @@ def build(
 
 def show_report(project: Project, report: BuildReport) -> None:
     """Print what a project holds after a build, what the build took, and what to do next."""
-    from nanoset_core.cli.status_tables import print_tables
+    from nanoset_core.cli.commands.status import print_tables
     from nanoset_core.versions.status import graph_status
 
     spent: dict[tuple[str, str, str | None], float] = defaultdict(float)
@@ -85,17 +84,14 @@ def show_report(project: Project, report: BuildReport) -> None:
         spent[step.node.row] += report.made.get(step.node.label, 0)
     rows = [row for row in graph_status(report.graph) if report.whole or (row.kind, row.name, row.part) in spent]
     print_tables(rows, spent)
-    console = wide_console()
     if not report.made and not report.failed:
-        console.print(f"Everything is up to date: nothing was made ({report.seconds:.1f} s).")
+        click.echo(f"Everything is up to date: nothing was made ({report.seconds:.1f} s).")
     else:
         made = len(report.made)
-        console.print(f"Made {made} of {len(report.steps)} partitions of assets in {report.seconds:.1f} s.")
-    for line in _replaced(report):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        click.echo(f"Made {made} of {len(report.steps)} partitions of assets in {report.seconds:.1f} s.")
     readable = [(row.name, row.part) for row in rows if row.state == "up to date" and row.figures.get("samples")]
-    for line in _next_steps(project, report.graph, readable):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for line in (*_replaced(report), *_next_steps(project, report.graph, readable)):
+        click.echo(line)
 
 
 def _replaced(report: BuildReport) -> Iterator[str]:

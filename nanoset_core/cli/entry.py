@@ -52,7 +52,10 @@ def nanoset() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; every error is shown as text, without a traceback, and in the exit code."""
-    _open_closed_streams()
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:  # closed by the caller: no other file may get its number
+            null = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(null, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
     if type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == _Notices.NUMBER:
         sys.stderr.flush()
         sys.stderr = TextIOWrapper(BufferedWriter(_Notices()), encoding=sys.stderr.encoding, line_buffering=True)
@@ -78,18 +81,6 @@ class _Notices(FileIO):
             return super().write(data)
         except OSError:
             return memoryview(data).nbytes
-
-
-def _open_closed_streams() -> None:
-    """Open /dev/null as each standard stream that the caller closed, so that no other file gets its number."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            null = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
-            os.set_inheritable(null, True)
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
@@ -126,9 +117,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def message(error: BaseException) -> str:
     """Return what went wrong and what to do; of an unexpected error with the path of a file with the traceback."""
-    if isinstance(error, NanosetError):
-        return str(error)
-    return str(refusal(error, "what was being read or written") or _unexpected(error))
+    known = error if isinstance(error, NanosetError) else refusal(error, "what was being read or written")
+    return str(known or _unexpected(error))
 
 
 def _say_interrupted() -> int:
@@ -146,6 +136,6 @@ def _unexpected(error: BaseException) -> NanosetError:
         with tempfile.NamedTemporaryFile("w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8") as log:
             log.write(trace)
         report = f"it with {log.name}"
-    found = "".join(traceback.format_exception_only(error)).strip()
     remedy = f"run again: what is finished is kept; where it comes again, report {report}"
+    found = trace.splitlines()[-1]
     return NanosetError("an internal error of nanoset", found=found, remedy=remedy)

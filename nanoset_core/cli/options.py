@@ -1,21 +1,27 @@
-"""Options that subcommands share: made from the fields of settings, and flags that take several values."""
+"""Options that subcommands share: made from fields of settings, those of a tokenizer, and flags of several values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from dataclasses import replace
+from functools import reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
 from nanoset_core.config import CONFIG_FILE
+from nanoset_core.config.tokenization import TokenizerSpec
+from nanoset_core.errors import ConfigError
 from nanoset_core.serialization.settings import MISSING, alternatives, bare, range_of, setting
 from nanoset_core.storage.location import is_remote, remote_location
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from nanoset_core.storage.location import Location
+    from nanoset_core.tokenization.files import TokenizerPath
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -62,10 +68,32 @@ OVERWRITE_OPTION = click.option(
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
+TOKENIZER_TYPES = {
+    "HuggingFaceTokenizer": ("tokenizer.json", "vocab.json"),
+    "GPT2BPETokenizer": ("vocab.json",),
+    "SentencePieceTokenizer": ("SentencePiece",),
+    "GPTSentencePieceTokenizer": ("SentencePiece",),
+    "Llama2Tokenizer": ("SentencePiece",),
+    "TikTokenizer": ("tiktoken JSON",),
+}
+"""Megatron-LM's --tokenizer-type → the kinds of files that it takes."""
+EOD_HELP = "default: that of the file; of a tokenizer.json that of tokenizer_config.json beside it."
+_TOKENIZER_HELP = (
+    "A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON, "
+    "or the folder that holds one"
+)
+_NAMED = ("tokenizer", "tokenizer_type", "vocab_file")
+_SAID = ("merges", "pattern", "special_tokens_of_tokenizer", "num_special_tokens", "legacy", "vocab_size")
+"""Parameters that name a tokenizer, and those that say more of one."""
+
 
 def options_for(section: type[DataclassInstance], *names: str) -> Callable[[Decorated], Decorated]:
     """Return the options of several fields of a settings dataclass, each as `option_for` makes it."""
-    return lambda command: reduce(lambda made, name: option_for(section, name)(made), reversed(names), command)
+    return _all(*(option_for(section, name) for name in names))
+
+
+def _all(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
 def option_for(
@@ -82,7 +110,7 @@ def option_for(
     found = setting(section, name)
     first = alternatives(found.hint)[0]
     hint, between = bare(first), range_of(first)
-    kind: dict[str, Any] = {"help": found.help}
+    kind: dict[str, Any] = {"help": found.help, "type": PATH if hint is Path else hint}
     if found.default is MISSING:
         kind["required"] = True
     elif found.default is not None:
@@ -96,10 +124,99 @@ def option_for(
     elif between is not None:
         high = None if between.high is None else hint(between.high)
         kind["type"] = (click.IntRange if hint is int else NumberRange)(hint(between.low), high)
-    else:
-        kind["type"] = PATH if hint is Path else hint
     parameter = given.pop("param", name)
     return click.option(*(flags or (f"--{name.replace('_', '-')}",)), parameter, **kind | given)
+
+
+def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callable[[Decorated], Decorated]:
+    """Return options that name a tokenizer as Megatron-LM's flags do; the command gets one parameter, `tokenizer`.
+
+    Args:
+        use: what the command takes it for, as the help says behind a semicolon.
+        own_vocab_size: the command has an option --vocab-size itself, which is the tokenizer's too where files of its
+            kind leave that open.
+    """
+    options = [
+        click.option(
+            *("--tokenizer", "--tokenizer-model", "--pretrained-model-name-or-path", "tokenizer"),
+            type=ANY_PATH,
+            help=f"{_TOKENIZER_HELP}{'; ' if use else ''}{use}.",
+        ),
+        click.option(
+            "--tokenizer-type", type=click.Choice(list(TOKENIZER_TYPES)), help="Checked: files say what they are."
+        ),
+        click.option("--vocab-file", type=ANY_PATH, help="A vocab.json, in place of --tokenizer."),
+        click.option("--merge-file", "merges", type=ANY_PATH, help="Its merges; default: the merges.txt beside it."),
+        option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
+        click.option(
+            *("--tokenizer-special-tokens", "--tiktoken-special-tokens", "special_tokens_of_tokenizer"),
+            multiple=True,
+            help="Special tokens that the file does not hold; several may follow.",
+        ),
+        option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
+        *([] if own_vocab_size else [option_for(TokenizerSpec, "vocab_size")]),
+        option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"),
+    ]
+
+    def decorate(command: Decorated) -> Decorated:
+        @wraps(command)
+        def wrapped(**given: Any) -> Any:
+            kept = {"vocab_size": given["vocab_size"]} if own_vocab_size else {}
+            named, said = ({name: given.pop(name) for name in names} for names in (_NAMED, _SAID))
+            return command(tokenizer=_chosen(said, is_shared=own_vocab_size, **named), **kept, **given)
+
+        return _all(*options)(wrapped)  # type: ignore[return-value]
+
+    return decorate
+
+
+def _chosen(
+    said: dict[str, Any],
+    *,
+    tokenizer: Location | None,
+    tokenizer_type: str | None,
+    vocab_file: Location | None,
+    is_shared: bool,
+) -> TokenizerPath | None:
+    """Return the tokenizer that the options name; a plain path where it has no settings."""
+    from nanoset_core.tokenization.files import TokenizerFile, tokenizer_path
+    from nanoset_core.tokenization.files.source import kind_of, tokenizer_here
+
+    if tokenizer is not None and vocab_file is not None:
+        found, remedy = f"{tokenizer} and {vocab_file}", "leave one of them out"
+        raise ConfigError("two tokenizers are named", where="--tokenizer, --vocab-file", found=found, remedy=remedy)
+    here, merges = (
+        place if place is None or isinstance(place, Path) else tokenizer_here(place)
+        for place in (vocab_file or tokenizer, said.pop("merges"))
+    )
+    path, size = None if here is None else tokenizer_path(here), said.pop("vocab_size")
+    said["special_tokens"] = said.pop("special_tokens_of_tokenizer") or None
+    source = TokenizerFile(path or Path(), merges, **said, vocab_size=None if is_shared else size)
+    if path is None:
+        if source.settings or tokenizer_type is not None:
+            raise click.UsageError("Missing option '--tokenizer': something is said of a tokenizer that is not named.")
+        return None
+    kind = kind_of(source)
+    if vocab_file is not None and kind != "vocab.json":
+        raise ConfigError(
+            "this file is no vocab.json",
+            where="--vocab-file",
+            found=f"{vocab_file}: {kind}",
+            expected="the vocab.json that belongs to a merges.txt",
+            remedy="name it with --tokenizer, which takes every kind of file",
+        )
+    if tokenizer_type is not None and kind not in TOKENIZER_TYPES[tokenizer_type]:
+        fitting = " or ".join(name for name, kinds in TOKENIZER_TYPES.items() if kind in kinds)
+        raise ConfigError(
+            "the tokenizer's file is none of this type",
+            where=f"--tokenizer-type {tokenizer_type}",
+            found=f"{source}: {kind}",
+            expected=" or ".join(TOKENIZER_TYPES[tokenizer_type]),
+            remedy=f"leave --tokenizer-type out{f', or name {fitting}' if fitting else ''}",
+        )
+    if is_shared and kind == "tiktoken JSON":
+        source = replace(source, vocab_size=size)
+    return source if source.settings else path
 
 
 class ManyValued(click.Command):

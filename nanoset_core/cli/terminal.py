@@ -1,11 +1,12 @@
-"""Progress bars, notices and short phrases on the terminal."""
+"""What commands print: tables of rows, JSON, notices, and progress."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,79 @@ from nanoset_core.serialization.text import format_age, format_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from rich.console import Console
 
+Row = dict[str, Any]
+"""Heading → integer, text, or text and its style."""
+FILE_COLUMNS = 120
+"""Width of tables that go to a file or a pipe, in characters."""
+_LEAST_TEXT = 12
+"""Width below which a column of text is hard to read."""
 _REPEAT_SECONDS = 600.0
+
+
+def wide_console() -> Console:
+    """Return a console for tables: as wide as the terminal, and wide where there is none."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False)  # names of others may hold what looks like markup
+    if not console.is_terminal:
+        console.width = max(console.width, FILE_COLUMNS)
+    return console
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    text: Collection[str] = (),
+    title: str | None = None,
+    total: Mapping[str, Any] | None = None,
+    console: Console | None = None,
+) -> None:
+    """Print rows as a table, with every column and no number cut in two: on a narrow terminal without its frame.
+
+    Args:
+        rows: heading → integer, text, or (text, style of rich's); all with the keys of the first. None print nothing.
+        text: headings of columns of text that may be folded, besides the first; others stay on one line.
+        title: above the table.
+        total: a last row, under a line.
+        console: where to; default: a wide one.
+    """
+    from rich.cells import cell_len
+    from rich.table import Table
+
+    if not rows:
+        return
+    console, table = console or wide_console(), Table(title=title, title_justify="left")
+    lines = [[_cell(row.get(heading, "")) for heading in rows[0]] for row in (*rows, *([total] if total else []))]
+    for heading, *column in zip(rows[0], *lines, strict=True):
+        is_text = heading in text or not table.columns
+        widest = max(map(cell_len, [heading, *map(str, column)]))
+        least = min(widest, _LEAST_TEXT) if is_text else widest
+        justify: Any = "left" if is_text else "right"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=not is_text, min_width=least)
+    for line in lines:
+        if line is lines[-1] and total:
+            table.add_section()
+        table.add_row(*line)
+    least, width = sum(column.min_width or 0 for column in table.columns), console.width
+    if least + 3 * len(table.columns) + 1 > width:
+        table.box, table.pad_edge = None, False
+    console.width = max(width, least + 2 * len(table.columns))
+    console.print(table, crop=False)
+    console.width = width
+
+
+def _cell(value: Any) -> Any:
+    from rich.text import Text
+
+    return Text(*value) if isinstance(value, tuple) else f"{value:,}" if isinstance(value, int) else value
+
+
+def print_json(value: object, *, ensure_ascii: bool = True) -> None:
+    """Print plain values as JSON; all of it in ASCII where the output is not in UTF-8."""
+    other = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
+    click.echo(json.dumps(value, indent=1, ensure_ascii=ensure_ascii or other))
 
 
 @contextmanager
@@ -25,7 +97,7 @@ def progress_bars() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
     """Yield a progress callback that draws bars, and a function that prints a line where there is no terminal."""
     # importing rich to ask it would take longer than a small job
     if not sys.stderr.isatty() and not {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys():
-        yield WaitingLines(), lambda line: click.echo(line, err=True)
+        yield waiting_lines(), lambda line: click.echo(line, err=True)
         return
     from rich.console import Console
     from rich.progress import BarColumn, TaskID, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -54,24 +126,35 @@ def progress_bars() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
         yield listen, lambda line: None if console.is_terminal else console.print(line, highlight=False, markup=False)
 
 
-class WaitingLines:
-    """A progress callback without bars: prints what is waited for, again every ten minutes, and its end."""
+def waiting_lines() -> ProgressCallback:
+    """Return a callback without bars: it prints what is waited for, again every ten minutes, and its end."""
+    said: dict[str, float] = {}
 
-    def __init__(self) -> None:
-        self._said: dict[str, float] = {}
-
-    def __call__(self, progress: Progress) -> None:
-        """Take one report of progress; see `ProgressCallback`."""
+    def listen(progress: Progress) -> None:
         if progress.stage != WAITING:
             return
         now, line = time.monotonic(), f"{progress.stage} {progress.name}"
         if progress.done >= progress.total:
-            if self._said.pop(line, None) is not None:
+            if said.pop(line, None) is not None:
                 click.echo(f"{line}: no longer", err=True)
-        elif now - self._said.get(line, float("-inf")) > _REPEAT_SECONDS:
-            self._said[line] = now
-            waited = format_age(progress.done)
-            click.echo(f"{line}: {waited} so far, up to {format_age(progress.total)}", err=True)
+        elif line not in said or now - said[line] > _REPEAT_SECONDS:
+            said[line] = now
+            click.echo(f"{line}: {format_age(progress.done)} so far, up to {format_age(progress.total)}", err=True)
+
+    return listen
+
+
+def rate(progress: Progress, seconds: float) -> str:
+    """Return how fast work goes, in the units that are counted."""
+    if progress.unit != "bytes" and not progress.tokens:
+        return f"{progress.done:,} {progress.unit}"
+    size = progress.done / 1e6 / seconds
+    if not progress.tokens:
+        return f"{size:,.0f} MB/s"
+    return (
+        f"{progress.documents / seconds:,.0f} documents/s, {progress.tokens / 1e6 / seconds:,.2f} M tokens/s, "
+        f"{size:,.1f} MB/s"
+    )
 
 
 def print_notices(notices: Iterable[str]) -> None:
@@ -97,15 +180,3 @@ def spread(lengths: NDArray[Any]) -> str:
     import numpy as np
 
     return f"{lengths.min():,} to {lengths.max():,} tokens, {np.median(lengths):,.0f} in the middle"
-
-
-def rate(progress: Progress, seconds: float) -> str:
-    """Return how fast work goes, in the units that are counted."""
-    if progress.tokens:
-        return (
-            f"{progress.documents / seconds:,.0f} documents/s, {progress.tokens / 1e6 / seconds:,.2f} M tokens/s, "
-            f"{progress.done / 1e6 / seconds:,.1f} MB/s"
-        )
-    if progress.unit == "bytes":
-        return f"{progress.done / 1e6 / seconds:,.0f} MB/s"
-    return f"{progress.done:,} {progress.unit}"

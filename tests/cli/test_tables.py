@@ -7,14 +7,14 @@ import io
 import pytest
 from rich.console import Console
 
-from nanoset_core.cli.tables import print_rows
+from nanoset_core.cli.terminal import print_rows
 
 ROWS = [("web/of/a/name/that/is/long", "1,234,567", "39.69% of 40.00% asked"), ("code", "89", "1.00%")]
 
 
 def printed(width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    print_rows(console, [dict(zip(("corpus", "tokens", "share"), row, strict=True)) for row in ROWS])
+    print_rows([dict(zip(("corpus", "tokens", "share"), row, strict=True)) for row in ROWS], console=console)
     assert console.width == width
     return console.file.getvalue()
 

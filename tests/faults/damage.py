@@ -28,7 +28,7 @@ from sample_project import CONFIG, build_all, encoded, sentences, write_raw
 
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
-from nanoset_core.cli.status_tables import print_tables
+from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.documents import ZEROS, read_documents
 from nanoset_core.raw.pieces import cut_ranges

@@ -13,7 +13,7 @@ from versions.changing import change_web
 
 from nanoset_assets.build import build
 from nanoset_assets.stages_table import PAGES, Page
-from nanoset_core.cli.status_tables import print_tables
+from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import indexed, raw
 from nanoset_core.pipeline.graph import graph_over, stale_reasons

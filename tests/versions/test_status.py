@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from sample_project import build_all, jsonl, sentences, tree
 from versions.changing import build, change_web
 
-from nanoset_core.cli import nanoset, status_tables
+from nanoset_core.cli import nanoset
+from nanoset_core.cli.commands import status as status_tables
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization

@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.options import CONFIG_OPTION
-from nanoset_core.cli.tables import Row, print_json, print_line, print_rows, styled, wide_console
+from nanoset_core.cli.terminal import Row, print_json, print_rows
 from nanoset_core.serialization.text import format_age
 
 if TYPE_CHECKING:
     from nanoset_core.versions.diff import DatasetDiff
 
-_STYLES = {"survives": "green", "rebuilt": "green", "to be rebuilt": "yellow", "not built": "yellow"}
+_STYLES = {
+    **{"survives": "green", "rebuilt": "green", "to be rebuilt": "yellow", "not built": "yellow"},
+    **{"added": "green", "removed": "red", "changed": "yellow", "other settings": "yellow"},
+}
 _KEPT = "{kept_files:,} of {index_files:,}"
-_CHANGES = {"added": "green", "removed": "red", "changed": "yellow", "other settings": "yellow"}
+_UNCHANGED = (
+    "files that differ: {differ:,}, the same: {files_unchanged:,}; shards that were there before: {shards_kept:,} of "
+    "{shards:,}"
+)
 
 
 @click.command("diff", short_help="Compare two versions of a dataset.")
@@ -35,43 +41,27 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     from nanoset_core.versions.diff import diff_datasets
 
     found = diff_datasets(Project.open(config), first, second)
+    values = found.to_json()
     if as_json:
-        print_json(found.to_json(), ensure_ascii=False)
-    else:
-        _print_tables(found, show)
-
-
-def _print_tables(diff: DatasetDiff, show: int) -> None:
-    """Print the two versions, settings, the files that differ most, and what becomes of the outputs."""
-    console, values = wide_console(), diff.to_json()
-    print_rows(console, _versions(values))
-    for setting in diff.settings:
-        print_line(console, f"setting: {setting}")
-    most = sorted(diff.files, key=lambda file: (-max(file.before.tokens, file.after.tokens), file.path))[:show]
-    files = [
-        _file_row(file.path, styled(file.change, _CHANGES[file.change]), file.before, file.after)
-        for file in sorted(most, key=diff.files.index)
-    ]
-    if diff.files:
-        files.append(_file_row("all that differ", "", diff.total("before"), diff.total("after")))
-    print_rows(console, files, text=["change"])
-    if len(diff.files) > show:
-        print_line(console, f"… and {len(diff.files) - show:,} files more, with fewer tokens in or out (--show)")
-    print_line(
-        console,
-        f"files that differ: {len(diff.files):,}, the same: {diff.unchanged:,}; "
-        f"shards that were there before: {diff.shards_kept:,} of {len(diff.new.shards):,}",
-    )
+        print_json(values, ensure_ascii=False)
+        return
+    print_rows(_versions(values))
+    for setting in found.settings:
+        click.echo(f"setting: {setting}")
+    print_rows(_files(found, show), text=["change"])
+    if len(found.files) > show:
+        click.echo(f"… and {len(found.files) - show:,} files more, with fewer tokens in or out (--show)")
+    click.echo(_UNCHANGED.format_map(values | {"differ": len(found.files), "shards": len(found.new.shards)}))
     outcomes = [
         {
             "output": outcome["output"],
-            "fate": styled(outcome["fate"], _STYLES[outcome["fate"]]),
+            "fate": (outcome["fate"], _STYLES[outcome["fate"]]),
             "index files kept": _KEPT.format_map(outcome) if outcome["index_files"] is not None else "",
             "why": outcome["why"],
         }
         for outcome in values["outcomes"]
     ]
-    print_rows(console, outcomes, text=["fate", "why"])
+    print_rows(outcomes, text=["fate", "why"])
 
 
 def _versions(diff: Row) -> list[Row]:
@@ -85,8 +75,16 @@ def _versions(diff: Row) -> list[Row]:
     return [*rows, {corpus: "difference", **{name: f"{new[name] - old[name]:+,}" for name in names}, "age": ""}]
 
 
-def _file_row(path: str, change: Any, before: Any, after: Any) -> Row:
-    counts = {"file": path, "change": change, "documents": after.documents, "tokens": after.tokens}
-    return counts | {
-        f"{name} ±": f"{getattr(after, name) - getattr(before, name):+,}" for name in ("documents", "tokens")
-    }
+def _files(diff: DatasetDiff, show: int) -> list[Row]:
+    """Return the files with most tokens in or out, in document order, and a sum over all that differ."""
+    most = sorted(diff.files, key=lambda file: (-max(file.before.tokens, file.after.tokens), file.path))[:show]
+    shown = [
+        _row(file.path, (file.change, _STYLES[file.change]), file.before, file.after)
+        for file in sorted(most, key=diff.files.index)
+    ]
+    return [*shown, _row("all that differ", "", diff.total("before"), diff.total("after"))] if diff.files else []
+
+
+def _row(path: str, change: Any, before: Any, after: Any) -> Row:
+    changes = {f"{name} ±": f"{getattr(after, name) - getattr(before, name):+,}" for name in ("documents", "tokens")}
+    return {"file": path, "change": change, "documents": after.documents, "tokens": after.tokens, **changes}

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
-from nanoset_core.cli.tables import print_json
+from nanoset_core.cli.terminal import print_json
 from nanoset_core.serialization.text import format_count
 
 Json = dict[str, Any]
@@ -48,34 +48,30 @@ def command(
     from nanoset_core.pipeline.project import Project
 
     project = Project.open(config)
-    specs = project.config
     # What nanoset.yaml no longer names is recognised by the split.
-    in_tars = nanoset in specs.webdatasets or (nanoset not in specs.nanosets and split not in SPLITS)
+    in_tars = nanoset in project.config.webdatasets or (nanoset not in project.config.nanosets and split not in SPLITS)
     if split is None and not in_tars:
         raise click.UsageError("Missing argument 'SPLIT': train, valid or test")
     has_sample = (split if in_tars else sample) is not None
-    _check(has_sample, document)
+    given = {name for name, value in document.items() if value is not None}
+    if given if has_sample else given.isdisjoint(("identity", "file", "number")):
+        either = "give a SAMPLE, or a document"
+        ways = ": --document ID, --file F --line N, or --number N"
+        raise click.UsageError(f"{either} to look for, not both" if has_sample else either + ways)
     found: Any
-    if has_sample and in_tars:
-        found = webdataset.explain_context(project, nanoset, split or "", sample).to_json()
-    elif has_sample:
-        found = explain.explain_sample(project, nanoset, split or "", sample or 0).to_json()
+    if has_sample:
+        explained = webdataset.explain_context if in_tars else explain.explain_sample
+        found = explained(project, nanoset, split or "", sample).to_json()  # type: ignore[arg-type]
+        lines = _sample_lines(found)
     else:
         places = find.find_document(project, nanoset, None if in_tars else split, **document)
         found = [place.to_json() for place in places]
+        lines = _document_lines(found, "" if in_tars else f"{split} ", show)
     if as_json:
         print_json(found, ensure_ascii=False)
         return
-    for text in _sample_lines(found) if has_sample else _document_lines(found, "" if in_tars else f"{split} ", show):
+    for text in lines:
         click.echo(text)
-
-
-def _check(has_sample: bool, document: Json) -> None:
-    """Refuse a sample together with a document, and neither."""
-    if has_sample and any(value is not None for value in document.values()):
-        raise click.UsageError("give a SAMPLE, or a document to look for, not both")
-    if not has_sample and all(document[name] is None for name in ("identity", "file", "number")):
-        raise click.UsageError("give a SAMPLE, or a document: --document ID, --file F --line N, or --number N")
 
 
 def _sample_lines(found: Json) -> Iterator[str]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli import tables
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange
+from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.serialization.text import format_bytes
 
 if TYPE_CHECKING:
+    from nanoset_core.pipeline.project import Project
     from nanoset_core.versions.gc import Collection
 
 _SHOWN = 50
@@ -39,34 +40,48 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
     works on, and whatever is not recognised as made by nanoset. What is removed can be built again.
     """
     from nanoset_core.pipeline.project import Project
-    from nanoset_core.versions.copies import find_copies
     from nanoset_core.versions.gc import collect, plan_gc
 
     project = Project.open(config)
     if copies:
-        there = find_copies(project, remove=yes)
-        size, paths = sum(copy.size for copy in there), [str(copy.path) for copy in there]
-        plain, counted = {"copies": paths}, f"{len(there):,} copies of files in the bucket, {format_bytes(size)}"
-        is_refused = False
-    else:
-        found = (collect if yes else plan_gc)(project, **policy)
-        size, plain, counted = found.size, _plain(found), "" if as_json else _counted(found, done=yes)
-        is_refused = any(item.refused for item in found.left)
-        if not as_json:
-            _print_collection(found)
+        _remove_copies(project, yes=yes, as_json=as_json)
+        return
+    found = (collect if yes else plan_gc)(project, **policy)
     if as_json:
-        tables.print_json({"removed": yes, "bytes": size} | plain)
+        items = [
+            {"path": str(item.path), "output": item.output, "kind": item.kind, "bytes": item.size}
+            for item in found.garbage
+        ]
+        left = [{"path": str(item.path), "why": item.why} for item in found.left]
+        paths = list(map(str, found.unfinished))
+        print_json({"removed": yes, "bytes": found.size, "garbage": items, "left_alone": left, "unfinished": paths})
     else:
-        tables.print_line(tables.wide_console(), f"{'removed' if yes else 'to be removed'}: {counted}")
-        if not yes and any(plain.get(name) for name in ("copies", "garbage", "unfinished")):
-            click.echo("nothing was removed yet: say --yes")
-    if is_refused:
+        _print_collection(found)
+        _print_total(_counted(found, done=yes), done=yes, is_empty=not (found.garbage or found.unfinished))
+    if any(item.refused for item in found.left):
         sys.exit(1)
+
+
+def _remove_copies(project: Project, *, yes: bool, as_json: bool) -> None:
+    from nanoset_core.versions.copies import find_copies
+
+    there = find_copies(project, remove=yes)
+    size = sum(copy.size for copy in there)
+    if as_json:
+        print_json({"removed": yes, "bytes": size, "copies": [str(copy.path) for copy in there]})
+    else:
+        counted = f"{len(there):,} copies of files in the bucket, {format_bytes(size)}"
+        _print_total(counted, done=yes, is_empty=not there)
+
+
+def _print_total(counted: str, *, done: bool, is_empty: bool) -> None:
+    click.echo(f"{'removed' if done else 'to be removed'}: {counted}")
+    if not done and not is_empty:
+        click.echo("nothing was removed yet: say --yes")
 
 
 def _print_collection(found: Collection) -> None:
     """Print a table of the outputs with most to remove, and what was left alone and why."""
-    console = tables.wide_console()
     outputs = sorted(found.by_output().items(), key=lambda row: -sum(item.size for item in row[1]))
     rows = [
         {
@@ -77,13 +92,13 @@ def _print_collection(found: Collection) -> None:
         }
         for output, items in outputs[:_SHOWN]
     ]
-    tables.print_rows(console, rows)
+    print_rows(rows)
     if len(outputs) > _SHOWN:
-        console.print(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
+        click.echo(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
     for item in found.left:
-        tables.print_line(console, f"left alone: {item.path}: {item.why}", "yellow")
+        click.secho(f"left alone: {item.path}: {item.why}", fg="yellow")
     if found.unseen is not None:
-        tables.print_line(console, found.unseen)
+        click.echo(found.unseen)
 
 
 def _counted(found: Collection, *, done: bool) -> str:
@@ -95,14 +110,3 @@ def _counted(found: Collection, *, done: bool) -> str:
     size = "" if done else format_bytes(sum(folder_size(path) for path in found.unfinished if path.exists()))
     owners = f" ({size}), where their owner is gone" if size else ""
     return f"{counted}; {len(found.unfinished):,} unfinished{owners}"
-
-
-def _plain(found: Collection) -> dict[str, Any]:
-    return {
-        "garbage": [
-            {"path": str(item.path), "output": item.output, "kind": item.kind, "bytes": item.size}
-            for item in found.garbage
-        ],
-        "left_alone": [{"path": str(item.path), "why": item.why} for item in found.left],
-        "unfinished": [str(path) for path in found.unfinished],
-    }

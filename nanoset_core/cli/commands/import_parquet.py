@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nanoset_core.cli.options import OVERWRITE_OPTION, PATH
+from nanoset_core.cli.terminal import print_made
 
 
 @click.command("import-parquet", short_help="Write Parquet or Arrow tables as JSON lines.")
@@ -22,7 +23,5 @@ def command(sources: tuple[Path, ...], output: Path, columns: str | None, overwr
     from nanoset_core.raw.importing import import_once
 
     facts, made = import_once(sources, output, columns=columns.split(",") if columns else None, overwrite=overwrite)
-    click.echo(
-        f"{output}: {facts.rows:,} rows of {facts.files:,} files, {facts.written_bytes:,} bytes of JSON lines"
-        + ("" if made else " (there already)")
-    )
+    counts = f"{facts.rows:,} rows of {facts.files:,} files, {facts.written_bytes:,} bytes of JSON lines"
+    print_made(f"{output}: {counts}", is_new=made)

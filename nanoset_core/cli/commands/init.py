@@ -34,14 +34,10 @@ def command(folder: Path, schema: bool) -> None:
             click.secho(f"notice: {name}: {notice.text}", fg="yellow")
     for name, what in found.aside.items():
         click.secho(f"not read: {name}: {what}", fg="yellow")
-    done = f"{'wrote' if start.made else 'there already:'} {start.path}"
-    if found.corpora:
-        click.echo(f"{done}: read it, name your tokenizer, then run `nanoset build`")
-    else:
-        click.echo(
-            f"{done}, which names no corpus, since there is no text in {raw}: put a folder for each corpus "
-            "there, name them below nanosets, name your tokenizer, then run `nanoset build`"
-        )
+    empty = f", which names no corpus, since there is no text in {raw}: put a folder for each corpus there"
+    first = ": read it" if found.corpora else f"{empty}, name them below nanosets"
+    done = "wrote" if start.made else "there already:"
+    click.echo(f"{done} {start.path}{first}, name your tokenizer, then run `nanoset build`")
     try:
         check_tokenizer(Project.open(start.path))
     except NanosetError as error:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import ANY_PATH, ManyValued
+from nanoset_core.cli.options import ANY_PATH, ManyValued, tokenizer_options
 from nanoset_core.cli.terminal import spread
-from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location

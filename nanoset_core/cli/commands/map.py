@@ -20,8 +20,7 @@ from nanoset_core.cli.options import (
     options_for,
 )
 from nanoset_core.cli.rows import member_rows
-from nanoset_core.cli.tables import Row, print_json, print_line, print_rows, wide_console
-from nanoset_core.cli.terminal import print_made, progress_bars
+from nanoset_core.cli.terminal import Row, print_json, print_made, print_rows, progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
@@ -32,6 +31,11 @@ if TYPE_CHECKING:
     from nanoset_core.mapping.epoch_limits import ExceededLimit
 MANY_EPOCHS = 8
 """Reading a text more often than this gets a warning."""
+_MISPLACED = {
+    True: ("--data-path and the like name the data", "leave the names of nanosets out"),
+    False: ("a project's nanosets have their settings in nanoset.yaml", "add --data-path, or leave it out"),
+}
+"""Why names of nanosets, or options of data without a project, have no effect, and what to do."""
 _BESIDE = "each dataset's files beside it; without --data-cache-path the trainer keeps no file of a blend"
 
 
@@ -81,17 +85,9 @@ def command(
     """
     given = click.get_current_context().get_parameter_source
     is_alone = any(options[key] for key in options if key.endswith(("data_path", "data_args_path")))
-    if is_alone:
-        unused, why, remedy = (
-            list(nanosets),
-            "--data-path and the like name the data",
-            "leave the names of nanosets out",
-        )
-    else:
-        unused = [f"--{key.replace('_', '-')}" for key in sorted(options) if given(key) is ParameterSource.COMMANDLINE]
-        why = "a project's nanosets have their settings in nanoset.yaml"
-        remedy = "add --data-path, or leave it out"
-    if unused:
+    said = [f"--{key.replace('_', '-')}" for key in sorted(options) if given(key) is ParameterSource.COMMANDLINE]
+    if unused := nanosets if is_alone else said:
+        why, remedy = _MISPLACED[is_alone]
         expected = f"nothing, since {why}"
         raise ConfigError("this would have no effect", found=", ".join(unused), expected=expected, remedy=remedy)
     splits = split_name or SPLITS
@@ -112,9 +108,9 @@ def _map_project(
     project, reader = Project.open(config), LengthReader()
     tokenization.check_tokenizer(project)
     names = names or tuple(project.config.nanosets)
-    nanosets = {name: NanosetContext(project, name, reader) for name in names}
-    planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets.items() for split in splits}
-    plans = {key: [*zip(found.corpora, found.members, strict=False)] for key, found in planned.items()}
+    nanosets = [(name, NanosetContext(project, name, reader)) for name in names]
+    planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets for split in splits}
+    plans = {key: zip(found.corpora, found.members, strict=False) for key, found in planned.items()}
     _show(plans, [one for found in planned.values() for one in found.exceeded], as_json)
     if plan_only:
         return
@@ -138,8 +134,7 @@ def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as
 
     config = config_from_arguments(options, splits)
     if config.blend_per_split is None and len(re.findall(r"[.0-9]+", config.split)) < len(SPLITS):
-        shares = zip(SPLITS, parse_split(config.split), strict=True)
-        meant = ", ".join(f"{split} {share:.2%}" for split, share in shares)
+        meant = ", ".join(map("{} {:.2%}".format, SPLITS, parse_split(config.split)))
         click.echo(f"split {config.split!r} has fewer than three numbers, and means {meant}", err=True)
     prefixes = [prefix for split in SPLITS for prefix in (config.blend(split) or ([], None))[0]]
     most: float | None = options["max_epochs"]
@@ -147,12 +142,8 @@ def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as
     reader = LengthReader()
     limited = apply_epoch_limits(config, limits, options["on_exhaustion"], reader)
     planned = {split: plan_split(limited.config, split, reader) for split in splits}
-    plans = {
-        ("data", split): [(Path(member.prefix).name, member) for member in coverage(plan, limited.config, limits)]
-        if plan is not None
-        else []
-        for split, plan in planned.items()
-    }
+    members = {split: coverage(plan, limited.config, limits) if plan else [] for split, plan in planned.items()}
+    plans = {("data", split): [(Path(one.prefix).name, one) for one in found] for split, found in members.items()}
     _show(plans, [one for one in limited.exceeded if one.split in splits], as_json)
     for found in () if plan_only else write_index_files(limited.config, overwrite=options["overwrite"]):
         place = f", {_BESIDE}" if found.folder is None else f" in {found.folder}"
@@ -160,7 +151,7 @@ def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as
 
 
 def _show(
-    plans: Mapping[tuple[str, SplitName], Sequence[tuple[str, MemberCoverage]]],
+    plans: Mapping[tuple[str, SplitName], Iterable[tuple[str, MemberCoverage]]],
     exceeded: Iterable[ExceededLimit],
     as_json: bool,
 ) -> None:
@@ -169,13 +160,12 @@ def _show(
     if as_json:
         print_json([{"nanoset": key[0], "split": key[1], "members": found} for key, found in members.items()])
         return
-    console = wide_console()
     for (name, split), found in members.items():
         if not found:
-            print_line(console, f"{name} {split}: no data")
+            click.echo(f"{name} {split}: no data")
         tokens, samples = (sum(member[key] for member in found) for key in ("tokens", "samples_given"))
         total = {"corpus": "all", "samples": samples, "tokens": tokens} if len(found) > 1 else None
-        print_rows(console, member_rows(found), whole=["corpus"], title=f"{name} {split}", total=total)
+        print_rows(member_rows(found), title=f"{name} {split}", total=total)
         if tokens and not samples:
             _warn(f"warning: {name} {split} has no sample: its {tokens:,} tokens are too few for one of this length")
         for member in found:

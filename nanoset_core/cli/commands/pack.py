@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import ANY_FILE, FOLDER, OVERWRITE_OPTION, ManyValued, option_for, options_for
+from nanoset_core.cli.options import (
+    ANY_FILE,
+    EOD_HELP,
+    FOLDER,
+    OVERWRITE_OPTION,
+    ManyValued,
+    option_for,
+    options_for,
+    tokenizer_options,
+)
 from nanoset_core.cli.terminal import print_made, print_notices, progress_bars, rejected_text, spread
-from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
 
@@ -30,6 +37,7 @@ _WRITTEN = {
 }
 _REPAIR = "`nanoset pack repair` writes it so that Modalities can"
 _OUTPUT = click.option("--output", "-o", type=ANY_FILE, required=True, help="The file to write.")
+_FILES = click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 
 
 class _Pack(click.Group):
@@ -82,7 +90,7 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
 
 
 @command.command(short_help="Join FILES of any layout, with a sound index.")
-@click.argument("files", nargs=-1, required=True, type=ANY_FILE)
+@_FILES
 @_OUTPUT
 @OVERWRITE_OPTION
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
@@ -93,7 +101,7 @@ def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> Non
 
 
 @command.command(short_help="Shuffle the documents of files.")
-@click.argument("files", nargs=-1, required=True, type=ANY_FILE)
+@_FILES
 @_OUTPUT
 @click.option("--seed", type=int, required=True, help="The same seed gives the same order.")
 @click.option("--chunk", type=click.IntRange(0), help="Take this part of each file, from 0; needs --chunks.")
@@ -112,7 +120,7 @@ def shuffle(files: tuple[Location, ...], output: Location, overwrite: bool, **se
     if not in_chunks and len(files) > 1:
         raise click.UsageError("shuffle one file (see `nanoset pack merge`), or a chunk of several: --chunk, --chunks")
 
-    def run(here: Sequence[Path], target: Path, *, listener: ProgressCallback) -> PackedFacts:
+    def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> PackedFacts:
         if in_chunks:
             return shuffle_packed_chunk(here, target, **settings, listener=listener)
         return shuffle_packed(here[0], target, seed=settings["seed"], listener=listener)
@@ -134,17 +142,16 @@ def shuffle(files: tuple[Location, ...], output: Location, overwrite: bool, **se
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
     """Keep the documents of FILE that meet all conditions, in their order."""
     from nanoset_core.packed import DocumentFilter, PackedDataset, filter_packed
-    from nanoset_core.storage.working_copies import downloaded
 
     lists = {name: conditions[name] for name in ("keep", "drop") if conditions[name] is not None}
-    files, settings = [file, *lists.values()], conditions | {name: str(path) for name, path in lists.items()}
-    with downloaded(files) as here:
+    settings = conditions | {name: str(path) for name, path in lists.items()}
+
+    def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> PackedFacts:
         mask = DocumentFilter(**conditions | dict(zip(lists, here[1:], strict=True))).mask(PackedDataset(here[0]))
+        click.echo(f"{file}: {mask.sum():,} of {len(mask):,} documents are kept")
+        return filter_packed(here[0], target, mask, listener=listener)
 
-        def run(here: Sequence[Path], target: Path, *, listener: ProgressCallback) -> PackedFacts:
-            return filter_packed(here[0], target, mask, listener=listener)
-
-        _make("pack filter", output, files, settings, run, overwrite, here=here, more=f" of {len(mask):,} documents")
+    _make("pack filter", output, [file, *lists.values()], settings, run, overwrite)
 
 
 @command.command(short_help="Write FILE again as Modalities can read it.")
@@ -159,19 +166,21 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     from nanoset_core.packed import PackedDataset, merge_packed
     from nanoset_core.storage.working_copies import downloaded
 
-    with downloaded([file]) as here:
+    def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> PackedFacts:
         found = PackedDataset(here[0])
         faults = format_count(found.index_facts.merge_faults, "fault")
-        was = f"; it was of layout {found.layout}, with {faults} of a merge"
-        if output is not None:
-            _make("pack repair", output, [file], {}, merge_packed, overwrite, here=here, more=was)
-            return
-        place = OutputPlace(file.parent)
-        with progress_bars() as (listener, _), place.writing(), place.draft(file.name) as draft:
-            facts = merge_packed(here, draft / file.name, listener=listener)
-            place.take(draft / file.name, file.name, sha256=None)
-            place.settle()
-    _print_facts(file, asdict(facts), was)
+        click.echo(f"{file} was of layout {found.layout}, with {faults} of a merge")
+        return merge_packed(here, target, listener=listener)
+
+    if output is not None:
+        _make("pack repair", output, [file], {}, run, overwrite)
+        return
+    place = OutputPlace(file.parent)
+    with progress_bars() as (listener, _), downloaded([file]) as here, place.writing(), place.draft(file.name) as draft:
+        facts = run(here, draft / file.name, listener)
+        place.take(draft / file.name, file.name, sha256=None)
+        place.settle()
+    _print_facts(file, asdict(facts))
 
 
 @command.command("raw-index", short_help="Write the .idx beside a JSONL file.")
@@ -201,7 +210,7 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
 
 
 @command.command(short_help="Say what FILES hold.")
-@click.argument("files", nargs=-1, required=True, type=ANY_FILE)
+@_FILES
 def describe(files: tuple[Location, ...]) -> None:
     """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
     from nanoset_core.storage.working_copies import opened_in_part
@@ -241,22 +250,19 @@ def _make(
     settings: Mapping[str, object],
     work: Callable[..., PackedFacts],
     overwrite: bool,
-    *,
-    here: Sequence[Path] = (),
-    more: str = "",
 ) -> None:
-    """Make an output unless it is there, and print what it holds; `here`: copies of the files, if there are any."""
+    """Make an output unless it is there, and print what it holds."""
     from nanoset_core.outputs.recorded import make_once
     from nanoset_core.storage.working_copies import downloaded
 
     with progress_bars() as (listener, _):
 
         def run(target: Path) -> dict[str, Any]:
-            with nullcontext(here) if here else downloaded(files) as copies:
-                return asdict(work(copies, target, listener=listener))
+            with downloaded(files) as here:
+                return asdict(work(here, target, listener=listener))
 
         facts, is_new = make_once(command, output, files, settings, run, overwrite=overwrite)
-    _print_facts(output, facts, more, is_new=is_new)
+    _print_facts(output, facts, is_new=is_new)
 
 
 def _print_facts(

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import ANY_FOLDER, FOLDER, OVERWRITE_OPTION, PATH, ManyValued, option_for, options_for
+from nanoset_core.cli.options import (
+    ANY_FOLDER,
+    EOD_HELP,
+    FOLDER,
+    OVERWRITE_OPTION,
+    PATH,
+    ManyValued,
+    option_for,
+    options_for,
+    tokenizer_options,
+)
 from nanoset_core.cli.rows import quality_rows, source_rows
-from nanoset_core.cli.tables import print_rows, wide_console
-from nanoset_core.cli.terminal import print_made, print_notices, progress_bars, rejected_text
-from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
+from nanoset_core.cli.terminal import print_made, print_notices, print_rows, progress_bars, rejected_text
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 from nanoset_core.serialization.text import format_bytes
@@ -36,7 +44,11 @@ _TOTALS = {
     "engine": "{engine.engine}: {engine.reason}",
     "sweeps over the tokens": "{engine.passes:,}",
     "memory": "{memory} in all",
+    "inputs left out": "{inputs_left_out:,} (of no source, or of one that is not seen)",
 }
+_RESULT = (
+    "{shards:,} shards, {contexts:,} contexts, {tokens:,} tokens, {tokens_dropped:,} dropped, {pad_tokens:,} padded"
+)
 
 
 @click.command("shuffle", cls=ManyValued, short_help="Shuffle contexts into tars for webdataset and OpenLM.")
@@ -135,28 +147,10 @@ def command(
 
 def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
     """Print what would be written and what it takes, and the sources."""
-    from rich.table import Table
-
     from nanoset_core.shuffling.quality import shuffle_quality
 
-    console, sources = wide_console(), len(found.plan.table.sources)
-    totals = Table("", "", show_header=False)
-    for what, much in _TOTALS.items():
-        if what != "contexts left out" or found.plan.settings.even:
-            totals.add_row(what, much.format_map(_total_values(found)))
-    if inputs.left_out:
-        totals.add_row("inputs left out", f"{inputs.left_out:,} (of no source, or of one that is not seen)")
-    console.print(totals)
-    quality = shuffle_quality(found.plan).to_json()
-    print_rows(console, quality_rows(quality), title=f"Evenly shuffled: {'yes' if quality['even'] else 'no'}")
-    print_rows(console, source_rows(found.plan, _SOURCES_SHOWN), title="Sources")
-    if sources > _SOURCES_SHOWN:
-        console.print(f"… and {sources - _SOURCES_SHOWN:,} sources more")
-
-
-def _total_values(found: Preview) -> dict[str, Any]:
-    plan, engine = found.plan, found.engine
-    return plan.to_json() | {
+    plan, engine, sources = found.plan, found.engine, len(found.plan.table.sources)
+    values = plan.to_json() | {
         "about": "about " if found.estimated else "",
         "shard_size": plan.shard_size,
         "equal": ", all equal" if plan.settings.even else "",
@@ -167,14 +161,21 @@ def _total_values(found: Preview) -> dict[str, Any]:
         "buckets": format_bytes(engine.scratch_bytes),
         "memory": format_bytes(engine.memory_bytes),
         "engine": engine,
+        "inputs_left_out": inputs.left_out,
     }
+    silent = {"contexts left out"} if not plan.settings.even else set()
+    silent |= {"inputs left out"} if not inputs.left_out else set()
+    rows = [{"plan": what, "": much.format_map(values)} for what, much in _TOTALS.items() if what not in silent]
+    quality = shuffle_quality(plan).to_json()
+    print_rows(rows, text=[""])
+    print_rows(quality_rows(quality), title=f"Evenly shuffled: {'yes' if quality['even'] else 'no'}")
+    print_rows(source_rows(plan, _SOURCES_SHOWN), title="Sources")
+    if sources > _SOURCES_SHOWN:
+        click.echo(f"… and {sources - _SOURCES_SHOWN:,} sources more")
 
 
 def _print_result(result: Shuffled) -> None:
     plan, rejected = result.manifest.facts["plan"], result.manifest.facts["rejected"]
-    counts = (
-        "{shards:,} shards, {contexts:,} contexts, {tokens:,} tokens, {tokens_dropped:,} dropped, {pad_tokens:,} padded"
-    )
-    counts += ", {contexts_left_out:,} contexts left out" if plan["even"] else ""
+    counts = _RESULT + (", {contexts_left_out:,} contexts left out" if plan["even"] else "")
     more = f", {rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
     print_made(f"{result.folder}: {counts.format_map(plan)}{more}", lost="; ".join(result.lost), is_new=result.made)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import ANY_PATH, FOLDER, OVERWRITE_OPTION, ManyValued, option_for, options_for
+from nanoset_core.cli.options import (
+    ANY_PATH,
+    EOD_HELP,
+    FOLDER,
+    OVERWRITE_OPTION,
+    ManyValued,
+    option_for,
+    options_for,
+    tokenizer_options,
+)
 from nanoset_core.cli.terminal import print_made, print_notices, progress_bars
-from nanoset_core.cli.tokenizer_options import EOD_HELP, tokenizer_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.errors import ConfigError
 
@@ -54,14 +62,12 @@ def command(
     inputs: tuple[str, ...],
     output_prefix: Location,
     tokenizer: TokenizerPath | None,
-    special_tokens: SpecialTokens | None,
     hf_special: bool | None,
     append_eod: bool,
-    eod: str | None,
     per_file: bool,
     scratch: Path | None,
     overwrite: bool,
-    **options: object,
+    **options: Any,
 ) -> None:
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
     from nanoset_core.execution.processes import available_processors, forked_workers
@@ -75,13 +81,9 @@ def command(
 
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
-    chosen = _special_tokens(special_tokens, hf_special)
-    settings = PreprocessOptions(
-        tokenizer=tokenizer,
-        eod=end_token(tokenizer, eod) if append_eod else None,
-        special_tokens=chosen,
-        **options,  # type: ignore[arg-type]
-    )
+    options["special_tokens"] = _special_tokens(options["special_tokens"], hf_special)
+    options["eod"] = end_token(tokenizer, options["eod"]) if append_eod else None
+    settings = PreprocessOptions(tokenizer=tokenizer, **options)
     found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
     click.echo(f"engine {engine_choice(tokenizer, settings.engine)}", err=True)
@@ -90,8 +92,9 @@ def command(
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
         run = partial(preprocess, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor)
         results = [result for files, prefix in jobs for result in run(files, prefix, settings)]
-    template = special_tokens_notice(settings.preset, tokenizer_facts(tokenizer).template, chosen, settings.bos)
-    print_notices([*found.notices, *filter(None, [define(tokenizer).notice, template])])
+    template = tokenizer_facts(tokenizer).template
+    added = special_tokens_notice(settings.preset, template, settings.special_tokens, settings.bos)
+    print_notices([*found.notices, *filter(None, [define(tokenizer).notice, added])])
     if encoders := [encoder for result in results for encoder in result.encoders]:
         click.echo(described(encoders), err=True)
     for result in results:
@@ -100,14 +103,11 @@ def command(
         print_made(f"{result.prefix}: {counts}{rejects}", lost=result.lost, is_new=result.made)
 
 
-def _special_tokens(special_tokens: SpecialTokens | None, hf_special: bool | None) -> SpecialTokens | None:
+def _special_tokens(chosen: SpecialTokens | None, hf_special: bool | None) -> SpecialTokens | None:
     """Return the value that both flags give together."""
     same: SpecialTokens | None = None if hf_special is None else "add" if hf_special else "none"
-    if special_tokens is not None and same is not None and same != special_tokens:
-        raise ConfigError(
-            "two options say different things",
-            where="--special-tokens",
-            found=f"{special_tokens}, and --tokenizer-hf-{'' if hf_special else 'no-'}include-special-tokens",
-            remedy="leave one of them out",
-        )
-    return special_tokens or same
+    if None not in (chosen, same) and chosen != same:
+        found = f"{chosen}, and --tokenizer-hf-{'' if hf_special else 'no-'}include-special-tokens"
+        what, remedy = "two options say different things", "leave one of them out"
+        raise ConfigError(what, where="--special-tokens", found=found, remedy=remedy)
+    return chosen or same

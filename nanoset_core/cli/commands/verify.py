@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli import tables
-from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued
-from nanoset_core.cli.tokenizer_options import tokenizer_options
+from nanoset_core.cli import terminal
+from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued, tokenizer_options
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerPath
     from nanoset_core.verification.report import Figure, Report
@@ -28,8 +25,7 @@ _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
 @click.argument("prefix", type=ANY_PATH, required=False)
 @CONFIG_OPTION
 @click.option(
-    "--select",
-    "-s",
+    *("--select", "-s"),
     multiple=True,
     help="Only these: a corpus, its .pbin (corpus/packed), nanoset, nanoset/split or /handoff, webdataset; a*.",
 )
@@ -51,56 +47,55 @@ def command(
     Counts, indices, pointers, vocabulary, end-of-document tokens, index caches, tars; documents tokenized again from
     their source lines. Without --deep big files are looked at in spread places.
     """
+    reports: Iterable[Report]
     if prefix is not None:
         if select:
             raise click.UsageError("--select is for projects, not for a PREFIX")
         from nanoset_core.verification.dataset import verify_prefix
 
-        reports = iter([verify_prefix(prefix, tokenizer, eod, deep=deep)])
+        reports = [verify_prefix(prefix, tokenizer, eod, deep=deep)]
     else:
         if tokenizer is not None or eod is not None:
             raise click.UsageError("--tokenizer and --eod are for a PREFIX; a project names its own")
-        from nanoset_core.cli.terminal import WaitingLines
         from nanoset_core.pipeline.project import Project
         from nanoset_core.pipeline.tokenization import check_tokenizer
         from nanoset_core.verification.verify import verify_project
 
-        project = Project.open(config, WaitingLines())
+        project = Project.open(config, terminal.waiting_lines())
         check_tokenizer(project)
         reports = verify_project(project, select, deep)
     found: list[Report] = []
-    console = tables.wide_console()
-    with nullcontext() if as_json else console.status("verifying") as status:
+    with terminal.wide_console().status("verifying") as status:
         for report in reports:
             found.append(report)
-            if status is not None:
-                status.update(f"verified {report.output}")
+            status.update(f"verified {report.output}")
     if as_json:
-        tables.print_json([report.to_json() for report in found])
+        terminal.print_json([report.to_json() for report in found])
     else:
-        _print_tables(console, found)
+        _print_tables(found)
     if not all(report.passed for report in found):
         sys.exit(1)
 
 
-def _print_tables(console: Console, reports: list[Report]) -> None:
+def _print_tables(reports: list[Report]) -> None:
     """Print a table of the outputs, and below it every finding."""
-    tables.print_rows(console, [_row(report) for report in reports], text=["result", "figures"])
+    terminal.print_rows([_row(report) for report in reports], text=["result", "figures"])
     for finding in [finding for report in reports for finding in report.findings]:
         head, _, rest = str(finding).partition("\n")
-        tables.print_line(console, head, "bold red" if finding.severity == "error" else "yellow")
+        is_error = finding.severity == "error"
+        click.secho(head, fg="red" if is_error else "yellow", bold=is_error)
         if rest:
-            tables.print_line(console, rest)
+            click.echo(rest)
     errors, warnings = sum(len(report.errors) for report in reports), sum(len(report.warnings) for report in reports)
-    console.print(f"{len(reports):,} outputs: {errors:,} errors, {warnings:,} warnings")
+    click.echo(f"{len(reports):,} outputs: {errors:,} errors, {warnings:,} warnings")
 
 
-def _row(report: Report) -> tables.Row:
+def _row(report: Report) -> terminal.Row:
     result = "passed" if report.passed else f"{len(report.errors):,} errors"
     result += f", {len(report.warnings):,} warnings" if report.warnings else ""
     style = "red" if not report.passed else "yellow" if report.warnings else "green"
     figures = ", ".join(_format_figure(name, value) for name, value in report.figures.items())
-    return {"output": report.output, "result": tables.styled(result, style), "figures": figures}
+    return {"output": report.output, "result": (result, style), "figures": figures}
 
 
 def _format_figure(name: str, value: Figure) -> str:
