@@ -27,7 +27,7 @@ from nanoset_core.pipeline.graph import Graph, Step
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.runs import GraphState
-from nanoset_core.pipeline.stage import Key, Node
+from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import stages
 
 CHECK = "verified"
@@ -98,7 +98,7 @@ def load_graph_state(
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
     """Return corpus → recipe of its current inventory; those without one that can be read are left out."""
     listed = sorted(corpora)
-    found = zip(listed, INVENTORY.current_of_all(project, list(map(Key, listed))), strict=True)
+    found = zip(listed, project.outputs.current_versions(INVENTORY.folder, listed), strict=True)
     return {
         corpus: Recipe(**current.manifest.recipe)
         for corpus, current in found

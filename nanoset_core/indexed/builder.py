@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import DTYPE_CODES, Tokens, bin_path, dtype_code, idx_path, write_idx
-from nanoset_core.indexed.reading import read_idx
+from nanoset_core.indexed.layout import DTYPE_CODES, Tokens, bin_path, dtype_code, idx_path, read_idx, write_idx
 from nanoset_core.storage.atomic import discard, fsync_folder, open_unfinished, put_in_place
 from nanoset_core.storage.local import append_file
 from nanoset_core.storage.store import OnJoin, no_progress
@@ -123,13 +122,12 @@ class MMapIndexedDatasetBuilder:
                 remedy="tokenize both with the same tokenizer, or write one of them again with the other's dtype",
             )
         size_bytes = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
-        found = path.stat().st_size if path.is_file() else None
+        found = path.stat().st_size if path.is_file() else "no"
         if not found == size_bytes == index.end_bytes:
-            ends = f"{found} bytes, last sequence ends at byte {index.end_bytes}"
             raise FormatError(
                 "the .bin is not just the sequences of its .idx, back to back",
                 where=path,
-                found="no such file" if found is None else ends,
+                found=f"{found} bytes, last sequence ends at byte {index.end_bytes}",
                 expected=f"{size_bytes} bytes",
                 remedy="write this dataset again before merging it",
             )
@@ -150,8 +148,7 @@ class MMapIndexedDatasetBuilder:
         self._check_open()
         if self._documents[-1] != len(self._lengths):
             found = f"{len(self._lengths) - self._documents[-1]} sequences without an end_document()"
-            expected = "every sequence inside a document"
-            raise ConfigError("sequences after the last document", where=self.prefix, found=found, expected=expected)
+            raise ConfigError("sequences after the last document", where=self.prefix, found=found)
         binary, index = bin_path(self.prefix), idx_path(self.prefix)
         index_file = open_unfinished(index)
         try:
@@ -202,8 +199,7 @@ class MMapIndexedDatasetBuilder:
                 "tokens are not a flat array of numbers", where=self.prefix, found=found, expected=expected
             )
         if self.dtype.kind != "f" and not np.can_cast(given.dtype, self.dtype):
-            low, high = int(given.min()), int(given.max())
-            bounds = np.iinfo(self.dtype)
+            low, high, bounds = int(given.min()), int(given.max()), np.iinfo(self.dtype)
             if low < bounds.min or high > bounds.max:
                 raise ConfigError(
                     "a token does not fit the token type",
@@ -220,10 +216,11 @@ class MMapIndexedDatasetBuilder:
         sizes = np.asarray(lengths, dtype=np.int64)
         is_flat = sizes.ndim == 1 and (not len(sizes) or (sizes.min() >= 0 and sizes.max() <= _MAX_LENGTH))
         if not is_flat or int(sizes.sum()) != len(flat):
-            found = f"lengths that add up to {int(sizes.sum())}"
-            expected = f"{len(flat)} tokens, each length 0 to {_MAX_LENGTH}"
             raise ConfigError(
-                "sequence lengths don't fit the tokens", where=self.prefix, found=found, expected=expected
+                "sequence lengths don't fit the tokens",
+                where=self.prefix,
+                found=f"lengths that add up to {int(sizes.sum())}",
+                expected=f"{len(flat)} tokens, each length 0 to {_MAX_LENGTH}",
             )
         if modes is not None or self._modes is not None:
             self._extend_modes(None if modes is None else np.asarray(modes), len(sizes), self.prefix)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, SampleIndexError
-from nanoset_core.indexed.layout import Tokens, bin_path, idx_path
-from nanoset_core.indexed.reading import no_such_file, read_idx
+from nanoset_core.indexed.layout import Tokens, bin_path, idx_path, no_such_file, read_idx
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
 from nanoset_core.storage.reading import BlockFile, MappedFile

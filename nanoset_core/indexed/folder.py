@@ -10,8 +10,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed.builder import merge_heard
 from nanoset_core.indexed.composing import read_pairs, write_merged_idx
-from nanoset_core.indexed.layout import idx_path, pair_files, prefix_of
-from nanoset_core.indexed.reading import read_idx
+from nanoset_core.indexed.layout import idx_path, pair_files, prefix_of, read_idx
 from nanoset_core.outputs.recorded import (
     Draft,
     RecordedOutput,
@@ -99,13 +98,9 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
         raise MissingError("no datasets to merge", where=folder, expected="pairs of .bin and .idx", remedy=remedy)
     for name, found in endings.items():
         if lacking := {".bin", ".idx"} - found:
-            raise MissingError(
-                "this dataset is not whole",
-                where=folder / f"{name}{found.pop()}",
-                found=f"no {name}{lacking.pop()} beside it",
-                expected="pairs of .bin and .idx",
-                remedy="finish writing it, or move it out of the folder",
-            )
+            where, lone = folder / f"{name}{found.pop()}", f"no {name}{lacking.pop()} beside it"
+            remedy = "finish writing it, or move it out of the folder"
+            raise MissingError("this dataset is not whole", where=where, found=lone, remedy=remedy)
     return [folder / name for name in sorted(endings)]
 
 
@@ -154,17 +149,13 @@ def _join_within(
     Return False, with nothing done, where a file lies elsewhere or a dataset has modes. `rows`: sizes and ETags of the
     files, as the record holds them.
     """
-    if not isinstance(output_prefix, RemoteFolder):
+    binary = pair_files(output_prefix)[0]
+    remote = [file for file in (binary, *files) if isinstance(file, RemoteFolder)]
+    if len(remote) <= len(files) or any(file.store != remote[0].store for file in remote):
         return False
-    store, binary = output_prefix.store, output_prefix.with_name(f"{output_prefix.name}.bin")
-    stored = [
-        Stored(file.path, row["bytes"], row["etag"], 0)
-        for file, row in zip(files, rows, strict=True)
-        if isinstance(file, RemoteFolder) and file.store == output_prefix.store
-    ]
-    read = None
-    if len(stored) == len(files):
-        read = read_pairs(store, list(zip(stored[::2], stored[1::2], strict=True)))
+    store = remote[0].store
+    stored = [Stored(file.path, row["bytes"], row["etag"], 0) for file, row in zip(remote[1:], rows, strict=True)]
+    read = read_pairs(store, list(zip(stored[::2], stored[1::2], strict=True)))
     if read is None:
         return False
     pairs, dtype = read
@@ -174,8 +165,8 @@ def _join_within(
 
     def join() -> Mapping[str, Any]:
         meter = Meter(listener, "merge", output_prefix.name, size)
-        store.compose(binary.path, [pair.bin for pair in pairs], joined=meter.advance)
-        made = store.stat(binary.path)
+        store.compose(remote[0].path, [pair.bin for pair in pairs], joined=meter.advance)
+        made = store.stat(remote[0].path)
         if made is None:
             raise MissingError("no such object", where=binary, remedy="run again once no other call writes it")
         return {"bytes": made.size, "etag": made.mark}

@@ -23,6 +23,7 @@ The int64 arrays are not aligned. Source of the layout: Megatron-LM, `megatron/c
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 from collections.abc import Iterator
@@ -33,8 +34,9 @@ from typing import IO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.storage.location import Location
+from nanoset_core.storage.regular_files import map_regular
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -50,6 +52,7 @@ DTYPE_CODES: dict[int, np.dtype] = {
 }
 HEADER = struct.Struct("<9sQBQQ")
 CHUNK_SEQUENCES = 1 << 18
+_MAX_POINTER = 1 << 62  # keeps pointer + length from wrapping around
 Tokens = NDArray[np.integer]
 """Tokens in a type of DTYPE_CODES; floats, which no tokenizer gives but the format knows, are read all the same."""
 
@@ -161,3 +164,121 @@ def write_idx(
     file.write(documents.data.cast("B"))
     if modes is not None:
         file.write(np.ascontiguousarray(modes, dtype=np.int8).tobytes())
+
+
+def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
+    """Open an .idx file as memory-mapped arrays.
+
+    Args:
+        path: of the file.
+        validate: check every length, pointer and document boundary, in one pass over the file; without it the header,
+            the file's size and the two ends of document_indices.
+
+    Raises:
+        MissingError: there is no such file.
+        FormatError: it is damaged; names the byte offset.
+    """
+    path = Path(path)
+    buffer = map_file(path)
+    code, n, m = _read_header(path, buffer)
+    documents_at = HEADER.size + 12 * n
+    modes_at = documents_at + 8 * m
+    if len(buffer) not in (modes_at, modes_at + n):
+        cut = len(buffer) < modes_at
+        what = "the file ends too early" if cut else "bytes after the end of the index"
+        expected = f"{modes_at} bytes for {n} sequences and {m} document indices ({modes_at + n} with modes)"
+        raise _damage(path, len(buffer) if cut else modes_at, what, f"{len(buffer)} bytes", expected)
+    index = Index(
+        dtype=DTYPE_CODES[code],
+        sequence_lengths=np.frombuffer(buffer, "<i4", n, HEADER.size),
+        sequence_pointers=np.frombuffer(buffer, "<i8", n, HEADER.size + 4 * n),
+        document_indices=np.frombuffer(buffer, "<i8", m, documents_at),
+        modes=np.frombuffer(buffer, np.int8, n, modes_at) if n and len(buffer) == modes_at + n else None,
+    )
+    if not m:
+        raise _damage(path, 26, "no document indices", 0, "documents + 1")
+    first, last = int(index.document_indices[0]), int(index.document_indices[-1])
+    if first != 0:
+        raise _damage(path, documents_at, "the first document does not begin at sequence 0", first, 0)
+    if last != n:
+        raise _damage(path, modes_at - 8, "the documents do not end at the last sequence", last, n)
+    if validate:
+        _check_sequences(path, index)
+        documents = index.document_indices
+        for begin in range(0, len(documents) - 1, CHUNK_SEQUENCES):
+            part = documents[begin : begin + CHUNK_SEQUENCES + 1]
+            if (backwards := part[1:] < part[:-1]).any():
+                bad = begin + 1 + int(np.argmax(backwards))
+                what, least = f"document {bad} begins before the one in front of it", int(documents[bad - 1])
+                raise _damage(path, documents_at + 8 * bad, what, int(documents[bad]), f"{least} or more")
+    return index
+
+
+def map_file(path: Path) -> mmap.mmap | bytes:
+    """Map a file as `map_regular`, with a MissingError if there is none."""
+    try:
+        return map_regular(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise no_such_file(path) from error
+
+
+def no_such_file(path: Path) -> MissingError:
+    """Return the error for a missing file of a dataset."""
+    return MissingError(
+        "no such file",
+        where=path,
+        expected="an indexed dataset: <prefix>.bin and <prefix>.idx",
+        remedy="check the data path: it is a prefix, without .bin or .idx",
+    )
+
+
+def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
+    """Return (dtype code, n, m) of an .idx."""
+    head = bytes(buffer[: HEADER.size])
+    if head[: len(MAGIC)] != MAGIC:
+        raise FormatError(
+            "not an index of an indexed dataset",
+            where=f"{path}, byte 0",
+            found=repr(head[: len(MAGIC)]),
+            expected=repr(MAGIC),
+            remedy="give the prefix of a .bin/.idx pair written by Megatron-LM, NeMo, nanotron or nanoset",
+        )
+    if len(head) < HEADER.size:
+        raise _damage(path, len(head), "the header is cut off", f"{len(head)} bytes", f"at least {HEADER.size} bytes")
+    _, version, code, n, m = HEADER.unpack(head)
+    if version != VERSION:
+        raise _damage(path, 9, "unknown version", version, VERSION)
+    if code not in DTYPE_CODES:
+        known = ", ".join(f"{code} {dtype.name}" for code, dtype in DTYPE_CODES.items())
+        raise _damage(path, 17, "unknown dtype code", code, known)
+    return code, n, m
+
+
+def _damage(path: Path, at: int, what: str, found: object, expected: object) -> FormatError:
+    where, remedy = f"{path}, byte {at}", "write the dataset again"
+    return FormatError(what, where=where, found=found, expected=expected, remedy=remedy)
+
+
+def _check_sequences(path: Path, index: Index) -> None:
+    """Refuse negative lengths, and pointers off token boundaries or before the end of the sequence in front."""
+    lengths, pointers, itemsize = index.sequence_lengths, index.sequence_pointers, index.dtype.itemsize
+    floor = 0
+    for begin in range(0, len(lengths), CHUNK_SEQUENCES):
+        part = lengths[begin : begin + CHUNK_SEQUENCES]
+        if part.min() < 0:
+            bad = begin + int(np.argmax(part < 0))
+            what = f"sequence {bad} has a negative length"
+            raise _damage(path, HEADER.size + 4 * bad, what, int(lengths[bad]), "0 or more tokens")
+        starts = pointers[begin : begin + CHUNK_SEQUENCES].astype(np.int64)
+        ends = starts + part.astype(np.int64) * itemsize
+        least = np.concatenate(([floor], ends[:-1]))
+        wrong = (starts < least) | (starts > _MAX_POINTER)
+        if itemsize > 1:
+            wrong |= (starts & (itemsize - 1)) != 0
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            place = HEADER.size + 4 * len(lengths) + 8 * (begin + at)
+            found = f"byte {int(starts[at])} of the .bin"
+            expected = f"a multiple of {itemsize}, at or after {int(least[at])}, the end of the sequence before it"
+            raise _damage(path, place, f"sequence {begin + at} has an impossible pointer", found, expected)
+        floor = int(ends[-1])

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed.dataset import index_here
-from nanoset_core.indexed.layout import idx_path
-from nanoset_core.indexed.reading import map_file, read_idx
+from nanoset_core.indexed.layout import idx_path, map_file, read_idx
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.naming import blend_names, member_names
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan

@@ -85,19 +85,16 @@ class Graph:
 
     def current(self, node: Node) -> CurrentVersion:
         """Return the current version of an output, as it was when first asked for."""
+        stage, outputs, config = node.stage, self.project.outputs, self.project.config
+        if node not in self._current and stage.by_corpus and outputs.access.has_copies and stage not in self._looked:
+            self._looked.add(stage)  # in a bucket, those of all corpora are looked up together
+            keys = (Node(stage, key) for key in stage.keys(config, self.corpora))
+            beside = [other for other in keys if other not in self._current]
+            names = [stage.name(other.key) for other in beside]
+            self._current |= zip(beside, outputs.current_versions(stage.folder, names), strict=True)
         if node not in self._current:
-            self._current |= self._looked_at(node)
+            self._current[node] = stage.current(self.project, node.key)
         return self._current[node]
-
-    def _looked_at(self, node: Node) -> dict[Node, CurrentVersion]:
-        """Return the current version of an output; in a bucket, those of all corpora are looked up together."""
-        stage = node.stage
-        if stage in self._looked or not (stage.by_corpus and self.project.outputs.access.has_copies):
-            return {node: stage.current(self.project, node.key)}
-        self._looked.add(stage)
-        beside = (other for other in asked_nodes(self.project.config, self.corpora) if other.stage is stage)
-        nodes = list(dict.fromkeys([node, *(other for other in beside if other not in self._current)]))
-        return dict(zip(nodes, stage.current_of_all(self.project, [one.key for one in nodes]), strict=True))
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
         """Return why an output is not the wanted one; none where it is, and whole."""
@@ -258,4 +255,4 @@ def _named(config: ProjectConfig) -> Iterator[tuple[str, str]]:
     for node in asked_nodes(config):
         for parent in node.inputs(config).values():
             if parent.stage.by_corpus:
-                yield node.stage.named_in(node.key), parent.key.subject
+                yield node.stage.named_in.format(kind=node.stage.kind, subject=node.key.subject), parent.key.subject

@@ -14,8 +14,7 @@ from nanoset_core.handoff import Handoff, handoff_files
 from nanoset_core.handoff.megatron import loads_fast
 from nanoset_core.handoff.request import DatasetCounts
 from nanoset_core.handoff.tokenizer import tokenizer_arguments, tokenizer_note
-from nanoset_core.indexed.layout import idx_path
-from nanoset_core.indexed.reading import read_idx
+from nanoset_core.indexed.layout import idx_path, read_idx
 from nanoset_core.loading.opening import BLEND, CACHE, HANDOFF, MAPPINGS, MASKS_OPTION, STAGE
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName

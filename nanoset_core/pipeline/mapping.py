@@ -21,7 +21,7 @@ from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.indexed import DATASET, current_dataset
-from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder, plan_nanoset
+from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
 
@@ -148,7 +148,7 @@ def _facts(planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
 class _SplitStage(Stage):
     """What the index mappings and the blend of a split have in common."""
 
-    folder, kind = STAGE, "nanoset"
+    folder, kind, named_in = STAGE, "nanoset", "nanosets.{subject}.blend"
     asset: ClassVar[str]
 
     def name(self, key: Key) -> str:
@@ -157,9 +157,6 @@ class _SplitStage(Stage):
     def key_of(self, name: str) -> Key | None:
         parts = name.split("/")
         return Key(parts[0], parts[1]) if len(parts) == 3 and parts[2] == self.asset else None
-
-    def named_in(self, key: Key) -> str:
-        return f"nanosets.{key.subject}.blend"
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         files = manifest.facts.get("cache_files", {})
@@ -181,9 +178,6 @@ class _SplitStage(Stage):
         epochs = [member["epochs"] for member in manifest.facts["members"]]
         least, most = f"{min(epochs, default=0):.2f}", f"{max(epochs, default=0):.2f}"
         return {"epochs": least if least == most else f"{least} to {most}"}
-
-    def shared_files(self, manifest: Manifest) -> Collection[str]:
-        return set(manifest.facts.get("cache_files", {}))
 
 
 class MappingsStage(_SplitStage):
@@ -220,13 +214,14 @@ class MappingsStage(_SplitStage):
             return None
         reading.left -= size
         try:
-            plan_nanoset(project, key.subject, split_of(key))
+            NanosetContext(project, key.subject).plan(split_of(key))
         except NanosetError as error:
             return one_line(error)
         return None
 
     def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
-        planned = plan_nanoset(project, key.subject, split_of(key)).plan
+        """Return names of (index files that a split would have now, index files that exist); None without any."""
+        planned = NanosetContext(project, key.subject).plan(split_of(key)).plan
         if planned is None:
             return None
         parts = (*planned.members, *filter(None, [planned.blend]))

@@ -53,11 +53,6 @@ def cache_folder(project: Project, name: str) -> Path:
     return project.outputs.folder / STAGE / name / CACHE
 
 
-def plan_nanoset(project: Project, name: str, split: SplitName) -> PlannedSplit:
-    """Plan one split over the current datasets of its corpora; raises as `NanosetContext.plan`."""
-    return NanosetContext(project, name).plan(split)
-
-
 class NanosetContext:
     """One nanoset of a project: its specification and its current datasets, each looked up once.
 
@@ -155,7 +150,10 @@ class NanosetContext:
         """
         with self._named():
             config, limits, exceeded = self._within_limits(split)
-            plan = _filed(plan_split(config, split, self.reader), self.index_folder)
+            plan, folder = plan_split(config, split, self.reader), self.index_folder
+            if plan is not None and folder:
+                moved = tuple(_moved(member, folder) for member in plan.members)
+                plan = replace(plan, members=moved, blend=plan.blend and _moved(plan.blend, folder))
         members = coverage(plan, config, limits) if plan is not None else []
         own = tuple(one for one in exceeded if one.split == split)
         return PlannedSplit(split, config, plan, tuple(members), own, corpora_of(self.spec.blend_of(split)))
@@ -227,23 +225,14 @@ class NanosetContext:
         size = largest_epoch_size(config, split=split, reader=self.reader)
         if size == 0:
             prefixes, _ = config.blend(split) or ([], None)
-            samples = {prefix: self._epoch_samples(config, prefix, split) for prefix in prefixes}
-            scarcest = min(samples, key=samples.__getitem__)
+            sizes = (f"{Path(prefix).name} {self.reader.read(prefix)[0].sum():,}" for prefix in prefixes)
             raise InputError(
                 f"one epoch of a corpus does not fill its share of a single sample of the {split} split",
                 where=f"nanosets.{self.name}.split",
-                found=f"{Path(scarcest).name} has {samples[scarcest]} whole samples",
+                found=f"tokens of all splits: {', '.join(sizes)}",
                 remedy=f"give the split a larger share, add text, or set nanosets.{self.name}.samples.{split}",
             )
         return size
-
-    def _epoch_samples(self, config: NanosetConfig, prefix: str, split: SplitName) -> int:
-        if config.blend_per_split is None:
-            alone = replace(config, data_path=prefix)
-        else:
-            alone = replace(config, blend_per_split=[prefix if other == split else None for other in SPLITS])
-        plan = plan_split(alone.with_samples({}), split, self.reader)
-        return 0 if plan is None else plan.samples
 
 
 def _ordered(blend: BlendSpec | None) -> Any:
@@ -263,14 +252,7 @@ def _data(blend: BlendSpec | None, prefixes: Mapping[str, str]) -> Blend | None:
     return [prefixes[corpus] for corpus in blend]
 
 
-def _filed(plan: SplitPlan | None, folder: str) -> SplitPlan | None:
-    """Return the plan with all its index files in a folder."""
-    if plan is None or not folder:
-        return plan
-    members = tuple(_moved(member, folder) for member in plan.members)
-    return replace(plan, members=members, blend=None if plan.blend is None else _moved(plan.blend, folder))
-
-
 def _moved(part: _Part, folder: str) -> _Part:
+    """Return a part of a plan with its index files in a folder."""
     files = {key: folder + name for key, name in part.files.items()}
     return replace(part, files=files, sidecar=folder + part.sidecar)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -119,20 +119,18 @@ class Project:
 
     def nanoset(self, name: str) -> NanosetSpec:
         """Return a nanoset's settings; ConfigError when there is none of that name."""
-        if name not in self.config.nanosets:
-            raise self._no_such(name, "nanosets", self.config.nanosets)
-        return self.config.nanosets[name]
+        return self._named("nanosets", self.config.nanosets, name)
 
     def webdataset(self, name: str) -> WebdatasetSpec:
         """Return a webdataset's settings; ConfigError when there is none of that name."""
-        if name not in self.config.webdatasets:
-            raise self._no_such(name, "webdatasets", self.config.webdatasets)
-        return self.config.webdatasets[name]
+        return self._named("webdatasets", self.config.webdatasets, name)
 
-    def _no_such(self, name: str, key: str, known: Iterable[str]) -> ConfigError:
-        where, expected = f"{self.config.file}: {key}", f"one of {', '.join(known) or 'none: it is empty'}"
-        remedy = "correct the name, or add it there"
-        return ConfigError("no such name", where=where, found=repr(name), expected=expected, remedy=remedy)
+    def _named(self, key: str, specs: Mapping[str, _R], name: str) -> _R:
+        if name not in specs:
+            where, expected = f"{self.config.file}: {key}", f"one of {', '.join(specs) or 'none: it is empty'}"
+            remedy = "correct the name, or add it there"
+            raise ConfigError("no such name", where=where, found=repr(name), expected=expected, remedy=remedy)
+        return specs[name]
 
 
 def _cluster(spec: ExecutorSpec, where: str, folder: Path) -> DaskCluster:
@@ -169,7 +167,7 @@ def holding(
 
     @functools.wraps(stage)
     def held(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with working_on(project, names_of(project, name)):
+        with leased(project.outputs.access, names_of(project, name)):
             return despite_lost_copies(project.outputs.access, lambda: stage(project, name, *args, **kwargs))
 
     return held
@@ -181,22 +179,11 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
         try:
             return work()
         except (FileNotFoundError, MissingError) as error:
-            if not (access.has_copies and _is_about(error, access)):
+            named = [error.where] if isinstance(error, MissingError) else [*error.args, error.filename, error.filename2]
+            ours = (str(access.folder), access.store.url())
+            if not (access.has_copies and any(str(name).startswith(ours) for name in named)):
                 raise
     return work()
-
-
-def _is_about(error: FileNotFoundError | MissingError, access: FileAccess) -> bool:
-    """Return whether an error is about a file of the outputs."""
-    named = [error.where] if isinstance(error, MissingError) else [*error.args, error.filename, error.filename2]
-    return any(str(name).startswith((str(access.folder), access.store.url())) for name in named)
-
-
-@contextlib.contextmanager
-def working_on(project: Project, names: Iterable[str]) -> Iterator[None]:
-    """Keep corpora, nanosets or webdatasets from `nanoset gc`, on any machine, until the block ends."""
-    with leased(project.outputs.access, names):
-        yield
 
 
 def names_of(project: Project, name: str) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from nanoset_core.errors import ConfigError, MissingError, NanosetError, SourceC
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.pipeline.project import Project, despite_lost_copies, working_on
+from nanoset_core.pipeline.project import Project, despite_lost_copies
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node
 from nanoset_core.raw.contents import Contents, FileStat, Notice, contents_of
 from nanoset_core.raw.fingerprints import is_cut_unread
@@ -29,6 +28,7 @@ from nanoset_core.raw.survey import (
     list_corpora,
     take_inventory,
 )
+from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.os_errors import explained
 
@@ -113,15 +113,11 @@ def settling(project: Project, corpus: str) -> QuietPeriod | None:
 
     None where the current inventory is damaged: all files are taken as they are.
     """
-    current = INVENTORY.current(project, Key(corpus))
-    before: dict[str, list[Piece]] = {}
-    if current.exists:
-        try:
-            pieces = current_inventory(project, corpus)[1].pieces
-        except NanosetError:
-            return None
-        for piece in pieces:
-            before.setdefault(piece.path, []).append(piece)
+    try:
+        exists = INVENTORY.current(project, Key(corpus)).exists
+        before = pieces_by_file(INVENTORY.require(project, Key(corpus)) if exists else None)
+    except NanosetError:
+        return None
     return QuietPeriod(project.config.automation.settle_seconds, time.time_ns(), before)
 
 
@@ -181,20 +177,22 @@ def notices(project: Project, corpus: str, contents: Contents | None = None) -> 
     outputs = project.outputs
     try:
         current = outputs.current(STAGE, corpus)
-        now, before = _sizes(current), _sizes(outputs.previous(current) if current is not None else None)
+        now, before = (
+            {path: sum(piece.size for piece in pieces) for path, pieces in pieces_by_file(one).items()}
+            for one in (current, outputs.previous(current) if current is not None else None)
+        )
     except NanosetError:
         return contents.notices()  # an inventory is damaged, which is reported elsewhere
     as_they_are = {file.path: file.size for file in contents.texts}
     return contents.notices(before | {path: size for path, size in now.items() if as_they_are.get(path) != size})
 
 
-def _sizes(inventory: Manifest | None) -> dict[str, int]:
-    """Return path → bytes of the files of an inventory."""
-    sizes: Counter[str] = Counter()
-    if inventory is not None:
-        for piece in inventory.load(FILE, Inventory.from_json).pieces:
-            sizes[piece.path] += piece.size
-    return sizes
+def pieces_by_file(inventory: Manifest | None) -> dict[str, list[Piece]]:
+    """Return path → pieces of an inventory, none without one; FormatError where its file cannot be read."""
+    files: dict[str, list[Piece]] = {}
+    for piece in inventory.load(FILE, Inventory.from_json).pieces if inventory is not None else ():
+        files.setdefault(piece.path, []).append(piece)
+    return files
 
 
 def aside(project: Project) -> Mapping[str, str]:
@@ -239,7 +237,7 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
     def publish() -> Manifest:
         return project.outputs.make_current(project.outputs.commit(recipe, write))
 
-    with working_on(project, [inventory.corpus]):
+    with leased(project.outputs.access, [inventory.corpus]):
         return despite_lost_copies(project.outputs.access, publish)
 
 

@@ -41,6 +41,8 @@ VERSION = 2
 PLANS = "shuffle_plans"
 STAGE = "webdatasets"
 PLAN_FILE = "plan.json"
+_SETTINGS = ("contexts", "even", "member", "preset", "samples_per_shard", "seed", "sequence_length")
+"""Of a webdataset, that planning takes as they are."""
 _TAR = re.compile(r"shard-\d{8,}\.tar")
 
 
@@ -73,15 +75,9 @@ def make_plan(project: Project, name: str) -> Manifest:
 
 def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manifest]) -> PlanSettings:
     settings = PlanSettings(
-        sequence_length=spec.sequence_length,
-        samples_per_shard=spec.samples_per_shard,
-        seed=spec.seed,
-        member=spec.member,
-        even=spec.even,
-        preset=spec.preset,
         frequencies=spec.numbers if spec.mix == "frequencies" else None,
         weights=spec.numbers if spec.mix == "weights" else None,
-        contexts=spec.contexts,
+        **{name: getattr(spec, name) for name in _SETTINGS},
     )
     if spec.preset == "tokshuf":
         tokens = tokshuf.tokshuf_tokens(project.config.tokenizer_file)
@@ -152,7 +148,9 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         there = project.outputs.manifest_at(folder)
     if there is not None and not project.rebuild and project.outputs.is_whole(there, folder):
         return list(_of_shards(there, shards).values())
-    datasets = _planned_datasets(project, manifest, spec.names)
+    datasets = {corpus: current_dataset(project, corpus) for corpus in spec.names}
+    present = {corpus: dataset.digest for corpus, dataset in datasets.items()}
+    SHUFFLE_PLAN.check_current(Key(name), manifest, replace(Recipe(**manifest.recipe), parents=present))
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     access = project.outputs.access
@@ -178,21 +176,6 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         # Tars of a finished webdataset were made again: its manifest holds their facts.
         clear_markers(folder, access)
     return [facts[shard] for shard in shards]
-
-
-def _planned_datasets(project: Project, plan: Manifest, corpora: Sequence[str]) -> dict[str, Manifest]:
-    """Return the datasets that a plan was made from; StaleError where one is another now."""
-    datasets = {corpus: current_dataset(project, corpus) for corpus in corpora}
-    found = {corpus: dataset.digest for corpus, dataset in datasets.items()}
-    if found != plan.recipe["parents"]:
-        raise StaleError(
-            "the plan was made from other datasets than the present ones",
-            where=plan.folder,
-            found=f"present: {', '.join(f'{corpus} {digest}' for corpus, digest in found.items())}",
-            expected=", ".join(f"{corpus} {digest}" for corpus, digest in plan.recipe["parents"].items()),
-            remedy=f"run `nanoset build`, or materialise {plan.name}/shuffle_plan first",
-        )
-    return datasets
 
 
 def _written(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
@@ -250,14 +233,10 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
             remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",
         )
     ordered = [facts[shard] for shard in range(plan.shards)]
+    counts = ("sequence_length", "tokens", "pad_tokens", "tokens_dropped", "contexts_left_out", "shards")
     summary = {
         "sequences": plan.contexts,
-        "sequence_length": plan.sequence_length,
-        "tokens": plan.tokens,
-        "pad_tokens": plan.pad_tokens,
-        "tokens_dropped": plan.tokens_dropped,
-        "contexts_left_out": plan.contexts_left_out,
-        "shards": plan.shards,
+        **{name: getattr(plan, name) for name in counts},
         "sources": plan.to_json()["sources"],
         "shards_written": [asdict(fact) for fact in ordered],
     }
@@ -284,7 +263,7 @@ def _open_sources(project: Project, datasets: dict[str, Manifest]) -> list[Token
 class PlanStage(Stage):
     """Which context of which corpus comes where in a webdataset."""
 
-    folder, kind, asset = PLANS, "webdataset", "shuffle_plan"
+    folder, kind, asset, named_in = PLANS, "webdataset", "shuffle_plan", "webdatasets.{subject}.corpora"
     maker = staticmethod(make_plan)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
@@ -296,26 +275,14 @@ class PlanStage(Stage):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe of the plan; the order of the datasets numbers their contexts."""
         spec = project.webdataset(key.subject)
-        options = {
+        options = {name: getattr(spec, name) for name in (*_SETTINGS, "numbers", "tail")} | {
             "corpora": list(spec.names),
-            "numbers": spec.numbers,
             "mix": spec.mix if spec.numbers is not None else None,
-            "contexts": spec.contexts,
-            "sequence_length": spec.sequence_length,
-            "samples_per_shard": spec.samples_per_shard,
-            "even": spec.even,
-            "seed": spec.seed,
-            "member": spec.member,
-            "preset": spec.preset,
-            "tail": spec.tail,
             "pad": project.pad if spec.tail == "pad" else None,
             "bos": project.bos if spec.bos else None,
             "compressor": compressor_identity() if spec.member == "json.gz" else None,
         }
         return Recipe(PLANS, key.subject, VERSION, parents, options)
-
-    def named_in(self, key: Key) -> str:
-        return f"webdatasets.{key.subject}.corpora"
 
     def future_outputs(self, manifest: Manifest) -> Iterable[str]:
         return [webdataset_recipe(manifest.name, manifest.digest).digest]

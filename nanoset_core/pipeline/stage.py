@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -69,6 +69,8 @@ class Stage(ABC):
     """Name of an input → the reason shown when it differs now, in place of `<name> changed`."""
     maker: ClassVar[Callable[..., Manifest]]
     """Makes an output: (project, subject) or (project, subject, part) → its manifest."""
+    named_in: ClassVar[str] = "{kind}s.{subject}"
+    """Where nanoset.yaml names the corpora that an output is made of."""
     asked_by: ClassVar[str | None] = "nanoset.yaml"
     """Who asks for its subjects, in the words of `nanoset gc`; None where it reports them for another stage."""
 
@@ -105,10 +107,6 @@ class Stage(ABC):
         """Return the part of a row of `nanoset status`; outputs of one kind, subject and row part share a row."""
         return key.part
 
-    def named_in(self, key: Key) -> str:
-        """Return where nanoset.yaml names the corpora that an output is made of."""
-        return f"{self.kind}s.{key.subject}"
-
     def digest(self, recipe: Recipe) -> str:
         """Return which version an output is of: what Dagster records as its data version."""
         return recipe.digest
@@ -116,12 +114,6 @@ class Stage(ABC):
     def current(self, project: Project, key: Key) -> CurrentVersion:
         """Return the current version of an output."""
         return project.outputs.current_version(self.folder, self.name(key))
-
-    def current_of_all(self, project: Project, keys: Sequence[Key]) -> list[CurrentVersion]:
-        """Return the current version of each of many outputs; those of corpora are looked up together."""
-        if self.by_corpus and all(self.name(key) == key.subject for key in keys):
-            return project.outputs.current_versions(self.folder, [key.subject for key in keys])
-        return [self.current(project, key) for key in keys]
 
     def require(self, project: Project, key: Key) -> Manifest:
         """Return the current version of an output that another one is made from.
@@ -150,8 +142,7 @@ class Stage(ABC):
         """Return why the current version is not the wanted one; none where it is, and whole."""
         reasons = self.reworded(current.stale_reasons(wanted))
         if not reasons and current.manifest is not None:
-            fault = self.fault(project, key, current.manifest)
-            return [] if fault is None else [Reason(fault)]
+            return [Reason(text) for text in [self.fault(project, key, current.manifest)] if text is not None]
         if current.other_settings(wanted) and project.outputs.find(wanted) is not None:
             reasons.append(Reason(REPLACED))
         return reasons
@@ -199,14 +190,6 @@ class Stage(ABC):
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of an unfinished version, which `gc` may remove; None where they may be somebody else's."""
-        return None
-
-    def shared_files(self, manifest: Manifest) -> Collection[str] | None:
-        """Return the names of files outside its folder that versions of an output share; None for a stage without."""
-        return None
-
-    def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
-        """Return names of (shared files that an output would have now, shared files that exist); None without any."""
         return None
 
 

@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from nanoset_core.errors import FormatError, NanosetError, one_line
+from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, one_line
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline import indexed, raw
 from nanoset_core.pipeline.graph import Graph
 from nanoset_core.pipeline.indexed import DATASET
+from nanoset_core.pipeline.mapping import INDEX_MAPPINGS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node
-from nanoset_core.tokenization.document_table import FileCounts
-from nanoset_core.versions.diff_versions import DatasetVersion, FileDiff, compare_files, find_versions
+from nanoset_core.raw.pieces import Inventory, Piece, cut_ranges
+from nanoset_core.tokenization.document_table import FileCounts, counts_by_file
+from nanoset_core.tokenization.shards import DOCUMENTS, STAGE
 
+Change = Literal["added", "removed", "changed", "other settings"]
 Effect = Literal["survives", "rebuilt", "to be rebuilt", "not built"]
+_PREFIX = re.compile(r"[0-9a-f]{4,20}")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetVersion:
+    """One version of a merged dataset, with the files and shards that it was made from."""
+
+    dataset: Manifest
+    tokenized: Manifest
+    files: dict[str, list[Piece]]
+    """Path → its pieces, in document order."""
+    shards: dict[str, tuple[str, ...]]
+    """Digest of each shard → the files that it reads, in document order."""
+
+    @property
+    def digest(self) -> str:
+        return self.dataset.digest
+
+
+@dataclass(frozen=True, slots=True)
+class FileDiff:
+    """One source file that is not in both versions alike."""
+
+    path: str
+    """Relative to the corpus's folder."""
+    change: Change
+    """other settings: the same bytes gave other counts."""
+    before: FileCounts
+    after: FileCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +102,7 @@ class DatasetDiff:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         return {
-            "corpus": self.new.corpus,
+            "corpus": self.new.dataset.name,
             "old": _version_json(self.old),
             "new": _version_json(self.new),
             "settings": self.settings,
@@ -90,11 +126,9 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
         MissingError, FormatError: what a version was made from is gone, or cannot be read.
     """
     old, new = find_versions(project, first, second)
-    settings = setting_differences(
-        {**old.tokenized.recipe["options"], **old.dataset.recipe["options"]},
-        {**new.tokenized.recipe["options"], **new.dataset.recipe["options"]},
-    )
-    return DatasetDiff(old, new, settings, compare_files(old, new), list(_outcomes(project, old, new)))
+    before, after = ({**one.tokenized.recipe["options"], **one.dataset.recipe["options"]} for one in (old, new))
+    outcomes = list(_outcomes(project, old.dataset, new.dataset))
+    return DatasetDiff(old, new, setting_differences(before, after), _compare_files(old, new), outcomes)
 
 
 def _version_json(version: DatasetVersion) -> dict[str, Any]:
@@ -104,73 +138,171 @@ def _version_json(version: DatasetVersion) -> dict[str, Any]:
     return {"digest": version.digest, "made_at": made_at, **counts, "files": len(version.files)}
 
 
-def _outcomes(project: Project, old: DatasetVersion, new: DatasetVersion) -> Iterator[Outcome]:
+def find_versions(project: Project, first: str, second: str | None) -> tuple[DatasetVersion, DatasetVersion]:
+    """Return the versions that two digests (or their beginnings) name; or, of a corpus, the previous and current one.
+
+    Raises:
+        ConfigError: no such corpus or version, several, or versions of two corpora.
+        MissingError: there is no previous version, or the inventory or the shards of one are gone.
+    """
+    outputs = project.outputs
+    if second is None:
+        old, new = _previous_and_current(outputs, check_corpus_name(first, "CORPUS"))
+    else:
+        old, new = (_named(outputs, digest) for digest in (first, second))
+    if old.name != new.name:
+        what, remedy = "these are datasets of two corpora", "name two versions of one corpus"
+        raise ConfigError(what, found=f"{old.name} and {new.name}", remedy=remedy)
+    return _open(outputs, old), _open(outputs, new)
+
+
+def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, Manifest]:
+    current, folder = outputs.current_version(indexed.STAGE, corpus), outputs.folder / indexed.STAGE / corpus
+    if current.manifest is None:
+        raise ConfigError(
+            "no such corpus, or it has no dataset yet",
+            where=folder,
+            found=current.problem if current.exists else repr(corpus),
+            expected=f"one of {', '.join(sorted(outputs.access.names(folder.parent))) or 'none'}; or two digests",
+            remedy="name one of these corpora, or run `nanoset build` first",
+        )
+    for version in outputs.versions(indexed.STAGE, corpus, strict=True):
+        if version.digest != current.manifest.digest:
+            return version, current.manifest
+    found = f"the current one alone, {current.manifest.digest}"
+    remedy = "name two digests, or build again once its text or settings changed"
+    raise MissingError("this corpus has no previous version", where=folder, found=found, remedy=remedy)
+
+
+def _named(outputs: OutputRoot, digest: str) -> Manifest:
+    place = outputs.folder / indexed.STAGE
+    corpora = [place / corpus for corpus in outputs.access.names(place)]
+    known = [corpus / one for corpus in corpora for one in outputs.digests_in(corpus)]
+    found = [one for one in known if _PREFIX.fullmatch(digest) and one.name.startswith(digest)]
+    manifest = outputs.manifest_at(found[0]) if len(found) == 1 else None
+    if manifest is None:
+        rows = sorted(f"{one.parent.name} {one.name}" for one in found or known)
+        raise ConfigError(
+            "several datasets have digests that begin so" if len(found) > 1 else "no such version of a dataset",
+            where=place,
+            found=repr(digest),
+            expected=f"at least four digits of one of {', '.join(rows[:10]) or 'none: nothing was built'}",
+            remedy="name one of these, or a corpus alone" if rows else "run `nanoset build` first",
+        )
+    return manifest
+
+
+def _open(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
+    tokenized = indexed.shards_of(outputs, dataset)
+    place = outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"]
+    inventory = outputs.manifest_at(place)
+    if inventory is None:
+        remedy = "compare versions that `nanoset gc` has not taken apart"
+        raise MissingError("the inventory of this version is gone", where=place, remedy=remedy)
+    files = raw.pieces_by_file(inventory)
+    pieces = Inventory(dataset.name, tuple(piece for found in files.values() for piece in found))
+    ranges, digests = cut_ranges(pieces, tokenized.recipe["options"]["range_bytes"]), tokenized.facts["shards"]
+    if len(ranges) != len(digests):
+        what, remedy = "the shards of this version are not those of its inventory", "delete the folder, and build again"
+        found = f"{len(digests):,} shards instead of {len(ranges):,}"
+        raise FormatError(what, where=tokenized.folder, found=found, remedy=remedy)
+    shards = {digest: source.files for digest, source in zip(digests, ranges, strict=True)}
+    return DatasetVersion(dataset, tokenized, files, shards)
+
+
+def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
+    """Return every file that was added, removed or changed, or of which other settings made something else.
+
+    Only tables of shards that hold such files are read: under the same settings, equal bytes give equal documents.
+    """
+    is_same = old.dataset.recipe["options"] == new.dataset.recipe["options"]
+    paths = dict.fromkeys([*old.files, *new.files])
+    differ = [path for path in paths if not is_same or old.files.get(path) != new.files.get(path)]
+    before, after = (_count(version, set(differ)) for version in (old, new))
+    found = []
+    for path in differ:
+        was, now = before.get(path, FileCounts()), after.get(path, FileCounts())
+        change: Change = "added" if path not in old.files else "removed" if path not in new.files else "changed"
+        if old.files.get(path) == new.files.get(path):
+            change = "other settings"
+        if change != "other settings" or was != now:
+            found.append(FileDiff(path, change, was, now))
+    return found
+
+
+def _count(version: DatasetVersion, paths: set[str]) -> dict[str, FileCounts]:
+    counts: dict[str, FileCounts] = {}
+    access, corpus = version.dataset.access, version.dataset.name
+    for digest, files in version.shards.items():
+        if not paths.isdisjoint(files):
+            table = access.fetch(access.folder / STAGE / corpus / digest / DOCUMENTS)
+            for path, found in counts_by_file(table).items():
+                counts[path] = counts.get(path, FileCounts()) + found
+    return counts
+
+
+def _outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcome]:
     """Yield an outcome for each row of outputs that read datasets, as `nanoset status` has them."""
-    graph, dataset = Graph(project, {}, [old.corpus]), Node(DATASET, Key(old.corpus))
+    graph, dataset = Graph(project, {}, [old.name]), Node(DATASET, Key(old.name))
     hit = set(graph.impact_of(dataset))
     for nodes in graph.rows():
         if any(parent.stage is DATASET for node in nodes for parent in node.inputs(project.config).values()):
             output = " ".join(filter(None, nodes[0].row))
             if hit.isdisjoint(nodes):
-                yield Outcome(output, "survives", f"it takes nothing of {old.corpus}")
+                yield Outcome(output, "survives", f"it takes nothing of {old.name}")
             else:
-                yield _outcome(project, nodes, output, dataset, old.digest, new.digest)
+                yield _outcome(project, nodes, output, old, new)
 
 
-def _outcome(project: Project, nodes: list[Node], output: str, dataset: Node, old: str, new: str) -> Outcome:
+def _outcome(project: Project, nodes: list[Node], output: str, old: Manifest, new: Manifest) -> Outcome:
     """Return the outcome of one row that reads a dataset, such as the index mappings and the blend of one split."""
     manifest = nodes[-1].stage.current(project, nodes[-1].key).manifest
     if manifest is None:
         return Outcome(output, "not built", "there is no version of it")
-    if old == new:
+    if old.digest == new.digest:
         return Outcome(output, "survives", "both versions are the same")
-    made = _origin(project, nodes, nodes[-1], manifest, dataset)
-    if made == new:
-        before, after = (_index_files(project, nodes, digest) for digest in (old, new))
+    made_from = _origins(project, nodes, manifest)
+    is_split = nodes[0].stage is INDEX_MAPPINGS
+    if new.digest in made_from:
+        before, after = (_index_files(project, nodes, one.digest) if is_split else None for one in (old, new))
         counts = (None, None) if before is None or after is None else (len(after), len(after & before))
         return Outcome(output, "rebuilt", "it is made from the new version", *counts)
-    found = Outcome(output, "to be rebuilt", f"it is made from {'the old' if made == old else 'another'} version")
-    current = DATASET.current(project, dataset.key).manifest
-    if current is None or current.digest != new:
+    version = "the old" if old.digest in made_from else "another"
+    found = Outcome(output, "to be rebuilt", f"it is made from {version} version")
+    current = DATASET.current(project, Key(old.name)).manifest
+    if current is None or current.digest != new.digest or not is_split:
         return found
     try:
-        planned = [node.stage.planned_files(project, node.key) for node in nodes]
+        planned = INDEX_MAPPINGS.planned_files(project, nodes[0].key)
     except NanosetError as error:
         return replace(found, why=f"{found.why}; it cannot be built: {one_line(error)}")
-    for files, there in filter(None, planned):
-        found = replace(found, index_files=len(files), kept_files=len(files & there))
+    if planned is None:
+        return found
+    files, there = planned
+    return replace(found, index_files=len(files), kept_files=len(files & there))
+
+
+def _origins(project: Project, nodes: list[Node], manifest: Manifest) -> set[str]:
+    """Return digests of what an output was made from, perhaps by another one of its row."""
+    outputs, made_from = project.outputs, manifest.recipe["parents"]
+    found = {str(digest) for digest in made_from.values()}
+    for name, parent in nodes[-1].inputs(project.config).items():
+        if name in made_from and parent in nodes:
+            place = outputs.folder / parent.stage.folder / parent.stage.name(parent.key)
+            with suppress(FormatError):  # `nanoset status` and `gc` tell of it
+                if (version := outputs.manifest_at(place / made_from[name])) is not None:
+                    found |= {str(digest) for digest in version.recipe["parents"].values()}
     return found
 
 
-def _origin(project: Project, nodes: list[Node], node: Node, manifest: Manifest, dataset: Node) -> str | None:
-    """Return which version of a dataset a manifest's output was made from, perhaps by others of its row."""
-    for name, parent in node.inputs(project.config).items():
-        digest = manifest.recipe["parents"].get(name)
-        if digest is not None and parent == dataset:
-            return str(digest)
-        if digest is not None and parent in nodes:
-            version = None
-            with suppress(FormatError):  # `nanoset status` and `gc` tell of it
-                place = project.outputs.folder / parent.stage.folder / parent.stage.name(parent.key)
-                version = project.outputs.manifest_at(place / digest)
-            if version is not None and (origin := _origin(project, nodes, parent, version, dataset)) is not None:
-                return origin
-    return None
-
-
 def _index_files(project: Project, nodes: list[Node], dataset: str) -> set[str] | None:
-    """Return the shared files of the latest version that was made from a dataset; None where there are none."""
-    versions = [
-        (node, manifest)
-        for node in nodes
-        for manifest in project.outputs.versions(node.stage.folder, node.stage.name(node.key))
-        if node.stage.key_of(manifest.name) == node.key
-    ]
-    latest = next((one.digest for _, one in versions if dataset in one.recipe["parents"].values()), None)
-    shared = [
-        files
-        for node, one in versions
-        if latest in (one.digest, *one.recipe["parents"].values())
-        and (files := node.stage.shared_files(one)) is not None
-    ]
-    return set().union(*shared) if shared else None
+    """Return the index files of the latest versions of a row that were made from a dataset; None where it has none."""
+    made, files = {dataset}, None
+    for node in nodes:
+        for version in project.outputs.versions(node.stage.folder, node.stage.name(node.key)):
+            if not made.isdisjoint(version.recipe["parents"].values()):
+                made.add(version.digest)
+                if "cache_files" in version.facts:
+                    files = (files or set()) | set(version.facts["cache_files"])
+                break
+    return files

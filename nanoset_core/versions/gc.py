@@ -1,8 +1,9 @@
-"""`nanoset gc`: old versions of outputs, and index files, that nothing needs any more.
+"""`nanoset gc`: old versions of outputs, and index files, that nothing needs any more; and copies of what buckets hold.
 
-A version is retracted while no build can begin: on a disk it is renamed to an unfinished name, which no reader looks at
-and every sweep removes; in a bucket its manifest is removed first. So a collection that is killed leaves nothing half
-there. Builds are seen by their leases, from any machine.
+What is current stays, what the policy keeps besides, and all that these were made from or point at. Of the rest goes
+what is ours alone. A version is retracted while no build can begin: on a disk it gets an unfinished name, which
+no reader looks at and every sweep removes; in a bucket its manifest is removed first. So a collection that is killed
+leaves nothing half there. Builds are seen by their leases, from any machine.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import json
 import shutil
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from nanoset_core.errors import FormatError, NanosetError, StorageError
-from nanoset_core.loading import opening
-from nanoset_core.outputs.manifest import MANIFEST, read_manifest
+from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StorageError
+from nanoset_core.loading.opening import CACHE, STAGE
+from nanoset_core.outputs.manifest import MANIFEST, is_digest, read_manifest
 from nanoset_core.outputs.root import CURRENT, OutputRoot, read_current
 from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.mapping import index_files
@@ -27,10 +28,10 @@ from nanoset_core.pipeline.stages import stage_of, stages, sweep
 from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
-from nanoset_core.storage.leases import LEASE_SECONDS, collecting, leased_names
+from nanoset_core.storage.leases import FOLDER, LEASE_SECONDS, collecting, leased_names
 from nanoset_core.storage.listing import Entry
+from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.store import in_parallel
-from nanoset_core.versions.outputs import Needed, Output, Policy, find_needed, find_outputs, stage_folders
 
 UNSEEN = (
     "not seen are builds by versions of nanoset that know no leases, and machines that were cut off from the bucket "
@@ -40,6 +41,32 @@ Kind = Literal["version", "unfinished", "cache file"]
 """A version's folder, one whose build never ended, or one of the trainers' index files."""
 _SIDECAR = "nanoset.json"
 """Ending of the notes beside index files."""
+_DEEPEST = 4
+_DAY_NS = 24 * 3600 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is kept though no current version needs it."""
+
+    keep: int = 0
+    """Older versions of each output."""
+    older_than_days: float | None = None
+    """Younger versions stay; None: age does not matter."""
+    unfinished: bool = False
+    """Whether versions newer than the current one, which belong to a build that has not ended, may go."""
+
+    def keeps(self, written_ns: int, current_since_ns: int) -> bool:
+        """Return whether something written at a moment stays by its age.
+
+        Args:
+            written_ns: the moment, nanoseconds since 1970.
+            current_since_ns: when the current version became current; 0 where there is none.
+        """
+        is_newer = not self.unfinished and written_ns > current_since_ns
+        return is_newer or (
+            self.older_than_days is not None and written_ns > time.time_ns() - self.older_than_days * _DAY_NS
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,43 +119,32 @@ class Collection:
         return found
 
 
-def plan_gc(
-    project: Project, *, keep: int = 0, older_than_days: float | None = None, unfinished: bool = False
-) -> Collection:
+def plan_gc(project: Project, **policy: Any) -> Collection:
     """Return what `collect` would remove; nothing is written.
 
     Args:
         project: the project.
-        keep: how many versions before the current one stay, of each output.
-        older_than_days: younger versions stay.
-        unfinished: take also what is newer than the current version: shards of a build that was cut short.
+        **policy: fields of `Policy`.
 
     Raises:
         StorageError: a folder of outputs, or a version that has to stay, cannot be read.
     """
-    policy = Policy.of(keep, older_than_days, unfinished=unfinished, now_ns=time.time_ns())
-    return _plan(project, policy, leased_names(project.outputs.access))
+    return _plan(project, Policy(**policy), leased_names(project.outputs.access))
 
 
-def collect(
-    project: Project, *, keep: int = 0, older_than_days: float | None = None, unfinished: bool = False
-) -> Collection:
-    """Remove what nothing needs; return what was removed. Arguments as for `plan_gc`.
+def collect(project: Project, **policy: Any) -> Collection:
+    """Remove what nothing needs; return what was removed. Arguments and errors as for `plan_gc`.
 
     What a running build works on stays, and what is made current meanwhile. A build on another machine is not seen
     where that machine was cut off from the store for ten minutes, or where its version knows no leases: if it reuses an
     old version at that moment, it makes it again.
-
-    Raises:
-        StorageError: as `plan_gc`.
     """
-    policy = Policy.of(keep, older_than_days, unfinished=unfinished, now_ns=time.time_ns())
     outputs = project.outputs
     if not outputs.folder.is_dir() and next(outputs.access.store.list(), None) is None:
         return Collection((), (), ())
-    retracted: list[tuple[Garbage, tuple[Path, ...]]] = []
+    gone: dict[Garbage, tuple[Path, ...]] = {}
     with collecting(outputs.access) as leases:
-        planned = _plan(project, policy, leases)
+        planned = _plan(project, Policy(**policy), leases)
         left = list(planned.left)
         for item in planned.garbage:
             try:
@@ -139,15 +155,14 @@ def collect(
                 left.append(LeftAlone(item.path, f"it cannot be removed: {error.strerror}", refused=True))
                 continue
             if rest is not None:
-                retracted.append((item, rest))
+                gone[item] = rest
         swept = _sweep_store(outputs, planned, leases, left)
-    gone: list[Garbage] = []
-    for item, rest in retracted:
+    for item, rest in list(gone.items()):
         for folder in rest:
             shutil.rmtree(folder, ignore_errors=True)
-        stuck = [LeftAlone(folder, "it could not be removed", refused=True) for folder in rest if folder.exists()]
-        left += stuck
-        gone += [] if stuck else [item]
+            if folder.exists():
+                left.append(LeftAlone(folder, "it could not be removed", refused=True))
+                del gone[item]
     sweep(outputs)
     removed = dict.fromkeys([*(path for path in planned.unfinished if not path.exists()), *swept])
     return Collection(tuple(gone), tuple(left), tuple(removed), planned.unseen)
@@ -181,90 +196,182 @@ def _sweep_store(outputs: OutputRoot, planned: Collection, busy: Container[str],
 def _is_idle(name: str, busy: Container[str]) -> bool:
     """Return whether an object belongs to an output of ours that no build works on."""
     stage, *rest = name.split("/")
-    return stage in stage_folders() and len(rest) > 1 and rest[0] not in busy
+    return stage in _stage_folders() and len(rest) > 1 and rest[0] not in busy
+
+
+class _Output(NamedTuple):
+    """All versions of one output."""
+
+    stage: str
+    name: str
+    folder: Path
+    versions: set[str]
+    """Their digests."""
+    current: str | None
+    """Digest of the current version; None where there is none."""
+
+    @property
+    def subject(self) -> str:
+        """The corpus, nanoset or webdataset that it belongs to."""
+        return self.name.partition("/")[0]
+
+
+def _stage_folders() -> list[str]:
+    """Return the folders of all stages below the root: first those of corpora, from which the others are made."""
+    return list(dict.fromkeys(stage.folder for stage in sorted(stages(), key=lambda stage: not stage.by_corpus)))
+
+
+def _outputs(listing: FileAccess, stage: str, name: str = "") -> Iterator[_Output]:
+    """Yield every output of a stage by names alone; links are followed."""
+    folder = listing.folder.joinpath(stage, name)
+    entries = [entry for entry in listing.entries(folder) if entry.name[0] != "."]
+    folders = [entry for entry in entries if entry.name != "current" and entry.is_folder]
+    # A corpus may have a name that looks like a digest, but stands where no version can.
+    versions = {entry.name for entry in folders if name and is_digest(entry.name)}
+    pointed = any(entry.name == CURRENT for entry in entries)
+    if versions or pointed:
+        try:
+            current = read_current(folder, listing) if pointed else None
+        except FormatError as error:
+            raise _unreadable(folder, f"{error.where}: {error.found}") from error
+        if current not in (None, *versions):
+            raise _unreadable(folder / str(current), "this is the current version, but it is gone")
+        yield _Output(stage, name, folder, versions, current)
+    for entry in folders:
+        is_cache = stage == STAGE and entry.name == CACHE and name != "" and "/" not in name
+        if entry.name not in versions and not is_cache and name.count("/") < _DEEPEST:
+            yield from _outputs(listing, stage, f"{name}/{entry.name}".lstrip("/"))
+
+
+def _needed(listing: FileAccess, outputs: Sequence[_Output], policy: Policy) -> tuple[set[str], dict[str, set[str]]]:
+    """Follow every current version, and every other that the policy keeps, to all that it needs.
+
+    Returns:
+        Digests of versions, those included that will be made from others and may be in the making; nanoset → names of
+        the files in its cache folder that its versions list.
+
+    Raises:
+        StorageError: one of these cannot be read, so that it cannot be told what it needs.
+    """
+    places = {digest: output for output in outputs for digest in output.versions}
+    named_by = {stage.folder: stage.named_by.folder for stage in stages() if stage.named_by is not None}
+    followed, future, listed, root = set[str](), set[str](), dict[str, set[str]](), OutputRoot(listing)
+    waiting = [digest for output in outputs for digest in (output.current, *_kept(listing, output, policy, named_by))]
+    while waiting:
+        digest = waiting.pop()
+        if digest is None or digest in followed or digest not in places:
+            continue
+        followed.add(digest)
+        output = places[digest]
+        if output.stage in named_by:
+            continue
+        try:
+            manifest = root.manifest_at(output.folder / digest)
+            if manifest is None:
+                raise MissingError("it has no manifest", where=output.folder / digest)
+            waiting += map(str, manifest.recipe["parents"].values())
+            if (stage := stage_of(manifest.stage, manifest.name)) is not None:
+                waiting += stage.references(root, manifest)
+                future.update(stage.future_outputs(manifest))
+            if manifest.stage == STAGE:
+                listed.setdefault(output.subject, set()).update(index_files(manifest))
+        except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
+            what = f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
+            raise _unreadable(output.folder / digest, what) from error
+    return followed | future, listed
+
+
+def _kept(listing: FileAccess, output: _Output, policy: Policy, named_by: Mapping[str, str]) -> Iterator[str]:
+    """Yield digests of the complete versions besides the current one that stay by their age or number."""
+    namer = named_by.get(output.stage)
+    since_ns = listing.written_ns(listing.folder.joinpath(namer or output.stage, output.name, CURRENT))
+    dated = {digest: listing.written_ns(output.folder / digest / MANIFEST) for digest in output.versions}
+    made = {digest: made_ns for digest, made_ns in dated.items() if made_ns and digest != output.current}
+    yield from (digest for digest, made_ns in made.items() if policy.keeps(made_ns, since_ns))
+    yield from sorted(made, key=lambda digest: (-made[digest], digest))[: policy.keep if namer is None else 0]
+
+
+def _unreadable(place: Path, why: str) -> StorageError:
+    what = "a version that is current, is kept, or that another one needs, cannot be read, so nothing is removed"
+    remedy = f"run `nanoset build`, which makes it again, or delete {place} if you do not need it"
+    return StorageError(what, where=place, found=why, remedy=remedy)
 
 
 def _plan(project: Project, policy: Policy, leases: Mapping[str, str]) -> Collection:
     """Judge all that is there; leases: name that is worked on → the machine that does."""
     listing = project.outputs.access.listing()
-    outputs = find_outputs(listing)
-    needed = find_needed(listing, outputs, policy)
+    outputs = [output for folder in _stage_folders() for output in _outputs(listing, folder)]
+    needed, listed = _needed(listing, outputs, policy)
     found = [
-        _judge(listing, output, digest)
-        for output in outputs
-        for digest in output.versions
-        if digest not in needed.digests
+        _judge(listing, output, digest) for output in outputs for digest in output.versions if digest not in needed
     ]
-    nanosets: dict[str, list[Output]] = {}
-    for output in outputs:
-        if output.stage == opening.STAGE:
-            nanosets.setdefault(output.subject, []).append(output)
-    found += [one for name, own in nanosets.items() for one in _judge_index_files(listing, name, own, needed, policy)]
-    garbage = [item for item in found if isinstance(item, Garbage)]
-    idle = tuple(item for item in garbage if item.subject not in leases)
+    for nanoset in dict.fromkeys(output.subject for output in outputs if output.stage == STAGE):
+        found += _judge_index_files(listing, nanoset, outputs, listed.get(nanoset, set()), policy)
     left = [item for item in found if isinstance(item, LeftAlone)]
-    busy = [item for item in garbage if item.subject in leases]
-    left += [LeftAlone(item.path, f"a build on {leases[item.subject]} works on it") for item in busy]
+    garbage = []
+    for item in found:
+        if isinstance(item, Garbage) and item.subject in leases:
+            left.append(LeftAlone(item.path, f"a build on {leases[item.subject]} works on it"))
+        elif isinstance(item, Garbage):
+            garbage.append(item)
     left += _unasked(project, outputs)
-    gone = {item.path for item in idle}
+    gone = {item.path for item in garbage}
     unfinished = [folder / name for folder, names in project.outputs.unfinished() for name in names]
     stored = (path for path in listing.unfinished() if path.parent not in gone)
     unfinished += [path for path in stored if _is_idle(listing.name(path), leases)]
-    return Collection(idle, tuple(left), tuple(unfinished), UNSEEN if listing.has_copies else None)
+    return Collection(tuple(garbage), tuple(left), tuple(unfinished), UNSEEN if listing.has_copies else None)
 
 
-def _judge(listing: FileAccess, output: Output, digest: str) -> Garbage | LeftAlone:
+def _judge(listing: FileAccess, output: _Output, digest: str) -> Garbage | LeftAlone:
     """Return Garbage where all in a version that nothing needs is ours, LeftAlone where that cannot be told."""
     folder, name = output.folder / digest, f"{output.stage}/{output.name}"
-    if output.versions[digest]:
-        return LeftAlone(folder, "a symbolic link leads to it")
     try:
         manifest = read_manifest(folder, listing)
     except (FormatError, OSError) as error:
-        what = error.what if isinstance(error, FormatError) else str(error)
-        return LeftAlone(folder, f"its manifest cannot be read: {what}")
+        return LeftAlone(folder, f"its manifest cannot be read: {getattr(error, 'what', error)}")
     if manifest is None:
         stage = stage_of(output.stage, output.name)
         ours = None if stage is None else stage.unfinished_files(listing, folder)
-        if ours is None:
-            return LeftAlone(folder, "it has no manifest, and no markers of nanoset")
+        why = "" if ours is not None else "it has no manifest, and no markers of nanoset"
     else:
         ours, made = {*manifest.files, MANIFEST}, f"{manifest.stage}/{manifest.name}/{manifest.digest}"
-        if made != f"{name}/{digest}":
-            return LeftAlone(folder, f"its manifest is that of {made}")
+        why = "" if made == f"{name}/{digest}" else f"its manifest is that of {made}"
+    if ours is None or why or _is_linked(listing, folder):
+        return LeftAlone(folder, why or "a symbolic link leads to it")
     size = 0
-    for file, entry in files_below(listing, folder):
-        if entry.is_link:
-            return LeftAlone(folder, f"it holds a symbolic link: {file}")
-        if file not in ours and not file.rpartition("/")[2].startswith(UNFINISHED):
-            return LeftAlone(folder, f"it holds a file that is not of nanoset: {file}")
+    for file, entry in _files_below(listing, folder):
+        if entry.is_link or (file not in ours and not file.rpartition("/")[2].startswith(UNFINISHED)):
+            what = "a symbolic link" if entry.is_link else "a file that is not of nanoset"
+            return LeftAlone(folder, f"it holds {what}: {file}")
         size += entry.size
     return Garbage(folder, name, output.subject, "unfinished" if manifest is None else "version", size)
 
 
 def _judge_index_files(
-    listing: FileAccess, nanoset: str, outputs: Sequence[Output], needed: Needed, policy: Policy
+    listing: FileAccess, nanoset: str, outputs: Sequence[_Output], kept: set[str], policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield every index file of a nanoset that no split lists that stays; what is not ours is left alone."""
-    place = f"{opening.STAGE}/{nanoset}/{opening.CACHE}"
-    folder, kept = listing.folder / place, needed.index_files.get(nanoset, set())
-    since = max(listing.written_ns(output.folder / CURRENT) for output in outputs)
-    files = {name: entry for name, entry in files_below(listing, folder) if not name.startswith(UNFINISHED)}
-    others = {name for name, entry in files.items() if name not in kept and not policy.keeps(entry.written_ns, since)}
-    if others and any(map(listing.is_link, (folder, *folder.parents[:2]))):
-        yield LeftAlone(folder, f"{_counted(files, others)} of no split that stays: a symbolic link leads to them")
-        return
+    """Yield every index file of a nanoset that no split lists that stays; what no note of ours lists is left alone."""
+    place = f"{STAGE}/{nanoset}/{CACHE}"
+    folder = listing.folder / place
+    own = [output.folder for output in outputs if (output.stage, output.subject) == (STAGE, nanoset)]
+    since_ns = max(listing.written_ns(output / CURRENT) for output in own)
+    files = {name: entry for name, entry in _files_below(listing, folder) if not name.startswith(UNFINISHED)}
     ours = {name for note in files if note.endswith(_SIDECAR) for name in _listed(listing, folder, note)}
-    for version in (output.folder / digest for output in outputs for digest in output.versions):
-        with suppress(NanosetError, OSError, KeyError, TypeError):
-            manifest = read_manifest(version, listing)
-            ours |= set() if manifest is None else index_files(manifest)
-    if foreign := {name for name in others if name not in ours or files[name].is_link}:
-        why = f"{_counted(files, foreign)} that no note of ours lists, such as {min(foreign)}"
-        yield LeftAlone(folder, why)
+    linked = _is_linked(listing, folder)
+    old = {name for name, entry in files.items() if name not in kept and not policy.keeps(entry.written_ns, since_ns)}
+    if foreign := {name for name in old if linked or name not in ours or files[name].is_link}:
+        size = sum(files[name].size for name in foreign)
+        why = "that no note of ours lists, or that a symbolic link leads to"
+        yield LeftAlone(folder, f"{format_count(len(foreign), 'file')} ({size:,} bytes) {why}, such as {min(foreign)}")
     # The notes go last: a collection that is cut short finds the rest by them.
-    for name in sorted(others - foreign, key=lambda name: (name.endswith(_SIDECAR), "description" not in name, name)):
+    for name in sorted(old - foreign, key=lambda name: (name.endswith(_SIDECAR), "description" not in name, name)):
         yield Garbage(folder / name, place, nanoset, "cache file", files[name].size)
+
+
+def _is_linked(listing: FileAccess, folder: Path) -> bool:
+    """Return whether a symbolic link below the root leads to a folder."""
+    places = (folder, *folder.parents)
+    return any(map(listing.is_link, places[: places.index(listing.folder)]))
 
 
 def _listed(listing: FileAccess, folder: Path, note: str) -> set[str]:
@@ -276,20 +383,16 @@ def _listed(listing: FileAccess, folder: Path, note: str) -> set[str]:
         return set()
 
 
-def _counted(files: Mapping[str, Entry], names: set[str]) -> str:
-    return f"{format_count(len(names), 'file')} ({sum(files[name].size for name in names):,} bytes)"
-
-
-def files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
+def _files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
     """Yield (relative name, entry) of everything but folders; no link is followed."""
     for entry in listing.entries(folder):
         if not entry.is_link and entry.is_folder:
-            yield from files_below(listing, folder / entry.name, f"{prefix}{entry.name}/")
+            yield from _files_below(listing, folder / entry.name, f"{prefix}{entry.name}/")
         else:
             yield prefix + entry.name, entry
 
 
-def _unasked(project: Project, outputs: list[Output]) -> Iterator[LeftAlone]:
+def _unasked(project: Project, outputs: Sequence[_Output]) -> Iterator[LeftAlone]:
     """Yield outputs that nanoset.yaml or the raw folder no longer asks for: they may be the only copies."""
     places = {(output.stage, output.subject) for output in outputs if output.current is not None}
     here = {subject for _, subject in places if project.config.corpus_folder(subject).is_dir()}
@@ -305,4 +408,32 @@ def folder_size(folder: Path) -> int:
     """Return the bytes of a file, or of all files in a folder; links are not followed."""
     if not folder.is_dir() or folder.is_symlink():
         return folder.lstat().st_size
-    return sum(entry.size for _, entry in files_below(FileAccess(folder).listing(), folder))
+    return sum(entry.size for _, entry in _files_below(FileAccess(folder), folder))
+
+
+def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
+    """Return path → bytes of copies of what the bucket holds, except of outputs in work; perhaps remove them.
+
+    A copy has the size of the object. Manifests and pointers stay: they are small, and needed by every command.
+
+    Raises:
+        ConfigError: the outputs do not live in a bucket.
+        StorageError: the bucket cannot be asked.
+    """
+    access, copies = project.outputs.access, dict[Path, int]()
+    if not access.has_copies:
+        where, expected = f"{project.config.file}: root", "s3://bucket/prefix, of which this machine keeps copies"
+        what, found = "these outputs are no copies", project.config.root
+        raise ConfigError(what, where=where, found=found, expected=expected, remedy="leave out --copies")
+    here = FileAccess(access.folder)
+    with collecting(here) if remove else nullcontext(leased_names(here)) as busy:
+        for stored in access.store.list() if access.folder.is_dir() else ():
+            top, *rest = stored.name.split("/")
+            if not rest or top == FOLDER or rest[0] in busy or rest[-1] in (MANIFEST, CURRENT):
+                continue
+            path = access.folder / stored.name
+            if is_inside(stored.name) and path.is_file() and path.stat().st_size == stored.size:
+                copies[path] = stored.size
+        for path in copies if remove else ():
+            path.unlink(missing_ok=True)
+    return copies

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.current import Reason
@@ -13,12 +13,18 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import Graph, inventory_node, named_corpora
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Budget, Node, Stage
+from nanoset_core.pipeline.stage import Budget, Node
 from nanoset_core.pipeline.tokenization import check_tokenizer
-from nanoset_core.raw.contents import Notice
+from nanoset_core.raw.contents import Contents, Notice, contents_of
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, is_cut_unread
+from nanoset_core.raw.pieces import Inventory, Piece
+from nanoset_core.raw.survey import no_text
+from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.leases import leased_names
-from nanoset_core.versions.file_changes import READ_BYTES, survey_stats
 
+READ_BYTES = 8 << 20
+"""Files whose digests are not known are read up to this many bytes in all, such as files written lately."""
+_COPIED = "copied or written again, which the next build reads to compare"
 State = Literal["up to date", "stale", "missing", "failing", "not read"]
 PLANNED_BYTES = 64 << 20
 """Splits that are not built are planned, to learn whether they can be, until so many bytes of .idx files were read."""
@@ -95,8 +101,8 @@ def project_status(project: Project) -> Iterator[Row]:
     for nodes in graph.rows():
         roots = [node for node in nodes if node == inventory_node(node.key.subject)]
         failure, notices = _survey(graph, known, roots[0], reading) if roots else (None, [])
-        row = _row(graph, nodes, planning, failure, busy=nodes[0].key.subject in busy)
-        yield replace(row, notices=tuple(notices))
+        row = _row(graph, nodes, planning, failure)
+        yield replace(row, notices=tuple(notices), busy=row.name in busy)
 
 
 def graph_status(graph: Graph) -> Iterator[Row]:
@@ -104,7 +110,7 @@ def graph_status(graph: Graph) -> Iterator[Row]:
     yield from _aside(graph.project)
     planning = Budget(PLANNED_BYTES)
     for nodes in graph.rows():
-        row = _row(graph, nodes, planning, None, busy=False)
+        row = _row(graph, nodes, planning)
         if nodes[0] == inventory_node(row.name):
             with suppress(NanosetError, OSError):  # the corpus is gone by now
                 row = replace(row, notices=tuple(raw.notices(graph.project, row.name)))
@@ -121,7 +127,7 @@ def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget
     current = graph.current(root)
     whole = current.manifest if current.problem is None else None
     try:
-        survey = survey_stats(graph.project, root.key.subject, whole, reading)
+        survey = _survey_stats(graph.project, root.key.subject, whole, reading)
     except (NanosetError, OSError) as error:
         graph.reasons[root] = [Reason(one_line(error))]
         return one_line(error), []
@@ -132,7 +138,7 @@ def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget
     return None, raw.notices(graph.project, root.key.subject, survey.contents)
 
 
-def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None, *, busy: bool) -> Row:
+def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None = None) -> Row:
     last = graph.current(nodes[-1])
     why = _reasons(graph, nodes) if failure is None else [failure]
     state: State = "up to date" if not why else "stale" if last.exists else "missing"
@@ -140,32 +146,31 @@ def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None,
         wanted = ((node, graph.recipe(node)) for node in nodes)
         refusals = (one.stage.refusal(graph.project, one.key, recipe, planning) for one, recipe in wanted if recipe)
         failure = next(filter(None, refusals), None)
-    if failure is not None:
-        state, why = "failing", [failure]
-    made = [(node.stage, manifest) for node in nodes if (manifest := graph.current(node).manifest) is not None]
-    figures, sizes = dict[str, int](), []
-    for stage, manifest in made:
-        figures |= stage.figures(manifest)
-        sizes += [figures.pop("bytes")] if "bytes" in figures else []
+    warnings: list[str] = []
+    rejects: list[str] = []
+    figures: dict[str, int] = {}
+    details: dict[str, str] = {}
+    for node in nodes:
+        if (manifest := graph.current(node).manifest) is not None:
+            counted = node.stage.figures(manifest)
+            added = {"bytes": figures.pop("bytes", 0) + counted["bytes"]} if "bytes" in counted else {}
+            figures |= {**counted, **added}
+            details |= node.stage.details(manifest)
+            rejects += node.stage.rejects(graph.project, manifest)
+            try:
+                warnings += node.stage.warnings(graph.project, manifest) if failure is None else ()
+            except NanosetError as error:
+                warnings.append(one_line(error))
     return Row(
         *nodes[0].row,
-        state,
-        tuple(why),
-        figures | ({"bytes": sum(sizes)} if sizes else {}),
+        state if failure is None else "failing",
+        tuple(why) if failure is None else (failure,),
+        figures,
         last.made_at,
-        busy,
-        tuple(file for stage, manifest in made for file in stage.rejects(graph.project, manifest)),
-        tuple(_warnings(graph.project, made)) if failure is None else (),
-        {column: text for stage, manifest in made for column, text in stage.details(manifest).items()},
+        rejects=tuple(rejects),
+        warnings=tuple(warnings),
+        details=details,
     )
-
-
-def _warnings(project: Project, made: Sequence[tuple[Stage, Manifest]]) -> Iterator[str]:
-    for stage, manifest in made:
-        try:
-            yield from stage.warnings(project, manifest)
-        except NanosetError as error:
-            yield one_line(error)
 
 
 def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
@@ -173,19 +178,69 @@ def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
 
     Where only parts of the last output are left to be made, how many are is the reason.
     """
-    complete = not graph.stale_reasons(nodes[-1])  # so are its parts then, and need not be looked at
-    reasons = {node: graph.stale_reasons(node) for node in nodes if node.stage.counted_as is None or not complete}
-    stale = {node for node, found in reasons.items() if found}
-    why: list[str] = []
+    config, complete = graph.project.config, not graph.stale_reasons(nodes[-1])
     parts = [node for node in nodes if node.stage.counted_as is not None]
-    for node in nodes:
-        if node.stage.counted_as is None:
-            inputs = node.inputs(graph.project.config)
-            why += [one.text for one in reasons[node] if one.input is None or inputs.get(one.input) not in stale]
-    if stale and parts:
-        stage, needs = parts[0].stage, {one for node in parts for one in node.inputs(graph.project.config).values()}
-        if stale.isdisjoint(needs):
-            texts = (reason.text for node in parts for reason in reasons.get(node, ()))
-            why += [text for text in texts if text != stage.to_be_made]
-            why.append(f"{len(parts) - len(stale.intersection(parts)):,} of {len(parts):,} {stage.counted_as} written")
+    # where the last output is complete, so are its parts, and need not be looked at
+    reasons = {node: graph.stale_reasons(node) for node in nodes if not complete or node not in parts}
+    stale = {node for node, found in reasons.items() if found}
+    needs = {need for node in parts for need in node.inputs(config).values()}
+    why: list[str] = []
+    for node, found in reasons.items():
+        inputs = node.inputs(config)
+        if node not in parts:
+            why += [one.text for one in found if one.input is None or inputs.get(one.input) not in stale]
+        elif stale.isdisjoint(needs):
+            why += [one.text for one in found if one.text != node.stage.to_be_made]
+    if stale and parts and stale.isdisjoint(needs):
+        written = len(parts) - len(stale.intersection(parts))
+        why.append(f"{written:,} of {len(parts):,} {parts[0].stage.counted_as} written")
     return list(dict.fromkeys(why))
+
+
+class _StatSurvey(NamedTuple):
+    """A corpus's files as they are now."""
+
+    recipe: Recipe | None
+    """Of the inventory that would be taken now; None where that needs reading files."""
+    changes: str
+    """How they differ from the current inventory, without which all are added; empty where they do not."""
+    contents: Contents
+    """What lies in its folder."""
+
+
+def _survey_stats(project: Project, corpus: str, live: Manifest | None, budget: Budget) -> _StatSurvey:
+    """Compare a corpus's files with its current inventory, by digests that earlier surveys kept."""
+    folder = raw.corpus_folder(project, corpus)
+    contents = contents_of(folder, folder.parent)
+    if not contents.texts:
+        raise no_text(folder, contents)
+    memory = FingerprintMemory(raw.memory_file(project, corpus), cut_unread=is_cut_unread(folder))
+    noted = raw.pieces_by_file(live)
+    found = {stat.path: memory.recall(stat) for stat in contents.ordered}
+    ends = {path: pieces[-1].end for path, pieces in noted.items()}
+    unknown = [stat for stat in contents.ordered if found[stat.path] is None and ends.get(stat.path) == stat.size]
+    if (size := sum(stat.size for stat in unknown)) <= budget.left:  # all or none: some would look as if they differed
+        budget.left -= size
+        found |= {stat.path: fingerprint(folder, stat) for stat in unknown}
+    changes = _changes(found, noted, {stat.path for stat in unknown})
+    if live is not None and not changes and live.recipe["version"] == raw.VERSION:
+        return _StatSurvey(Recipe(**live.recipe), changes, contents)
+    if any(pieces is None for pieces in found.values()):
+        return _StatSurvey(None, changes, contents)
+    inventory = Inventory(corpus, tuple(piece for pieces in found.values() for piece in pieces or ()))
+    return _StatSurvey(raw.inventory_recipe(inventory), changes, contents)
+
+
+def _changes(found: Mapping[str, list[Piece] | None], noted: Mapping[str, list[Piece]], unknown: set[str]) -> str:
+    """Describe how files differ from those that are noted; unknown: those that may be the same."""
+    named: dict[str, list[str]] = {what: [] for what in ("added", "removed", "changed", _COPIED)}
+    for path in dict.fromkeys((*found, *noted)):
+        if path not in noted or path not in found:
+            named["removed" if path in noted else "added"].append(path)
+        elif found[path] != noted[path]:
+            named[_COPIED if found[path] is None and path in unknown else "changed"].append(path)
+    return "; ".join(
+        f"{format_count(len(paths), 'file')} {what} ({', '.join(paths[:2])}{', …' * (len(paths) > 2)})"
+        for what, paths in named.items()
+        if paths
+    )

@@ -19,7 +19,7 @@ from nanoset_core.mapping import plan
 from nanoset_core.mapping.config import MASKS
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, tokenization
-from nanoset_core.pipeline.planning import NanosetContext, cache_folder, plan_nanoset
+from nanoset_core.pipeline.planning import NanosetContext, cache_folder
 from nanoset_core.pipeline.project import Project
 
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
@@ -163,7 +163,7 @@ def test_limits_reach_what_is_built(make_project, policy):
     words = project.outputs.current("nanosets", "pretrain/handoff").path("data_args.txt").read_text().split()
     weights = [float(word) for word in words[::2]]
     assert (weights == [0.7, 0.3]) is (policy != "redistribute")
-    planned = plan_nanoset(project, "pretrain", "train")
+    planned = NanosetContext(project, "pretrain").plan("train")
     assert planned.exceeded
     assert {member.max_epochs for member in planned.members} == {1.5, None}
 
@@ -243,7 +243,7 @@ def test_a_plan_reads_each_dataset_once(make_project, monkeypatch, limits):
     monkeypatch.setattr(plan, "read_idx", lambda path: read.append(path) or original(path))
     for split in SPLITS:
         read.clear()
-        plan_nanoset(project, "pretrain", split)
+        NanosetContext(project, "pretrain").plan(split)
         assert len(read) == len(set(read)) == 2
 
 

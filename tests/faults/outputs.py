@@ -14,8 +14,7 @@ from faults.formats import Format
 from sample_project import CONFIG, build_all, write_raw
 
 from nanoset_core.errors import FormatError
-from nanoset_core.indexed.layout import idx_path
-from nanoset_core.indexed.reading import read_idx
+from nanoset_core.indexed.layout import idx_path, read_idx
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.mapping.cache import index_sets
 from nanoset_core.outputs.root import OutputRoot

@@ -7,8 +7,7 @@ import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.indexed import layout
-from nanoset_core.indexed.layout import dtype_code, optimal_dtype, pointer_chunks, write_idx
-from nanoset_core.indexed.reading import read_idx
+from nanoset_core.indexed.layout import dtype_code, optimal_dtype, pointer_chunks, read_idx, write_idx
 
 # three sequences of 2, 0 and 3 tokens in two documents, uint16
 LITERAL = (
@@ -112,7 +111,7 @@ def test_empty_dataset(tmp_path):
 
 
 def test_checks_reach_beyond_the_first_chunk(tmp_path, monkeypatch):
-    monkeypatch.setattr("nanoset_core.indexed.reading.CHUNK_SEQUENCES", 2)
+    monkeypatch.setattr("nanoset_core.indexed.layout.CHUNK_SEQUENCES", 2)
     lengths = np.arange(7, dtype=np.int32)
     with (tmp_path / "x.idx").open("wb") as file:
         write_idx(file, np.int32, lengths, np.arange(8))

@@ -12,7 +12,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
-from nanoset_core.versions.copies import find_copies
+from nanoset_core.versions.gc import find_copies
 
 KEYS = ["a/../../../x.jsonl", "a//x.jsonl", "./x.jsonl", "a\nb.jsonl", "\x1b[2Jx.jsonl", "x" * 300 + ".jsonl"]
 

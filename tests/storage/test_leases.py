@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import StorageError
-from nanoset_core.pipeline.project import Project, working_on
+from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import leases
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import collecting, leased, leased_names
@@ -208,7 +208,7 @@ def test_gc_leaves_what_is_built_elsewhere(remote_project, filled):
     for name in (f"{folder}/web.idx", f"datasets/code/{current}/code.idx", "somebody else's/file"):
         Upload(filled, name, {})
     before = s3_server.objects(filled)
-    with working_on(elsewhere, ["web"]):
+    with leased(elsewhere.outputs.access, ["web"]):
         (left,) = plan_gc(project).left
         assert (left.path, "a build on " in left.why) == (project.outputs.folder / folder, True)
         assert {row.name for row in project_status(project) if row.busy} == {"web"}

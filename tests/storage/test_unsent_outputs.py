@@ -16,7 +16,7 @@ from nanoset_core.shuffling.markers import read_markers, send_tars, write_marker
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.versions.diff_versions import find_versions
+from nanoset_core.versions.diff import find_versions
 
 
 def write(folder):

@@ -20,8 +20,7 @@ from nanoset_core.pipeline import shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.documents import DocumentBatch
 from nanoset_core.tokenization.document_table import DocumentTable, FileCounts, counts_by_file
-from nanoset_core.versions.diff import diff_datasets
-from nanoset_core.versions.diff_versions import FileDiff
+from nanoset_core.versions.diff import FileDiff, diff_datasets
 from nanoset_core.versions.gc import collect
 
 

@@ -256,6 +256,7 @@ def test_unreadable_old_versions_are_left_alone_and_named(copy):
     change_web(folder)
     project = build(folder)
     (old / "manifest.json").write_text("{")
+    os.utime(old / "manifest.json", (1, 1))
     with pytest.raises(StorageError, match="nothing is removed"):
         collect(project, keep=1)
     found = collect(project)

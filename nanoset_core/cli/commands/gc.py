@@ -63,12 +63,12 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
 
 
 def _remove_copies(project: Project, *, yes: bool, as_json: bool) -> None:
-    from nanoset_core.versions.copies import find_copies
+    from nanoset_core.versions.gc import find_copies
 
     there = find_copies(project, remove=yes)
-    size = sum(copy.size for copy in there)
+    size = sum(there.values())
     if as_json:
-        print_json({"removed": yes, "bytes": size, "copies": [str(copy.path) for copy in there]})
+        print_json({"removed": yes, "bytes": size, "copies": [str(path) for path in there]})
     else:
         counted = f"{len(there):,} copies of files in the bucket, {format_bytes(size)}"
         _print_total(counted, done=yes, is_empty=not there)
