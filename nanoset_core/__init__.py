@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
-    from nanoset_core.loading.blended import BlendedNanoset
     from nanoset_core.loading.builder import NanosetBuilder
-    from nanoset_core.loading.nanoset import Nanoset
+    from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
     from nanoset_core.loading.opening import load_nanoset
     from nanoset_core.loading.samplers import PretrainingSampler
     from nanoset_core.mapping.blending import build_blending_indices

@@ -20,8 +20,7 @@ from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.excerpts import Excerpts, shorten
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
-from nanoset_core.loading.blended import BlendedNanoset
-from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.indexed import opened

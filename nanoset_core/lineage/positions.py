@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.context import InspectionContext
 from nanoset_core.lineage.documents import DocumentOrigin
-from nanoset_core.loading.blended import BlendedNanoset
-from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest

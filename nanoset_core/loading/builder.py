@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.loading.blended import BlendedNanoset, open_blended
-from nanoset_core.loading.nanoset import Nanoset, open_nanoset
+from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_blended, open_nanoset
 from nanoset_core.mapping.cache import FileSet, blend_set, cache_dir_of, index_sets, member_set, open_blend
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
@@ -20,6 +18,7 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.storage.access import FileAccess
 
 Split = Nanoset | BlendedNanoset
+Splits = tuple[Split | None, Split | None, Split | None]
 
 
 class NanosetBuilder:
@@ -34,7 +33,7 @@ class NanosetBuilder:
         """Take the configuration to build."""
         self.config = config
 
-    def build(self) -> tuple[Split | None, Split | None, Split | None]:
+    def build(self) -> Splits:
         """Return (train, valid, test), None for a split without a share.
 
         Raises:
@@ -46,9 +45,7 @@ class NanosetBuilder:
         train, valid, test = (None if plan is None else self._build(plan) for plan in plans)
         return train, valid, test
 
-    def wait(
-        self, timeout_seconds: float = 3600.0, poll_seconds: float = 0.5
-    ) -> tuple[Split | None, Split | None, Split | None]:
+    def wait(self, timeout_seconds: float = 3600.0, poll_seconds: float = 0.5) -> Splits:
         """Wait for another process to build the splits; return (train, valid, test).
 
         For training jobs: one process calls `build`, the others `wait`; they share nothing but the cache folder.
@@ -63,19 +60,13 @@ class NanosetBuilder:
         """
         folder = self.config.path_to_cache
         if folder is None:
-            raise ConfigError(
-                "waiting needs a shared cache folder", where="path_to_cache", found=None, remedy="set path_to_cache"
-            )
+            raise ConfigError("waiting needs a shared cache folder", where="path_to_cache", remedy="set path_to_cache")
         plans = self._plan()
         deadline = time.monotonic() + timeout_seconds
         while missing := self._missing(plans):
             if time.monotonic() > deadline:
-                raise MissingError(
-                    f"index files did not appear within {timeout_seconds:g} s",
-                    where=folder,
-                    expected=missing,
-                    remedy="see why the building process stopped, or wait longer",
-                )
+                what, remedy = f"index files did not appear within {timeout_seconds:g} s", "see why its builder stopped"
+                raise MissingError(what, where=folder, expected=missing, remedy=remedy)
             time.sleep(poll_seconds)
         train, valid, test = (None if plan is None else open_split(plan, self.config, folder) for plan in plans)
         return train, valid, test
@@ -108,10 +99,13 @@ class NanosetBuilder:
 
 
 def _is_ready(files: FileSet) -> bool:
-    """Write a set of index files that is not complete; return False where its folder cannot be written."""
+    """Write a set of index files that is not complete; return False where its folder cannot be made or written."""
     if files.complete(deep=False) is not None:
         return True
-    if writable := _writable(files.folder):
+    folder = files.folder
+    while not folder.exists():
+        folder = folder.parent
+    if writable := folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
         files.write()
     return writable
 
@@ -123,10 +117,3 @@ def open_split(
     if plan.blend is None:
         return open_nanoset(plan.members[0], config, cache_dir, access)
     return open_blended(plan, config, cache_dir, access)
-
-
-def _writable(folder: Path) -> bool:
-    """Return whether the folder is there, or can be made, and can be written."""
-    while not folder.exists():
-        folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -1,4 +1,4 @@
-"""Read the samples of one dataset's part of a split."""
+"""Read the samples of a split: of one dataset, or of a blend of several."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,24 +15,26 @@ from nanoset_core.errors import SampleIndexError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import Tokens
 from nanoset_core.loading.samples import Sample, SampleForm
-from nanoset_core.mapping.cache import open_member
+from nanoset_core.mapping.cache import open_blend, open_member
 from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.indices import MemberIndices
-from nanoset_core.mapping.planned import BlendPlan, MemberPlan
+from nanoset_core.mapping.indices import BlendIndices, MemberIndices
+from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.access import FileAccess
 
 _PIECE_TOKENS = 48  # below this mean length one gather beats a copy per piece
 _MANY_PIECES = 12  # from here on their bounds are faster from arrays
 
 
-class IndexedSamples:
+class _Samples:
     """Base of the samples of a dataset and of a blend."""
 
     config: NanosetConfig
+    cache_dir: Path | None
     _part: MemberPlan | BlendPlan | None
     _where: str
     """What the samples are of, for messages."""
     _count: int
+    _form: SampleForm
 
     @property
     def unique_description(self) -> str:
@@ -52,11 +54,25 @@ class IndexedSamples:
     def __len__(self) -> int:
         return self._count
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._where}, {len(self)} samples)"
+
+    def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
+        """Return `[self[index] for index in indices]`, faster; torch's DataLoader fetches batches by it."""
+        return self._form.samples(self.batch(self._asked(indices)), indices)
+
+    def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without the extra token."""
+        raise NotImplementedError
+
     def _position(self, index: int) -> int:
         position = operator.index(index)
         if not -self._count <= position < self._count:
             raise self._outside(position)
         return position
+
+    def _asked(self, indices: Sequence[int | None]) -> NDArray[np.int64]:
+        return np.array([self._position(0 if index is None else index) for index in indices], np.int64)
 
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
         """Return sample indices as an array, shape (n,)."""
@@ -64,12 +80,8 @@ class IndexedSamples:
         if given.size == 0:
             return np.empty(0, np.int64)
         if given.ndim != 1 or given.dtype.kind not in "iu":
-            raise SampleIndexError(
-                "sample indices are not a flat list of integers",
-                where=self._where,
-                found=f"{given.dtype.name}{list(given.shape)}",
-                expected="integers, shape (n,)",
-            )
+            what, found = "sample indices are not a flat list of integers", f"{given.dtype.name}{list(given.shape)}"
+            raise SampleIndexError(what, where=self._where, found=found, expected="integers, shape (n,)")
         wrong = (given >= self._count) | (given < -self._count)
         if wrong.any():
             raise self._outside(int(given[int(np.argmax(wrong))]))
@@ -89,7 +101,7 @@ class IndexedSamples:
         )
 
 
-class Nanoset(IndexedSamples):
+class Nanoset(_Samples):
     """Samples in shuffled order, like a list: `nanoset[k]` is what the preset's trainer would get.
 
     Works as a `torch.utils.data.Dataset` (map style) as it is, and needs numpy only. Pickles as paths where its index
@@ -107,21 +119,18 @@ class Nanoset(IndexedSamples):
         indices: MemberIndices,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Take a dataset and its index.
-
-        Args:
-            dataset: the tokens.
-            member: plan of the dataset.
-            config: that it was planned with.
-            indices: arrays that were built as planned.
-            cache_dir: the folder that holds them, if any.
-        """
+        """Take a dataset, and its index that was built as planned; `cache_dir` is the folder that holds it, if any."""
         self.dataset, self.member, self.config = dataset, member, config
         self._part, self._where, self._count = member, f"{member.prefix}, {member.split}", len(indices.shuffle_index)
         self.document_index, self.sample_index = indices.document_index, indices.sample_index
         self.shuffle_index = indices.shuffle_index
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
-        self.may_pad = _may_pad(dataset, member, config)
+        # Without the id that fills short samples none is looked for.
+        self.may_pad = (
+            dataset.dtype.kind != "u"
+            or config.pad_token is not None
+            or not (config.add_extra_token and config.drops_last_partial(member.split))
+        )
         self._form = SampleForm(config, pads=self.may_pad)
         self._token_count = dataset.token_count
         self._extra, self._width = int(config.add_extra_token), config.sample_tokens
@@ -137,11 +146,6 @@ class Nanoset(IndexedSamples):
         """Return sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros, as padding."""
         return self.sample_of(0 if index is None else index, index)
 
-    def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
-        """Return `[self[index] for index in indices]`, faster; torch's DataLoader fetches batches by it."""
-        texts = self.batch([self._position(0 if index is None else index) for index in indices])
-        return self._form.samples(texts, indices)
-
     def sample_of(self, index: int, asked: int | None) -> Sample:
         """Return sample `index` as the dictionary for the index `asked`, which differs from it in a blend."""
         return self._form.sample(self._text(index), asked)
@@ -154,9 +158,7 @@ class Nanoset(IndexedSamples):
         """Return the tokens of a sample in the dataset's own type, unless it had to be padded."""
         position = self._position(index)
         try:
-            rows, sample = self._rows, self._shuffle[position]
-            first, begin, last, end = rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], rows[sample + 1, 1]
-            stop = 0 if end == self._no_end else end + self._extra
+            sample, first, begin, last, stop = self._bounds(position)
             pieces_of = self._few_pieces if last - first < _MANY_PIECES else self._many_pieces
             text = np.frombuffer(bytearray().join(pieces_of(first, begin, last, stop)), self.dataset.dtype)
         except (IndexError, ValueError) as error:
@@ -167,6 +169,13 @@ class Nanoset(IndexedSamples):
         padded = np.full(self._width, self._form.pad, np.int64)
         padded[: len(text)] = text
         return padded
+
+    def _bounds(self, position: int) -> tuple[int, int, int, int, int]:
+        """Return (sample of the index, place in the document index, first token there, last place, end excl there)."""
+        rows, sample = self._rows, self._shuffle[position]
+        end = rows[sample + 1, 1]
+        stop = 0 if end == self._no_end else end + self._extra
+        return sample, rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], stop
 
     def _few_pieces(self, first: int, begin: int, last: int, stop: int) -> list[memoryview]:
         """Return the bytes from token `begin` of the sequence at `first` to `stop` (excl) of the one at `last`."""
@@ -191,14 +200,11 @@ class Nanoset(IndexedSamples):
 
     def sources(self, index: int) -> NDArray[np.int64]:
         """Return where sample k's tokens lie: (sequence of the dataset, first token, end excl), shape (pieces, 3)."""
-        sample, rows = self._shuffle[self._position(index)], self._rows
-        first, begin, last, end = rows[sample, 0], rows[sample, 1], rows[sample + 1, 0], rows[sample + 1, 1]
-        sequences = self.document_index[first : last + 1].astype(np.int64)
-        pieces = np.stack(
-            (sequences, np.zeros_like(sequences), self.dataset.sequence_lengths[sequences]), 1, dtype=np.int64
-        )
-        pieces[0, 1] = begin
-        pieces[-1, 2] = 0 if end == self._no_end else end + self._extra
+        _, first, begin, last, stop = self._bounds(self._position(index))
+        pieces = np.zeros((last - first + 1, 3), np.int64)
+        pieces[:, 0] = self.document_index[first : last + 1]
+        pieces[:, 2] = self.dataset.sequence_lengths[pieces[:, 0]]
+        pieces[0, 1], pieces[-1, 2] = begin, stop
         return pieces
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
@@ -251,9 +257,6 @@ class Nanoset(IndexedSamples):
         last = sample == self.member.samples_built - 1 and not self.config.drops_last_partial(self.member.split)
         if tokens > self._width or not last:
             raise self._misfit(f"sample {sample} of {tokens} tokens")
-
-    def __repr__(self) -> str:
-        return f"Nanoset({self.member.prefix!r}, {self.member.split}, {len(self)} samples)"
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.cache_dir is not None:
@@ -310,7 +313,90 @@ def _unsigned(array: NDArray[Any]) -> NDArray[Any]:
     return array.view(f"u{array.dtype.itemsize}")
 
 
-def _may_pad(dataset: MMapIndexedDataset, member: MemberPlan, config: NanosetConfig) -> bool:
-    """Return whether a sample can hold the id that fills short samples."""
-    impossible = dataset.dtype.kind == "u" and config.pad_token is None and config.add_extra_token
-    return not (impossible and config.drops_last_partial(member.split))
+class BlendedNanoset(_Samples):
+    """Samples of several datasets in the order of their blend; read like a `Nanoset`."""
+
+    def __init__(
+        self,
+        datasets: Sequence[Nanoset],
+        plan: SplitPlan,
+        config: NanosetConfig,
+        indices: BlendIndices,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Take one dataset for each member of the plan, and the index of their blend, as `Nanoset` does."""
+        self.datasets, self.plan, self.config = tuple(datasets), plan, config
+        self.dataset_index, self.dataset_sample_index = indices.dataset_index, indices.dataset_sample_index
+        self.cache_dir = None if cache_dir is None else Path(cache_dir)
+        self._part, self._count = plan.blend, len(indices.dataset_index)
+        self._where = f"{self.cache_dir or f'blend of {len(self.datasets)}'}, {plan.split}"
+        self._names_dataset, self._wraps = config.rules.names_dataset, config.rules.wraps == "read"
+        self._form = SampleForm(config, pads=any(dataset.may_pad for dataset in self.datasets))
+
+    @classmethod
+    def open(cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> Self:
+        """Open a blend on the index files of a cache folder; errors as of `open_nanoset`."""
+        return cls(open_members(plan.members, config, cache_dir), plan, config, open_blend(plan, cache_dir), cache_dir)
+
+    def __getitem__(self, index: int | None) -> Sample:
+        """Return sample k as the trainer's dictionary; for None, sample 0 with a loss mask of zeros."""
+        number, sample = self._locate(0 if index is None else index)
+        values = self.datasets[number].sample_of(sample, index)
+        if not self._names_dataset:
+            return values
+        return {"dataset_id": self.dataset_index[self._position(index or 0)], **values}
+
+    def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
+        """Return `[self[index] for index in indices]`, faster; torch's DataLoader fetches batches by it."""
+        wanted = self._asked(indices)
+        found = self._form.samples(self.batch(wanted), indices)
+        if not self._names_dataset:
+            return found
+        numbers = self.dataset_index[wanted]
+        return [{"dataset_id": number} | values for number, values in zip(numbers, found, strict=True)]
+
+    def tokens(self, index: int) -> NDArray[np.int64]:
+        """Return the tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""
+        number, sample = self._locate(index)
+        return self.datasets[number].tokens(sample)
+
+    def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without the extra token."""
+        wanted = self._positions(indices)
+        numbers, samples = self.dataset_index[wanted].astype(np.int64), self.dataset_sample_index[wanted]
+        if len(wanted) and (numbers.min() < 0 or numbers.max() >= len(self.datasets) or samples.min() < 0):
+            raise self._misfit("an entry of the blend that leads nowhere")
+        out = np.empty((len(wanted), self.config.sample_tokens), np.int64)
+        for number in np.unique(numbers):
+            rows = np.flatnonzero(numbers == number)
+            dataset = self.datasets[number]
+            out[rows] = dataset.batch(samples[rows] % len(dataset) if self._wraps else samples[rows])
+        return out
+
+    def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
+        """Return (number of the dataset of sample k, its `Nanoset.sources` there)."""
+        number, sample = self._locate(index)
+        return number, self.datasets[number].sources(sample)
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        """Return (dataset, sample within it) of sample k."""
+        position = self._position(index)
+        number, sample = int(self.dataset_index[position]), int(self.dataset_sample_index[position])
+        if not 0 <= number < len(self.datasets) or sample < 0:
+            raise self._misfit(f"entry {position} of the blend is sample {sample} of dataset {number}")
+        return number, sample % len(self.datasets[number]) if self._wraps else sample
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.cache_dir is not None:
+            access = next((one.dataset.access for one in self.datasets), None)
+            return open_blended, (self.plan, self.config, self.cache_dir, access)
+        indices = BlendIndices(self.dataset_index, self.dataset_sample_index)
+        return BlendedNanoset, (self.datasets, self.plan, self.config, indices)
+
+
+def open_blended(
+    plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
+) -> BlendedNanoset:
+    """Open a blend on the index files of a cache folder; arguments and errors as of `open_nanoset`."""
+    datasets = open_members(plan.members, config, cache_dir, access)
+    return BlendedNanoset(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir)

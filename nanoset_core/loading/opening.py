@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from nanoset_core.errors import FormatError, MissingError, StaleError
-from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.builder import open_split
-from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.mapping.config import MASKS, NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
@@ -152,17 +151,14 @@ def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, 
     """
     if value["plan"] is not None:
         plan = parse(SplitPlan, value["plan"], "plan", PLAN_FILE)
-        parts = [*plan.members, *filter(None, [plan.blend])]
-        names = [name for part in parts for name in (*part.files.values(), part.sidecar)]
-        if any(len(member.rows) != 2 for member in plan.members):
-            raise ValueError("rows of a split that are no (begin, end)")
-        if not plan.members or not all(is_inside(name) for name in names):
-            raise ValueError("no datasets, or an index file that is not below its folder")
-        kinds = [MemberIndices if isinstance(part, MemberPlan) else BlendIndices for part in parts]
-        if any(
-            not kind.__dataclass_fields__.keys() <= part.files.keys() for part, kind in zip(parts, kinds, strict=True)
-        ):
-            raise ValueError("an index file is not named")
+        if not plan.members or any(len(member.rows) != 2 for member in plan.members):
+            raise ValueError("no datasets, or rows of a split that are no (begin, end)")
+        for part in (*plan.members, *filter(None, [plan.blend])):
+            kind = MemberIndices if isinstance(part, MemberPlan) else BlendIndices
+            if not kind.__dataclass_fields__.keys() <= part.files.keys():
+                raise ValueError("an index file is not named")
+            if not all(map(is_inside, (*part.files.values(), part.sidecar))):
+                raise ValueError("an index file that is not below its folder")
 
     def inside(prefix: str) -> str:
         if not is_inside(prefix):
@@ -170,15 +166,11 @@ def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, 
         return str(root / prefix)
 
     absolute = _respelled(value, inside)
-    _check_settings(absolute["config"])
+    for name, hint in get_type_hints(NanosetConfig).items():
+        if name in absolute["config"] and hint in (bool, int, str, float, int | None, str | None):
+            convert(hint, absolute["config"][name], name, PLAN_FILE)
     config = NanosetConfig.from_json(absolute["config"])
     return None if absolute["plan"] is None else SplitPlan.from_json(absolute["plan"]), config
-
-
-def _check_settings(config: Mapping[str, Any]) -> None:
-    for name, hint in get_type_hints(NanosetConfig).items():
-        if name in config and hint in (bool, int, str, float, int | None, str | None):
-            convert(hint, config[name], name, PLAN_FILE)
 
 
 def _respelled(value: Mapping[str, Any], spell: Callable[[str], str]) -> dict[str, Any]:
@@ -195,10 +187,8 @@ def _respelled(value: Mapping[str, Any], spell: Callable[[str], str]) -> dict[st
 
 
 def _respelled_blend(blend: Any, spell: Callable[[str], str]) -> Any:
-    if blend is None:
-        return None
-    if isinstance(blend, str):
-        return spell(blend)
+    if blend is None or isinstance(blend, str):
+        return blend and spell(blend)
     if isinstance(blend, Mapping):
         return {spell(prefix): weight for prefix, weight in blend.items()}
     return [spell(prefix) for prefix in blend]

@@ -7,6 +7,7 @@ ranks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
 
+_ANY = math.inf
 _RANDPERM_LIMIT = (2**32 - 1) // 20  # from here on torch draws 64 bits
 
 
@@ -32,9 +34,8 @@ class _MicroBatches:
     data_parallel_size: int
 
     def __post_init__(self) -> None:
-        _check_range("total_samples", self.total_samples, 1)
-        _check_range("micro_batch_size", self.micro_batch_size, 1)
-        _check_rank(self.data_parallel_rank, self.data_parallel_size)
+        _check(self, total_samples=(1, _ANY), micro_batch_size=(1, _ANY), data_parallel_size=(1, _ANY))
+        _check(self, data_parallel_rank=(0, self.data_parallel_size - 1))
 
     @property
     def _step(self) -> int:
@@ -54,9 +55,8 @@ class _DealtInTurn:
     data_parallel_size: int
 
     def __post_init__(self) -> None:
-        _check_range("total_samples", self.total_samples, 1)
-        _check_range("consumed_samples", self.consumed_samples, 0)
-        _check_rank(self.data_parallel_rank, self.data_parallel_size)
+        _check(self, total_samples=(1, _ANY), consumed_samples=(0, _ANY), data_parallel_size=(1, _ANY))
+        _check(self, data_parallel_rank=(0, self.data_parallel_size - 1))
 
     def _each(self, samples: int, *, drop_last: bool) -> int:
         """Return how many of a number of samples each rank gets."""
@@ -99,7 +99,7 @@ class PretrainingSampler(_MicroBatches):
                 expected=f"0 to {self.total_samples - 1}",
                 remedy="at the end of a run make no sampler, or give consumed_samples % total_samples to go on",
             )
-        _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples - 1)
+        _check(self, consumed_samples=(0, self.total_samples - 1))
         step = self._step
         if self.pad_to_global_batch is not None and (self.pad_to_global_batch < 1 or self.pad_to_global_batch % step):
             raise ConfigError(
@@ -111,13 +111,11 @@ class PretrainingSampler(_MicroBatches):
 
     def __len__(self) -> int:
         """Return the number of lists still to come."""
-        step = self._step
         left = self.total_samples - self.consumed_samples + self._padding()
-        return left // step if self.drop_last else -(-left // step)
+        return left // self._step if self.drop_last else -(-left // self._step)
 
     def __iter__(self) -> Iterator[list[int | None]]:
-        step = self._step
-        mine = self.data_parallel_rank * self.micro_batch_size
+        step, mine = self._step, self.data_parallel_rank * self.micro_batch_size
         full = self.consumed_samples + (self.total_samples - self.consumed_samples) // step * step
         for start in range(self.consumed_samples + mine, full, step):
             yield list(range(start, start + self.micro_batch_size))
@@ -156,8 +154,7 @@ class CyclicSampler(_MicroBatches):
     def __post_init__(self) -> None:
         _MicroBatches.__post_init__(self)
         step = self._step
-        # at least one micro-batch of every rank
-        _check_range("total_samples", self.total_samples, step)
+        _check(self, total_samples=(step, _ANY))  # one micro-batch of every rank
         if self.consumed_samples < 0 or self.consumed_samples % self._active() % step:
             raise ConfigError(
                 "consumed samples are not whole micro-batches of all ranks",
@@ -176,19 +173,17 @@ class CyclicSampler(_MicroBatches):
     def __iter__(self) -> Iterator[list[int]]:
         step = self._step
         epoch, consumed = divmod(self.consumed_samples, self._active())
+        bucket = self.total_samples // (step if self.data_sharding else self.micro_batch_size) * self.micro_batch_size
+        order = randperm(bucket, self.seed + epoch)
         if self.data_sharding:
-            bucket = self.total_samples // step * self.micro_batch_size
-            order = randperm(bucket, self.seed + epoch)[consumed // self.data_parallel_size :]
-            order = order + self.data_parallel_rank * bucket
+            order = order[consumed // self.data_parallel_size :] + self.data_parallel_rank * bucket
         else:
-            bucket = self.total_samples // self.micro_batch_size * self.micro_batch_size
-            order = randperm(bucket, self.seed + epoch)[consumed:][self.data_parallel_rank :: self.data_parallel_size]
+            order = order[consumed:][self.data_parallel_rank :: self.data_parallel_size]
         for start in range(0, len(order) - self.micro_batch_size + 1, self.micro_batch_size):
             yield order[start : start + self.micro_batch_size].tolist()
 
     def _active(self) -> int:
-        step = self._step
-        return self.total_samples - self.total_samples % step
+        return self.total_samples - self.total_samples % self._step
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +234,7 @@ class ResumableSampler(_DealtInTurn):
 
     def __post_init__(self) -> None:
         _DealtInTurn.__post_init__(self)
-        _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples)
+        _check(self, consumed_samples=(0, self.total_samples))
 
     def __len__(self) -> int:
         """Return the number of this rank's samples still to come."""
@@ -287,12 +282,9 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
     return np.array(order, dtype=np.int64)
 
 
-def _check_rank(rank: int, ranks: int) -> None:
-    _check_range("data_parallel_size", ranks, 1)
-    _check_range("data_parallel_rank", rank, 0, ranks - 1)
-
-
-def _check_range(name: str, value: int, low: int, high: int | None = None) -> None:
-    if value < low or (high is not None and value > high):
-        expected = f"{low} or more" if high is None else f"{low} to {high}"
-        raise ConfigError("a sampler's argument is out of range", where=name, found=value, expected=expected)
+def _check(sampler: object, **ranges: tuple[int, float]) -> None:
+    """Raise ConfigError where an argument is outside its range, both ends included."""
+    for name, (low, high) in ranges.items():
+        if not low <= (value := getattr(sampler, name)) <= high:
+            expected = f"{low} or more" if high == _ANY else f"{low} to {high}"
+            raise ConfigError("a sampler's argument is out of range", where=name, found=value, expected=expected)

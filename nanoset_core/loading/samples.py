@@ -39,6 +39,7 @@ class SampleForm:
         self.pads, self.eod = pads, config.eod_token
         self.reset_positions, self.reset_attention = config.reset_position_ids, config.reset_attention_mask
         self.masks_eod, self.with_attention = config.eod_mask_loss, config.create_attention_mask
+        self.looks_for_eod = self.reset_positions or self.reset_attention or self.masks_eod
         self._causal: NDArray[np.bool_] | None = None
         self._ones, self._range = np.ones(self.length, np.float32), np.arange(self.length, dtype=np.int64)
 
@@ -77,7 +78,7 @@ class SampleForm:
         if self.form in _BARE:
             return {self.form: text.astype(np.int64)}
         tokens, labels = self._shift(text)
-        ends = tokens == self.eod if self._looks_for_eod() else None
+        ends = tokens == self.eod if self.looks_for_eod else None
         loss_mask = np.broadcast_to(self._ones, tokens.shape).copy() if text.ndim > 1 else self._ones.copy()
         if self.masks_eod and ends is not None:
             loss_mask[ends] = 0.0
@@ -89,9 +90,6 @@ class SampleForm:
         position_ids = self._positions(tokens.shape, ends)
         attention = {"attention_mask": self._attention(tokens.shape, ends)} if self.with_attention else {}
         return {"tokens": tokens, "labels": labels, **attention, "loss_mask": loss_mask, "position_ids": position_ids}
-
-    def _looks_for_eod(self) -> bool:
-        return self.reset_positions or self.reset_attention or self.masks_eod
 
     def _shift(self, text: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (tokens, labels), separate arrays of shape (…, sequence_length)."""
@@ -115,7 +113,7 @@ class SampleForm:
         if self._causal is None:
             self._causal = ~np.tri(self.length, dtype=bool)[None]
         if not self.reset_attention or ends is None:
-            if self._looks_for_eod():
+            if self.looks_for_eod:
                 return np.broadcast_to(self._causal, (*shape[:-1], *self._causal.shape)).copy()
             return self._causal if len(shape) == 1 else [self._causal] * shape[0]
         # (…, sequence_length): documents before each position; what lies in an earlier one is masked

@@ -14,8 +14,8 @@ from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.lineage import positions
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.positions import blended, places_of, shuffled, spans_of
-from nanoset_core.loading.blended import BlendedNanoset
 from nanoset_core.loading.builder import NanosetBuilder
+from nanoset_core.loading.nanoset import BlendedNanoset
 from nanoset_core.mapping.config import NanosetConfig
 
 
