@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _PLACES = {
-    "BlendedNanoset": "loading.blended",
+    "BlendedNanoset": "loading.nanoset",
     "MMapIndexedDataset": "indexed",
     "MMapIndexedDatasetBuilder": "indexed",
     "Nanoset": "loading.nanoset",

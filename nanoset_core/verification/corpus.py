@@ -93,7 +93,8 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
         shards = tokenization.current_shards(project, tokenized)
         _check_lines(report, tokenized, shards)
         _check_losses(report, project, tokenized)
-        check_freshness(report, project, tokenization.TOKENIZED, Key(corpus), tokenized)
+        if check_freshness(report, project, tokenization.TOKENIZED, Key(corpus), tokenized):
+            raw.current_inventory(project, corpus)  # which is to be whole
         if deep:
             digests = tokenized.facts[tokenization.SHARDS]
             parts = [digests[part.start : part.stop] for part in runs([size_bytes(shard) for shard in shards])]
