@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nanoset_core.serialization.yaml_text import CONFIG_FILE
+from nanoset_core.serialization.parsing import CONFIG_FILE
 
 if TYPE_CHECKING:
     from nanoset_core.config.project import ProjectConfig, load_config

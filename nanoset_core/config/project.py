@@ -22,8 +22,7 @@ from nanoset_core.config.webdataset import WebdatasetSpec, webdataset_errors
 from nanoset_core.errors import ConfigError, MissingError, combined, raised
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
-from nanoset_core.serialization.parsing import OUT_OF_RANGE, WRONG, FrozenDict, Parser
-from nanoset_core.serialization.yaml_text import CONFIG_FILE, read_yaml
+from nanoset_core.serialization.parsing import CONFIG_FILE, OUT_OF_RANGE, WRONG, FrozenDict, Parser, read_yaml
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import (
     RemoteFolder,

@@ -16,7 +16,7 @@ from nanoset_core.mapping.indices import BlendIndices, MemberIndices
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
-from nanoset_core.serialization.parsing import convert, parse
+from nanoset_core.serialization.parsing import parse
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.paths import is_inside
 
@@ -150,7 +150,7 @@ def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, 
             leads out of the root.
     """
     if value["plan"] is not None:
-        plan = parse(SplitPlan, value["plan"], "plan", PLAN_FILE)
+        plan: SplitPlan = parse(SplitPlan, value["plan"], "plan", PLAN_FILE)
         if not plan.members or any(len(member.rows) != 2 for member in plan.members):
             raise ValueError("no datasets, or rows of a split that are no (begin, end)")
         for part in (*plan.members, *filter(None, [plan.blend])):
@@ -168,7 +168,7 @@ def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, 
     absolute = _respelled(value, inside)
     for name, hint in get_type_hints(NanosetConfig).items():
         if name in absolute["config"] and hint in (bool, int, str, float, int | None, str | None):
-            convert(hint, absolute["config"][name], name, PLAN_FILE)
+            parse(hint, absolute["config"][name], name, PLAN_FILE)
     config = NanosetConfig.from_json(absolute["config"])
     return None if absolute["plan"] is None else SplitPlan.from_json(absolute["plan"]), config
 

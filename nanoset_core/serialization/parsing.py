@@ -1,4 +1,4 @@
-"""Plain values → frozen dataclasses, with an error for each unknown key, wrong type and number out of range."""
+"""YAML and plain values → frozen dataclasses, with an error for each unknown key, wrong type and number in no range."""
 
 from __future__ import annotations
 
@@ -6,30 +6,37 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from nanoset_core.errors import ConfigError, combined
 from nanoset_core.serialization.settings import (
-    MISSING,
     Range,
     alternatives,
     bare,
     describe,
     field_help,
+    is_required,
+    own_fields,
     range_of,
-    type_hints,
 )
 from nanoset_core.serialization.text import format_number
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-T = TypeVar("T", bound="DataclassInstance")
+CONFIG_FILE = "nanoset.yaml"
+"""Name of a project's settings."""
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 WRONG: Any = object()
 """Replaces a value of a wrong type."""
 OUT_OF_RANGE = "this value is out of range"
+_PLAIN = Mapping[str, Any] | tuple[Any, ...] | str | bool | int | float | None
+_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What PyYAML raises, besides its own errors, for a tag at a value of another kind."""
 
 
 class FrozenDict(dict[Key, Value]):
@@ -62,13 +69,13 @@ def freeze(value: Any) -> Any:
     return value
 
 
-def parse(kind: type[T], value: object, path: str, where: object) -> T:
-    """Build a dataclass from a mapping.
+def parse(hint: Any, value: object, path: str, where: object) -> Any:
+    """Return a plain value in the type that a hint asks for.
 
     Args:
-        kind: a dataclass whose fields are str, int, float, bool, Literal, None, tuple, Mapping, other dataclasses,
+        hint: a dataclass whose fields are str, int, float, bool, Literal, None, tuple, Mapping, other dataclasses,
             unions of those, or Any (then: any plain value); numbers may be `Annotated` with a `Range`. Mappings
-            become FrozenDict, lists tuples.
+            become FrozenDict, lists tuples. Or the type of such a field.
         value: what the file holds.
         path: the key's path so far, such as "nanosets.web"; "" at the top.
         where: the file, for messages.
@@ -76,11 +83,6 @@ def parse(kind: type[T], value: object, path: str, where: object) -> T:
     Raises:
         ConfigError: unknown or missing keys, values of a wrong type, or numbers out of range; all of them.
     """
-    return convert(kind, value, path, where)  # type: ignore[no-any-return]
-
-
-def convert(hint: Any, value: object, path: str, where: object) -> Any:
-    """Return one value in the type that a hint asks for; see `parse`."""
     parser = Parser(where)
     found = parser.read(hint, value, path)
     if parser.errors:
@@ -100,17 +102,16 @@ class Parser:
         try:
             return self._value(hint, value, path)
         except RecursionError:
-            remedy = "remove the YAML alias that makes it so"
-            self.errors.append(ConfigError("a value holds itself", where=self._where, remedy=remedy))
+            self._report("a value holds itself", "", "remove the YAML alias that makes it so")
             return WRONG
 
     def _value(self, hint: Any, value: Any, path: str) -> Any:
         kind = next((kind for kind in alternatives(hint) if _fits(kind, value)), None)
         if kind is None:
             return self._wrong(hint, value, path)
-        origin, arguments = get_origin(bare(kind)), get_args(bare(kind))
         if kind is Any:
-            return self._any(value, path)
+            return self._value(_PLAIN, value, path)
+        origin, arguments = get_origin(bare(kind)), get_args(bare(kind))
         if origin is tuple:
             items = [self._value(arguments[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
             return WRONG if any(item is WRONG for item in items) else tuple(items)
@@ -124,81 +125,55 @@ class Parser:
         return float(value) if bare(kind) is float else value
 
     def _section(self, kind: type[DataclassInstance], value: Mapping[Any, Any], path: str) -> Any:
-        hints, given = type_hints(kind), {}
-        fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
+        fields, given = {field.name: (field, hint) for field, hint in own_fields(kind)}, {}
         misspelt = [self._unknown(str(key), fields, path) for key in value if key not in fields]
-        for name, field in fields.items():
-            inner = f"{path}.{name}" if path else name
-            required = field.default is MISSING and field.default_factory is MISSING
-            may_be_none = hints[name] is Any or type(None) in alternatives(hints[name])
-            if required and (name not in value or (value[name] is None and not may_be_none)):
-                if name not in misspelt:
-                    self._missing(kind, field, inner, there=name in value)
+        for name, (field, hint) in fields.items():
+            inner, is_null = f"{path}.{name}" if path else name, name in value and value[name] is None
+            may_be_null = hint is Any or type(None) in alternatives(hint)
+            if is_required(field) and (name not in value or (is_null and not may_be_null)):
+                words, explained = describe(hint), field_help(kind, name)
+                expected = f"{explained.rstrip('.')} ({words})" if explained else words
+                example = f'"{name}: {field.metadata.get("example", "…")}"'
+                if is_null:
+                    self._report("this key has no value", inner, f"write {example}", "no value", expected)
+                elif name not in misspelt:
+                    self._report("a key is missing", inner, f"add it: {example}", None, expected)
                 given[name] = WRONG
             elif name in value:
-                given[name] = self._value(hints[name], value[name], inner)
-                if given[name] is WRONG and not required:
-                    del given[name]  # its default replaces it, so that the other keys are checked
+                found = self._value(hint, value[name], inner)
+                if found is not WRONG or is_required(field):  # a default replaces it, so that other keys are checked
+                    given[name] = found
         return WRONG if any(found is WRONG for found in given.values()) else kind(**given)
 
     def _mapping(self, arguments: tuple[Any, ...], value: Mapping[Any, Any], path: str) -> FrozenDict[str, Any]:
         names = get_args(arguments[0])  # of a Literal
         found = {}
         for key, item in value.items():
+            inner = f"{path}.{key}"
             if type(key) is not str:
-                self._wrong_key(key, path)
+                kind = f"{key!r} ({type(key).__name__})"
+                self._report("this key has the wrong type", inner, f'put it in quotes: "{key}"', kind, "text")
             elif names and key not in names:
                 self._unknown(key, names, path)
             else:
-                found[key] = self._value(arguments[1], item, f"{path}.{key}")
+                found[key] = self._value(arguments[1], item, inner)
         return FrozenDict({key: item for key, item in found.items() if item is not WRONG})
-
-    def _any(self, value: object, path: str) -> Any:
-        """Check that a value is one that JSON has."""
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                if type(key) is str:
-                    self._any(item, f"{path}.{key}")
-                else:
-                    self._wrong_key(key, path)
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                self._any(item, f"{path}[{index}]")
-        elif type(value) not in (str, int, bool, type(None)) and not _is_number(value):
-            self._wrong(str, value, path)
-        return freeze(value)
-
-    def _missing(self, kind: type, field: dataclasses.Field[Any], path: str, *, there: bool) -> None:
-        """Report a key without a default; the field's metadata may hold an `example` of its value."""
-        words, explained = describe(type_hints(kind)[field.name]), field_help(kind, field.name)
-        expected = f"{explained.rstrip('.')} ({words})" if explained else words
-        example = f'"{field.name}: {field.metadata.get("example", "…")}"'
-        if there:
-            self._report("this key has no value", path, "no value", expected, f"write {example}")
-        else:
-            self._report("a key is missing", path, None, expected, f"add it: {example}")
 
     def _unknown(self, key: str, known: Iterable[str], path: str) -> str | None:
         """Report a key that is not known; return the one that is probably meant."""
         names = list(known)
         meant = next(iter(difflib.get_close_matches(key, names, n=1)), None)
-        remedy = f"did you mean {meant!r}?" if meant else "remove it"
-        self._report(
-            "this key is not known", f"{path}.{key}" if path else key, None, f"one of {', '.join(names)}", remedy
-        )
+        remedy, inner = f"did you mean {meant!r}?" if meant else "remove it", f"{path}.{key}" if path else key
+        self._report("this key is not known", inner, remedy, None, f"one of {', '.join(names)}")
         return meant
-
-    def _wrong_key(self, key: object, path: str) -> None:
-        found = f"{key!r} ({type(key).__name__})"
-        self._report("this key has the wrong type", f"{path}.{key}", found, "text", f'put it in quotes: "{key}"')
 
     def _wrong(self, hint: Any, value: object, path: str) -> Any:
         what = "this value is not known" if get_origin(hint) is Literal else "this value has the wrong type"
         found = "no value" if value is None else f"{value!r} ({type(value).__name__})"
-        self._report(what, path, found, describe(hint), _remedy(hint, value))
+        self._report(what, path, _remedy(hint, value), found, describe(hint))
         return WRONG
 
-    def _report(self, what: str, path: str, found: str | None, expected: str, remedy: str) -> None:
+    def _report(self, what: str, path: str, remedy: str, found: str | None = None, expected: str | None = None) -> None:
         where = f"{self._where}: {path}" if path else self._where
         self.errors.append(ConfigError(what, where=where, found=found, expected=expected, remedy=remedy))
 
@@ -252,8 +227,8 @@ def _remedy(hint: Any, value: object) -> str:
     kinds = [bare(kind) for kind in alternatives(hint)]
     if value is None:
         return "give it a value, or remove the key"
-    if isinstance(value, str) and (int in kinds or float in kinds) and _is_numeric(value):
-        return "write it without quotes, in digits (YAML takes 1e-3 for text, and 1.0e-3 for a number)"
+    if isinstance(value, str) and (int in kinds or float in kinds):
+        return f"write {describe(hint)}, without quotes (YAML takes 1e-3 for text, and 1.0e-3 for a number)"
     if str in kinds and isinstance(value, Mapping) and len(value) == 1:
         (name, inner), *_ = value.items()
         return f"write the keys without the dashes of a list, as one mapping: {{{name}: {inner}, …}}"
@@ -269,9 +244,92 @@ def _remedy(hint: Any, value: object) -> str:
     return f"write {describe(hint)}"
 
 
-def _is_numeric(text: str) -> bool:
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """The content of a YAML file."""
+
+    file: Path
+    text: str
+    value: Any
+    """Plain values; not to be changed."""
+
+    def located(self, errors: Iterable[ConfigError]) -> ConfigError:
+        """Return errors about keys (where: "file: key") as one, in the order of their lines ("file:line: key")."""
+        import yaml
+
+        root, prefix = yaml.compose(self.text), f"{self.file}: "
+        found = []
+        for error in errors:
+            line, where = 0, error.where or ""
+            if where.startswith(prefix):
+                line = _line(root, where.removeprefix(prefix))
+                where = f"{self.file}:{line}: {where.removeprefix(prefix)}"
+            found.append((line, error.at(where)))
+        return combined([error for _, error in sorted(found, key=lambda pair: pair[0])], self.file)
+
+
+def read_yaml(file: Path, *, remedy: str) -> YamlFile:
+    """Read a YAML file.
+
+    Raises:
+        OSError: it cannot be read.
+        ConfigError: it is not UTF-8, not YAML, has a key twice, or is no regular file.
+    """
+    import yaml
+
+    if file.exists() and not (file.is_file() or file.is_dir()):
+        raise ConfigError("not a regular file", where=file, found="a pipe or a device", expected="YAML", remedy=remedy)
     try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        text = file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError("not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8") from error
+    try:
+        return YamlFile(file, text, _parsed(text))
+    except (yaml.YAMLError, *_ERRORS) as error:
+        raise ConfigError("not YAML", where=file, found=str(error)[:1000], remedy=remedy) from error
+
+
+@lru_cache(maxsize=2)
+def _parsed(text: str) -> Any:
+    """The value of a text; the last ones are kept, since each run and tick of Dagster reads the same settings."""
+    return _loader()(text).get_single_data()
+
+
+@lru_cache(maxsize=1)
+def _loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key_node, _ in node.value:
+                key = str(key_node.value)
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key!r} stands twice", key_node.start_mark
+                    )
+                seen.add(key)
+            return super().construct_mapping(node, deep)
+
+    return Loader
+
+
+def _line(node: Any, path: str) -> int:
+    """The line, from 1, of a key such as `nanosets.web.phases[1].until`; of the deepest key there that it is below."""
+    line = node.start_mark.line
+    while path and not isinstance(node.value, str):
+        if path.startswith("["):
+            number, _, path = path[1:].partition("]")
+            if not int(number) < len(node.value):
+                break
+            node = node.value[int(number)]
+            line = node.start_mark.line
+        else:
+            pairs = [(str(key.value), key, value) for key, value in node.value if isinstance(key.value, str)]
+            fitting = [pair for pair in pairs if path == pair[0] or path.startswith((f"{pair[0]}.", f"{pair[0]}["))]
+            if not fitting:
+                break
+            name, key_node, node = max(fitting, key=lambda pair: len(pair[0]))
+            line, path = key_node.start_mark.line, path.removeprefix(name)
+        path = path.removeprefix(".")
+    return int(line) + 1

@@ -68,15 +68,12 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
         section: a dataclass, such as `ProjectConfig`.
         path: what comes before the keys, such as "nanosets.<name>"; "" at the top.
     """
-    hints = type_hints(section)
-    for field in dataclasses.fields(section):
-        if not field.init:
-            continue
+    for field, hint in own_fields(section):
         key = f"{path}.{field.name}" if path else field.name
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        hint = _without_none(hints[field.name])
-        yield Setting(section, key, hint, default, field_help(section, field.name))
-        for inner, suffix in inner_sections(hint):
+        plain = reduce(or_, (kind for kind in alternatives(hint) if kind is not type(None)))
+        yield Setting(section, key, plain, default, field_help(section, field.name))
+        for inner, suffix in inner_sections(plain):
             yield from settings(inner, key + suffix)
 
 
@@ -86,9 +83,15 @@ def setting(section: type[DataclassInstance], name: str) -> Setting:
 
 
 @lru_cache(maxsize=256)
-def type_hints(section: type[DataclassInstance]) -> Mapping[str, Any]:
-    """Return the types of a dataclass's fields with their ranges."""
-    return get_type_hints(section, include_extras=True)
+def own_fields(section: type[DataclassInstance]) -> list[tuple[dataclasses.Field[Any], Any]]:
+    """Return the fields of a dataclass that are keys, each with its type and the ranges in it."""
+    hints = get_type_hints(section, include_extras=True)
+    return [(field, hints[field.name]) for field in dataclasses.fields(section) if field.init]
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """Return whether a field has no default."""
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def field_help(section: type, name: str) -> str:
@@ -128,10 +131,6 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def _without_none(hint: Any) -> Any:
-    return reduce(or_, (kind for kind in alternatives(hint) if kind is not type(None)))
-
-
 def bare(hint: Any) -> Any:
     """Return a type without its metadata."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
@@ -165,16 +164,11 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
         section: a dataclass, such as `ProjectConfig`.
         templates: whether a template such as `{{ env.ROOT }}` may stand for any value.
     """
-    hints, properties, required = type_hints(section), {}, []
-    for field in dataclasses.fields(section):
-        if not field.init:
-            continue
+    properties, fields = {}, own_fields(section)
+    for field, hint in fields:
         help_text = field_help(section, field.name)
-        properties[field.name] = _schema(hints[field.name], templates) | (
-            {"description": help_text} if help_text else {}
-        )
-        if field.default is MISSING and field.default_factory is MISSING:
-            required.append(field.name)
+        properties[field.name] = _schema(hint, templates) | ({"description": help_text} if help_text else {})
+    required = [field.name for field, _ in fields if is_required(field)]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 

@@ -20,9 +20,8 @@ from typing import Annotated
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.serialization.parsing import FrozenDict, parse
+from nanoset_core.serialization.parsing import FrozenDict, parse, read_yaml
 from nanoset_core.serialization.settings import Range
-from nanoset_core.serialization.yaml_text import read_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def load_sampling(path: Path) -> Sampling:
     """
     try:
         content = read_yaml(path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml")
-        sampling = parse(Sampling, content.value, "", path)
+        sampling: Sampling = parse(Sampling, content.value, "", path)
     except OSError as error:
         remedy = "correct the path of --sampling"
         raise MissingError("no such file of sources", where=path, found=error.strerror, remedy=remedy) from error

@@ -6,7 +6,7 @@ import pytest
 
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.yaml_text import read_yaml
+from nanoset_core.serialization.parsing import read_yaml
 from nanoset_core.shuffling.dclm import load_sampling
 
 WRONG = {
