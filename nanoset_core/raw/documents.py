@@ -61,12 +61,9 @@ class DocumentBatch:
 
     def take(self, part: DocumentBatch, file: int) -> None:
         """Append what was read of a file of the range."""
-        self.texts += part.texts
+        for name in ("texts", "lines", "offsets", "ids", "rejects"):
+            getattr(self, name).extend(getattr(part, name))
         self.files += [file] * len(part.texts)
-        self.lines += part.lines
-        self.offsets += part.offsets
-        self.ids += part.ids
-        self.rejects += part.rejects
         self.read_bytes += part.read_bytes
         self.zeroed.update(part.zeroed)
 
@@ -96,8 +93,7 @@ def read_documents(
             with the others required, gives the same documents every time.
         max_line_bytes: longer lines are rejected; so are rows with a longer text at one of the keys.
         batch_bytes: a batch is given once it has read about this many bytes, or holds 10,000 rejects.
-        verify: compare the bytes read with the inventory's digests. A table is hashed in a pass of its own after its
-            rows were given, so that a change meanwhile is seen.
+        verify: compare the bytes read with the inventory's digests; a table's after its rows were given.
 
     Raises:
         MissingError, InputError: a file is gone, or cannot be opened; InputError, too, where memory runs out.
@@ -121,19 +117,15 @@ def read_documents(
             raise too_large(stored.path) from error
         if verify:
             stored.check()
-        if piece.first_line == 0:
-            batch.counted.append((piece, lines or _line_ends(folder, piece)))
+        if piece.first_line == 0:  # of a piece that was taken for no lines no line was read
+            ends = 0 if lines else sum(block.count(b"\n") for block in StoredPiece(folder, piece).blocks())
+            batch.counted.append((piece, lines or ends))
     yield batch
 
 
 def reader_of(path: str) -> Callable[[StoredPiece, Fields, int, bool], Iterator[DocumentBatch]]:
     """Return the function that reads files of this name, by their format."""
     return {"lines": _read_lines, "parquet": _read_table, "arrow": _read_table}[format_of(path)]
-
-
-def _line_ends(folder: RawFolder, piece: Piece) -> int:
-    """Count the lines of a piece that was not read, since it was taken for no lines."""
-    return sum(block.count(b"\n") for block in StoredPiece(folder, piece).blocks())
 
 
 def _read_lines(stored: StoredPiece, fields: Fields, max_line_bytes: int, _verify: bool) -> Iterator[DocumentBatch]:
@@ -148,13 +140,11 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
         found.rejects.append(Reject(path, block.first_number, block.begin, "line_too_long", size, start))
         return found
     numbers = range(block.first_number, block.first_number + len(block.lines))
-    offsets = block.offsets
-    parsed = parse_lines(block.lines, fields)
-    if parsed is not None:
+    if (parsed := parse_lines(block.lines, fields)) is not None:
         found.texts, found.ids = parsed
-        found.lines, found.offsets = list(numbers), offsets
+        found.lines, found.offsets = list(numbers), block.offsets
         return found
-    for number, line, offset in zip(numbers, block.lines, offsets, strict=True):
+    for number, line, offset in zip(numbers, block.lines, block.offsets, strict=True):
         try:
             text, identity = parse_line(line, fields)
         except NotADocumentError as error:

@@ -128,16 +128,20 @@ class _Run:
 def _spread(
     folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Callable[[int], None]
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
-    files = {stat.path: stat for stat in stats}
     left = {stat.path: stat.size for stat in stats}
-    hashed: dict[str, list[tuple[list[Piece], int]]] = {path: [] for path in files}
+    hashed: dict[str, list[tuple[list[Piece], int]]] = {stat.path: [] for stat in stats}
+    files = {stat.path: stat for stat in stats}
     for _, found in executor.run(_hash_run, _runs(folder, stats)):
         path, size = found[0][0].path, sum(piece.size for piece in found[0])
         hashed[path].append(found)
         left[path] -= size
         progress(size)
         if left[path] == 0:
-            yield files[path], _joined(hashed.pop(path))
+            pieces, lines = list[Piece](), 0
+            for some, line_ends in sorted(hashed.pop(path), key=lambda run: run[0][0].begin):
+                pieces += [replace(piece, first_line=piece.first_line + lines) for piece in some]
+                lines += line_ends
+            yield files[path], pieces
 
 
 def _runs(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_Run]:
@@ -151,16 +155,6 @@ def _runs(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_Run]:
                     yield _Run(folder, stat, begin, end)
                     begin = end
         yield _Run(folder, stat, begin, stat.size)
-
-
-def _joined(runs: Iterable[tuple[list[Piece], int]]) -> list[Piece]:
-    """Join the pieces of a file's runs, in any order, and number their lines within the file."""
-    pieces: list[Piece] = []
-    lines = 0
-    for found, line_ends in sorted(runs, key=lambda run: run[0][0].begin):
-        pieces += [replace(piece, first_line=piece.first_line + lines) for piece in found]
-        lines += line_ends
-    return pieces
 
 
 def _hash_run(run: _Run, progress: Callable[[int], None] | None = None) -> tuple[list[Piece], int]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.outputs.recorded import make_once
@@ -263,41 +262,20 @@ def _structs(array: Any) -> list[Any]:
     if len(set(names)) != len(names):
         raise NotJsonError(f"two fields of one name, in a column of {array.type}")
     columns = [json_values(array.field(number)) for number in range(len(names))]
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    return _masked(rows or [{} for _ in range(len(array))], array)
+    rows = zip(array.is_valid().to_pylist(), *columns, strict=True)
+    return [dict(zip(names, row, strict=True)) if is_there else None for is_there, *row in rows]
 
 
 def _lists(array: Any) -> list[Any]:
     """Convert lists of all kinds, and maps."""
-    from pyarrow import types
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    begins, ends = _extents(array)
-    low, high = (int(begins.min()), int(ends.max())) if len(array) else (0, 0)
-    if (count := max(int((ends - begins).sum()), high - low)) > MOST_LISTED:
+    is_map = pa.types.is_map(array.type)
+    array = array.cast(pa.list_(array.type.field(0))) if is_map else array
+    lengths = pc.list_value_length(array)
+    if (count := pc.sum(lengths).as_py() or 0) > MOST_LISTED:
         raise NotJsonError(f"{count:,} values in lists")
-    values = json_values(array.values.slice(low, high - low))
-    if types.is_map(array.type):
-        values = [list(pair.values()) for pair in values]
-    bounds = zip((begins - low).tolist(), (ends - low).tolist(), strict=True)
-    return _masked([values[begin:end] for begin, end in bounds], array)
-
-
-def _extents(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where among all values each list begins and ends; int64, shape (lists,)."""
-    from pyarrow import types
-
-    kind = array.type
-    if types.is_fixed_size_list(kind):
-        begins = (np.arange(len(array)) + array.offset) * kind.list_size
-        return begins, begins + kind.list_size
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    if types.is_list_view(kind) or types.is_large_list_view(kind):
-        return offsets, offsets + array.sizes.to_numpy()
-    return offsets[:-1], offsets[1:]
-
-
-def _masked(rows: list[Any], array: Any) -> list[Any]:
-    if array.null_count:
-        valid = array.is_valid().to_pylist()
-        return [row if here else None for row, here in zip(rows, valid, strict=True)]
-    return rows
+    values = json_values(array.flatten())
+    left = iter([list(pair.values()) for pair in values] if is_map else values)
+    return [None if length is None else list(islice(left, length)) for length in lengths.to_pylist()]

@@ -27,20 +27,17 @@ CRC = "crc32:"
 class Crc32:
     """A CRC-32 with the methods of hashlib's objects: quick to make, for pieces that live no longer than a call."""
 
-    name = "CRC-32"
-
-    def __init__(self) -> None:
-        self._value = 0
+    name, value = "CRC-32", 0
 
     def update(self, data: bytes | memoryview) -> None:
         """Add bytes."""
         from isal.isal_zlib import crc32
 
-        self._value = crc32(data, self._value)
+        self.value = crc32(data, self.value)
 
     def hexdigest(self) -> str:
         """Return the digest: crc32: and eight hex digits."""
-        return f"{CRC}{self._value:08x}"
+        return f"{CRC}{self.value:08x}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
@@ -27,22 +28,25 @@ _AHEAD_NS = 3600 * 10**9
 """A file whose time lies further in the future than this tells nothing by it: the clock that wrote it is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CorpusFiles:
     """The files of a corpus as a scan found them."""
 
     corpus: str
     files: tuple[FileStat, ...]
     """Those that would be read, in the order in which the file system gave them."""
-    signature: str
-    """Changes when a file is added, removed, renamed, written to or replaced; with its rights, too."""
-    newest_ns: int
-    """The last modification of any file, nanoseconds since 1970."""
 
     @property
     def size(self) -> int:
         """Stored bytes of all files."""
         return sum(file.size for file in self.files)
+
+    @cached_property
+    def signature(self) -> str:
+        """Changes when a file is added, removed, renamed, written to or replaced; with its rights, too."""
+        # Some file systems number their inodes anew at each look.
+        rows = (f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.changed_ns or file.inode}\n" for file in self.files)
+        return hashlib.blake2b("".join(sorted(rows)).encode(), digest_size=10).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
             is_corpus = names_only and _may_hold_text(entry)
             contents = Contents() if is_corpus else contents_of(entry, raw)
             if is_corpus or contents.texts:
-                corpora[check_corpus_name(entry.name, entry)] = _scanned(contents, entry.name)
+                corpora[check_corpus_name(entry.name, entry)] = CorpusFiles(entry.name, contents.texts)
             else:
                 aside[entry.name] = _why_aside(contents)
         except NanosetError as error:
@@ -116,25 +120,18 @@ def _why_aside(contents: Contents) -> str:
 
 
 def _entries(raw: RawFolder) -> list[RawFolder]:
-    if isinstance(raw, Path) and raw.is_file():
-        raise InputError(
-            "a file is where the folder of raw text should be", where=raw, remedy="name a folder of corpora"
-        )
     if not raw.is_dir():
         raise MissingError(
             "the folder of raw text does not exist",
             where=raw,
+            found="a file" if raw.is_file() else None,
             remedy="mount or restore it, or create it with one folder of text a corpus",
         )
     try:
         entries = [entry for entry in raw.iterdir() if not entry.name.startswith(".")]
     except OSError as error:
-        raise InputError(
-            "the folder of raw text cannot be listed",
-            where=raw,
-            found=error.strerror,
-            remedy="give this user the right to read it",
-        ) from error
+        what, remedy = "the folder of raw text cannot be listed", "give this user the right to read it"
+        raise InputError(what, where=raw, found=error.strerror, remedy=remedy) from error
     return sorted(entries, key=lambda entry: entry.name)
 
 
@@ -155,14 +152,6 @@ def _may_hold_text(folder: RawFolder) -> bool:
         return True
 
 
-def _scanned(contents: Contents, corpus: str) -> CorpusFiles:
-    files = contents.texts
-    # Some file systems number their inodes anew at each look.
-    rows = sorted(f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.changed_ns or file.inode}\n" for file in files)
-    signature = hashlib.blake2b("".join(rows).encode(), digest_size=10).hexdigest()
-    return CorpusFiles(corpus, files, signature, max((file.mtime_ns for file in files), default=0))
-
-
 def _is_left_alone(written_ns: int, now_ns: int, seconds: float) -> bool:
     age_ns = now_ns - written_ns
     return age_ns >= seconds * 1e9 or age_ns < -_AHEAD_NS
@@ -174,7 +163,8 @@ def is_quiescent(found: CorpusFiles, seen: str | None, *, now_ns: int, settle_se
     `seen`, the signature of the scan before (None: there was none), must be that of this scan at `now_ns`, and the
     newest file must have been left alone for `settle_seconds`.
     """
-    return found.signature == seen and _is_left_alone(found.newest_ns, now_ns, settle_seconds)
+    newest = max((file.mtime_ns for file in found.files), default=0)
+    return found.signature == seen and _is_left_alone(newest, now_ns, settle_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +193,11 @@ class QuietPeriod:
 
 def _holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
     """Return whether a file still holds the pieces that it had, judged by the first and the last."""
-    ends = [pieces[0], *pieces[1:][-1:]]
-    grown = file.size - ends[-1].end
+    grown = file.size - pieces[-1].end
     if grown < 0 or (grown and not is_cuttable(file.path)):
         return False
     try:
-        for piece in ends:
+        for piece in {pieces[0], pieces[-1]}:
             StoredPiece(folder, piece).check()
     except NanosetError:
         return False
