@@ -149,11 +149,7 @@ def test_cannot_be_changed(tmp_path):
             mapping["web"] = 2
     with pytest.raises(TypeError, match="cannot be changed"):
         ProjectConfig(config.raw, config.root, config.tokenizer).nanosets["new"] = spec
-
-
-def test_survives_the_way_to_a_worker(tmp_path):
-    config = load(tmp_path, NANOSET)
-    assert pickle.loads(pickle.dumps(config)) == config
+    assert pickle.loads(pickle.dumps(config)) == config, "it travels to workers"
 
 
 def test_missing_file(tmp_path):
@@ -161,12 +157,8 @@ def test_missing_file(tmp_path):
         load_config(tmp_path / "nanoset.yaml")
     assert caught.value.where == str(tmp_path / "nanoset.yaml")
     assert "nanoset init" in caught.value.remedy
-
-
-def test_folder_instead_of_a_file(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read") as caught:
+    with pytest.raises(ConfigError, match=r"cannot be read.*\n.*Is a directory"):
         load_config(tmp_path)
-    assert caught.value.found == "Is a directory"
 
 
 @pytest.mark.parametrize(
@@ -210,20 +202,12 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         ("root: data\ntokenizer: {path: t}", "missing", "raw", "add it"),
         (MINIMAL + "nanosets: {a: {blend: web}}", "missing", "nanosets.a.sequence_length", "add it"),
         (nanoset(sequence_length="8.0"), "wrong type", "nanosets.pretrain.sequence_length", "fraction: 8"),
-        (nanoset(blend="{web: -0.5, code: 1}"), "or negative", "nanosets.pretrain.blend.web", "leave the corpus out"),
         (nanoset(blend="{web: 0, code: 0.0}"), "sum to 0", "nanosets.pretrain.blend", "give each corpus a share"),
         (nanoset(blend="{web: 0, code: 1}"), "a weight is 0", "nanosets.pretrain.blend.web", "leave the corpus out"),
         (nanoset(blend="[]"), "no corpora", "nanosets.pretrain.blend", "name a folder"),
-        (nanoset(blend="{}"), "no corpora", "nanosets.pretrain.blend", "name a folder"),
         (nanoset(blend="[web, web]"), "named twice", "nanosets.pretrain.blend", "remove the repetition"),
         (nanoset(blend='["../web"]'), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
-        (nanoset(blend="x" * 129), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
-        (nanoset(blend='"web\\n"'), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
-        (nanoset().replace("pretrain", "p" * 129), "cannot name an asset", "nanosets." + "p" * 129, "another name"),
-        (nanoset(blend='"a,b"'), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
         (nanoset(split='"0,0,0"'), "not three shares", "nanosets.pretrain.split", "write three numbers"),
-        (nanoset(split="words"), "not three shares", "nanosets.pretrain.split", "write three numbers"),
-        (nanoset(split='"1,1,1,1"'), "not three shares", "nanosets.pretrain.split", "write three numbers"),
         (nanoset(split="100"), "wrong type", "nanosets.pretrain.split", 'put it in quotes: "100"'),
         (nanoset(samples="{trian: 5}"), "not known", "nanosets.pretrain.samples.trian", "mean 'train'?"),
         (nanoset(samples="{valid: 5}", split='"1,0,1"'), "gets no documents", "nanosets.pretrain.samples.valid", ""),
@@ -239,10 +223,8 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (per_split("{train: web}", samples="{valid: 5}"), "gets no documents", "nanosets.p.samples.valid", "remove"),
         (phases("{blend: web}"), "need a schedule", "nanosets.p.schedule", "add it"),
         (phases("{blend: web}, {blend: code}", schedule=RUN), "follow one another", "nanosets.p.phases", "above that"),
-        (phases("{blend: web, until: 9}, {blend: code}", schedule=RUN), "follow", "nanosets.p.phases", "above that of"),
         (phases("{blend: web, until: 3}, {blend: [a, a]}", schedule=RUN), "twice", "nanosets.p.phases[1].blend", ""),
         (webdataset(corpora="web"), "wrong type", "webdatasets.shuffled.corpora", "[web]"),
-        (webdataset(corpora="[]"), "no corpora", "webdatasets.shuffled.corpora", "name a folder"),
         (webdataset(tail="pad"), "padding token", "tokenizer.pad", "set tail to drop"),
         (webdataset(bos="true"), "begin-of-document", "tokenizer.bos", "bos to false"),
         (webdataset(corpora="{web: 0}"), "left out", "webdatasets.shuffled.corpora", "frequency"),
@@ -253,12 +235,8 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (webdataset(preset="tokshuf"), "every document", "tokenization.preset", "preset: tokshuf"),
         (MINIMAL + "corpora: {web/a: {}}", "cannot name a corpus", "corpora.web/a", ""),
         (MINIMAL + "corpora: {web_t: {folder: ../web}}", "cannot name a corpus", "corpora.web_t.folder", ""),
-        (MINIMAL + "corpora: {web_t: {folder: ''}}", "cannot name a corpus", "corpora.web_t.folder", ""),
         (MINIMAL + "corpora: {web: {text_key: a/b}}", "part of a file's name", "corpora.web.text_key", "rename"),
-        (MINIMAL + "corpora: {web: {text_key: ''}}", "part of a file's name", "corpora.web.text_key", "rename"),
-        (MINIMAL + "corpora: {web: {key: title}}", "this key is not known", "corpora.web.key", ""),
         (MINIMAL + "nanosets: {9a: {blend: web, sequence_length: 8}}", "asset", "nanosets.9a", "another name"),
-        (MINIMAL + "nanosets: {a/b: {blend: web, sequence_length: 8}}", "asset", "nanosets.a/b", "another name"),
         (MINIMAL + "nanosets: {corpus: {blend: web, sequence_length: 8}}", "taken", "nanosets.corpus", "another name"),
         (MINIMAL + "webdatasets: {raw-jsonl: {corpora: [web]}}", "taken", "webdatasets.raw-jsonl", "another name"),
         (NANOSET + "webdatasets: {pretrain: {corpora: [web]}}", "share a name", "webdatasets.pretrain", "rename"),
@@ -267,31 +245,23 @@ def test_merged_keys_are_no_duplicates(tmp_path):
             "share a name", "webdatasets.a_b", "rename",
         ),
         (MINIMAL + "documents: {text_key: a/b}", "file's name", "documents.text_key", "rename the key"),
-        (MINIMAL + f"documents: {{text_key: {'é' * 33}}}", "file's name", "documents.text_key", "rename the key"),
-        (MINIMAL + 'documents: {text_key: ""}', "file's name", "documents.text_key", "rename the key"),
         (nanoset(preset="nemo", trainer_python="'2'"), "not a version", "nanosets.pretrain.trainer_python", "correct"),
         (nanoset(trainer_python='"3.12"'), "no such option", "nanosets.pretrain.trainer_python", "remove the key"),
         (MINIMAL + "executor: {kind: dask}", "not the address", "executor.address", "processes"),
-        (MINIMAL + "executor: {kind: dask, address: host}", "not the address", "executor.address", "processes"),
-        (MINIMAL + "executor: {kind: dask, address: 'http://h:1'}", "not the address", "executor.address", "processes"),
         (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1 '}", "not the address", "executor.address", "processes"),
         (MINIMAL + "executor: {address: 'tcp://h:8786'}", "have no address", "executor.address", "kind to dask"),
         (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', scheduler_file: s.json}", "named twice",
          "executor.scheduler_file", "remove the other"),
         (MINIMAL + "executor: {scheduler_file: s.json}", "have no scheduler_file", "executor.scheduler_file", "dask"),
-        (MINIMAL + "executor: {wait: 1h}", "have no wait", "executor.wait", "remove the key"),
         (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', wait: -1}", "no time to wait", "executor.wait", "30m"),
-        (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', wait: 1 h}", "no time", "executor.wait", "24h"),
         (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', wait: 9999d}", "no time", "executor.wait", "24h"),
         (MINIMAL + "executor: {kind: slurm}", "number of Slurm jobs", "executor.jobs", "jobs: 20"),
-        (MINIMAL + "executor: {kind: slurm, jobs: 1, time: 04:00:00}", "no time limit", "executor.time", "4h"),
         (MINIMAL + "executor: {kind: slurm, jobs: 1, time: 10s}", "no time limit", "executor.time", "90m"),
         (MINIMAL + "executor: {kind: slurm, jobs: 1, memory: 8 GB}", "no size", "executor.memory", "8GB"),
         (MINIMAL + "executor: {kind: slurm, jobs: 1, address: 'tcp://h:1'}", "has no", "executor.address", "dask"),
         (MINIMAL + "executor: {kind: dask, scheduler_file: s, jobs: 1}", "dask has no jobs", "executor.jobs", "slurm"),
         (MINIMAL.replace(', eod: "<|endoftext|>"', ""), "end-of-document", "tokenizer.eod", "append_eod to false"),
         (MINIMAL.replace("raw: raw", "raw: gs://b/raw"), "local folders and S3", "raw", "mount the bucket"),
-        (MINIMAL.replace("root: data", "root: gs://b"), "local folders and S3", "root", "mount the bucket"),
         (MINIMAL.replace("raw: raw", "raw: s3:///raw"), "not name a place in a bucket", "raw", "s3://bucket/prefix"),
         (MINIMAL.replace("root: data", "root: s3://b/a/../c"), "not name a place in a bucket", "root", "s3://bucket/prefix"),
         (MINIMAL.replace("raw: raw", "raw: s3://b/t").replace("root: data", "root: s3://b/t/o"), "inside the raw text",
@@ -299,7 +269,6 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (MINIMAL.replace("path: tokenizer.json", "path: s3:///t.json"), "place in a bucket", "tokenizer.path", "s3://b"),
         (MINIMAL.replace("path: tokenizer.json", "path: gs://b/t"), "only local folders", "tokenizer.path", "mount"),
         (MINIMAL.replace("root: data", "root: raw/out"), "inside the raw text", "root", "folder of its own"),
-        (MINIMAL.replace("root: data", "root: ./raw"), "inside the raw text", "root", "folder of its own"),
         (MINIMAL.replace("raw: raw", "raw:"), "has no value", "raw", 'write "raw: raw"'),
     ],
 )  # fmt: skip
@@ -387,6 +356,7 @@ def project(tmp_path, tokenizer: str) -> Project:
 def test_special_tokens_by_name(tmp_path):
     opened = project(tmp_path, 'eod: "<|endoftext|>", pad: "<|padding|>"')
     assert (opened.eod, opened.pad) == (0, 1)
+    assert project(tmp_path, "eod: x").pad is None
 
 
 def test_token_that_the_tokenizer_lacks(tmp_path):
@@ -397,11 +367,6 @@ def test_token_that_the_tokenizer_lacks(tmp_path):
         assert caught.value.where == f"{tmp_path / 'nanoset.yaml'}: tokenizer.{name}"
         assert caught.value.expected == "one of its special tokens: '<|endoftext|>', '<|padding|>'"
         assert "name another token" in caught.value.remedy
-
-
-def test_token_named_nowhere(tmp_path):
-    opened = project(tmp_path, "eod: x")
-    assert opened.pad is None
 
 
 def test_presets_are_those_that_are_known():

@@ -47,34 +47,21 @@ def test_other_files_are_told_by_their_endings(tmp_path):
     assert notice.to_json() == {"kind": "not_read", "files": 14, "text": notice.text}
 
 
-def test_uploads_that_did_not_end(tmp_path):
-    write(tmp_path, "a.jsonl", "b.jsonl.part", "c.jsonl.TMP")
-    assert told(tmp_path) == {
-        "unfinished": "2 files are still being uploaded, by their names: b.jsonl.part, c.jsonl.TMP"
-    }
+GONE = "1 file of the version before is gone or renamed: gone.jsonl"
 
 
-def test_empty_files(tmp_path):
-    write(tmp_path, "a.jsonl")
-    write(tmp_path, "b.jsonl.gz", data=b"")
-    assert told(tmp_path) == {"empty": "1 file is empty: b.jsonl.gz"}
-
-
-def test_files_that_lost_bytes(tmp_path):
-    write(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl", data=b"12345678")
-    before = {"a.jsonl": 1234, "b.jsonl": 8, "c.jsonl": 1, "gone.jsonl": 9}
-    assert told(tmp_path, before) == {
-        "shrunk": "1 file is smaller than in the version before: a.jsonl (1,234 → 8 bytes)",
-        "gone": "1 file of the version before is gone or renamed: gone.jsonl",
-    }
-
-
-@pytest.mark.parametrize("name", ["a.jsonl.lock", "a.bin", "a.md", "a.jsonl.md5", ".a.jsonl", "sub/a.jsonl"])
-def test_a_file_that_was_renamed_is_told_whatever_its_name_is_now(tmp_path, name):
-    write(tmp_path, name, "b.jsonl")
-    assert told(tmp_path, {"a.jsonl": 3, "b.jsonl": 3}) == {
-        "gone": "1 file of the version before is gone or renamed: a.jsonl"
-    }
+@pytest.mark.parametrize(("names", "data", "before", "expected"), [
+    ("a.jsonl.part b.jsonl.TMP", b"x", {},
+     {"unfinished": "2 files are still being uploaded, by their names: a.jsonl.part, b.jsonl.TMP"}),
+    ("a.jsonl.gz", b"", {}, {"empty": "1 file is empty: a.jsonl.gz"}),
+    ("a.jsonl b.jsonl c.jsonl", b"12345678", {"a.jsonl": 1234, "b.jsonl": 8, "c.jsonl": 1, "gone.jsonl": 9},
+     {"shrunk": "1 file is smaller than in the version before: a.jsonl (1,234 → 8 bytes)", "gone": GONE}),
+    *((f"gone.jsonl{ending}", b"x", {"gone.jsonl": 3}, {"gone": GONE}) for ending in (".lock", ".md5", ".md")),
+    (".gone.jsonl sub/gone.jsonl gone.bin", b"x", {"gone.jsonl": 3}, {"gone": GONE}),
+])  # fmt: skip
+def test_what_is_told(tmp_path, names, data, before, expected):
+    write(tmp_path, *names.split(), data=data)
+    assert told(tmp_path, before) == expected
 
 
 def test_folders_and_pipes_named_as_files(tmp_path):

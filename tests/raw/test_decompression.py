@@ -37,15 +37,6 @@ def whole(folder, piece) -> tuple[bytes, FaultError | None]:
     return b"".join(chunks), fault
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst"])
-@pytest.mark.parametrize("level", [1, 6, 9])
-@pytest.mark.parametrize("size", [0, 1, 511, 16_384, 3_000_000])
-def test_one_member(tmp_path, stored, kind, level, size):
-    data = random.Random(size).randbytes(size // 2) + b"a" * (size - size // 2)
-    compress = gz if kind == "gz" else zst
-    assert whole(tmp_path, stored(f"a.jsonl.{kind}", compress(data, level))) == (data, None)
-
-
 MEMBERS = st.lists(
     st.one_of(st.just(b""), st.binary(max_size=200), st.integers(1, 70_000).map(lambda n: b"ab" * n)), max_size=6
 )
@@ -77,16 +68,6 @@ def test_zstd_frames_with_a_long_window(tmp_path, stored):
     with pytest.raises(zstandard.ZstdError):
         zstandard.ZstdDecompressor().decompressobj().decompress(blob)
     assert whole(tmp_path, stored("a.jsonl.zst", blob)) == (b"text\n", None)
-
-
-def test_gzip_header_fields(tmp_path, stored):
-    """FEXTRA, FNAME, FCOMMENT and FHCRC, as bgzip and others write them."""
-    raw = zlib.compressobj(6, zlib.DEFLATED, -15)
-    body = raw.compress(b"text\n") + raw.flush()
-    trailer = zlib.crc32(b"text\n").to_bytes(4, "little") + (5).to_bytes(4, "little")
-    head = b"\x1f\x8b\x08" + bytes([4 | 8 | 16 | 2]) + b"\0\0\0\0\0\xff\x06\0BC\x02\0\x1b\0name\0comment\0"
-    head += (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
-    assert whole(tmp_path, stored("a.jsonl.gz", head + body + trailer)) == (b"text\n", None)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 import gzip
 import hashlib
 import json
-import random
 
 import pytest
 import zstandard
@@ -140,35 +139,6 @@ def test_fault_is_a_reject_and_the_next_file_is_read(tmp_path, stored):
     assert (fault.file, fault.reason, fault.excerpt) == ("a.jsonl.gz", "truncated_gzip", "")
     assert fault.offset >= 14
     assert sum(batch.faults for batch in batches) == 1
-
-
-@pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize("kind", ["gz", "zst"])
-def test_nothing_is_lost_before_damage(tmp_path, stored, kind, seed):
-    """Documents + rejects = lines, whatever the damage; every document of a member before it is there."""
-    rng = random.Random(seed)
-    rows = [
-        json.dumps({"text": rng.randbytes(rng.randrange(40)).hex(), "id": number}).encode() for number in range(200)
-    ]
-    data = b"".join(row + b"\n" for row in rows)
-    half = data.find(b"\n", len(data) // 2) + 1
-    blob = bytearray()
-    for part in (data[:half], data[half:]):
-        blob += gzip.compress(part) if kind == "gz" else zstandard.ZstdCompressor(write_checksum=True).compress(part)
-    at = rng.randrange(len(blob))
-    if rng.random() < 0.5:
-        del blob[at:]
-    else:
-        blob[at] ^= 1 << rng.randrange(8)
-    documents, rejects, batches = read(tmp_path, stored(f"a.jsonl.{kind}", bytes(blob)), batch_bytes=500)
-    faults = sum(batch.faults for batch in batches)
-    assert sum(batch.read_lines for batch in batches) == len(documents) + len(rejects) - faults
-    assert faults == 1 or documents == slowly(f"a.jsonl.{kind}", data)[0][: len(documents)]
-    if faults:
-        sound = len(gzip.compress(data[:half]) if kind == "gz" else b"")
-        if at >= sound > 0:
-            assert documents[: data[:half].count(b"\n")] == slowly(f"a.jsonl.{kind}", data[:half])[0]
-        assert rejects[-1].reason.partition("_")[0] in ("corrupt", "truncated")
 
 
 def test_millions_of_rejects_are_not_held(tmp_path, measured):

@@ -65,16 +65,18 @@ LINES = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""
     piece_bytes=st.integers(1, 60),
     part_bytes=st.integers(1, 80),
     read_bytes=st.integers(1, 40),
+    window=st.integers(1, 40),
     name=st.sampled_from(["a.jsonl", "a.jsonl.gz"]),
 )
 def test_pieces_parts_and_runs_of_workers_are_those_of_the_slow_rule(
-    tmp_path_factory, monkeypatch, executor, lines, final, piece_bytes, part_bytes, read_bytes, name
+    tmp_path_factory, monkeypatch, executor, lines, final, piece_bytes, part_bytes, read_bytes, window, name
 ):
     folder = tmp_path_factory.mktemp("corpus")
     data = b"\n".join(lines) + (b"\n" if final and lines else b"")
     monkeypatch.setattr(fingerprints, "SPREAD_BYTES", 0)
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(fingerprints, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(fingerprints, "WINDOW_BYTES", window)
     stat, other = write(folder, name, data), write(folder, "b.jsonl", data[:50])
     pieces = fingerprint(folder, stat)
     assert pieces == cut_slowly(name, data, piece_bytes)
@@ -275,25 +277,6 @@ def probe_of(data: bytes, asked: list[tuple[int, int]] | None = None) -> Probe:
     return Probe(None, read, 3)
 
 
-def slow_cuts(data: bytes, piece_bytes: int) -> list[int]:
-    found, begin = [], 0
-    for line in re.finditer(rb"\n", data):
-        if line.end() - begin >= piece_bytes and line.end() < len(data):
-            begin = line.end()
-            found.append(begin)
-    return found
-
-
-@settings(max_examples=150, deadline=None)
-@given(data=LINES.map(b"\n".join), piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
-def test_cuts_are_those_of_the_slow_rule(data, piece_bytes, window):
-    kept, fingerprints.WINDOW_BYTES = fingerprints.WINDOW_BYTES, window
-    try:
-        assert list(chained_cuts(probe_of(data), len(data), piece_bytes)) == slow_cuts(data, piece_bytes)
-    finally:
-        fingerprints.WINDOW_BYTES = kept
-
-
 @settings(max_examples=150, deadline=None)
 @given(data=LINES.map(b"\n".join), piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
 def test_separate_cuts_are_after_the_lines_that_reach_multiples_of_a_piece(data, piece_bytes, window):
@@ -313,6 +296,6 @@ def test_little_is_read():
     asked: list[tuple[int, int]] = []
     data = b"".join(b"x" * (number * 7919 % 3000) + b"\n" for number in range(40_000))
     found = list(chained_cuts(probe_of(data, asked), len(data), 4 << 20))
-    assert found == slow_cuts(data, 4 << 20)
+    assert found == [piece.begin for piece in cut_slowly("a.jsonl", data, 4 << 20)[1:]]
     assert len(asked) <= 2 * len(found)
     assert sum(end - begin for begin, end in asked) <= 2 * len(found) * fingerprints.WINDOW_BYTES

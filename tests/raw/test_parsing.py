@@ -114,19 +114,6 @@ def test_block_by_block_gives_what_line_by_line_gives(values, ascii_only):
         assert list(zip(*block, strict=True)) == one_by_one
 
 
-@given(st.text(), VALUES)
-def test_text_is_what_pythons_json_reads(text, other):
-    line = json.dumps({"other": other, "text": text}).encode()
-    expected = json.loads(line)["text"]
-    try:
-        expected.encode()
-    except UnicodeEncodeError:
-        with pytest.raises(NotADocumentError, match="lone_surrogate"):
-            parse_line(line, FIELDS)
-    else:
-        assert parse_line(line, FIELDS)[0] == expected
-
-
 NESTED = Fields("a.b", "m.id")
 
 
