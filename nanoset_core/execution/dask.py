@@ -1,25 +1,37 @@
-"""Tasks spread over the workers of a Dask cluster."""
+"""Tasks spread over the workers of a Dask cluster, which share only the store of the outputs.
+
+While a run has tasks for workers, it keeps a folder in that store. The folder holds a marker, which a worker has to
+read there, and files that workers may lack, such as the tokenizer.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import platform
+import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from nanoset_core.errors import ConfigError, MissingError, NanosetError
-from nanoset_core.execution.compatibility import KEEP_SECONDS, CompatibilityCheck, compatibility_check
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, StaleError, StorageError
 from nanoset_core.execution.dask_connection import Connection, DaskCluster, connected
 from nanoset_core.execution.processes import bounded
 from nanoset_core.execution.progress import ProgressCallback, Waiting, silent
 from nanoset_core.serialization.text import format_age
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import new_mark, sha256_file
+from nanoset_core.storage.leases import RENEWED_SECONDS, is_live
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.store import Store
 from nanoset_core.storage.working_copies import WorkerFolder, working_at
 
 Task = TypeVar("Task")
@@ -27,6 +39,13 @@ Result = TypeVar("Result")
 Future: TypeAlias = Any
 """distributed.Future; the package has no types."""
 
+FOLDER = ".workers"
+"""Below the root; holds the folders of all runs."""
+_MARKER = "marker"
+_SEEN_WITHIN_SECONDS = 3.0
+"""How long a file that another machine wrote may take to appear on a network's file system."""
+_WRITERS = ("numpy", "pyarrow", "tokenizers", "orjson", "isal")
+"""Packages that tokens or files go through."""
 _LOOK_SECONDS = 5.0
 """Between two looks at the workers."""
 _PAUSE_SECONDS = 0.5
@@ -126,7 +145,7 @@ class _Run(Generic[Task, Result]):
             yield from bounded(tasks, submit, lambda: [self._next(done)], self._places, self._result, pending)
         finally:
             if pending and self._client.status == "running":
-                with suppress(OSError):  # the scheduler is gone, and the tasks with it
+                with contextlib.suppress(OSError):  # the scheduler is gone, and the tasks with it
                     self._client.cancel(list(pending))
 
     def _next(self, done: SimpleQueue[Future]) -> Future:
@@ -146,7 +165,7 @@ class _Run(Generic[Task, Result]):
 
     def _look(self) -> None:
         """Count the workers; where there are none, wait for them as long as the cluster says."""
-        if time.monotonic() > self._kept + KEEP_SECONDS:
+        if time.monotonic() > self._kept + RENEWED_SECONDS:
             self._check.renew()
             self._kept = time.monotonic()
         try:
@@ -174,10 +193,7 @@ class _Run(Generic[Task, Result]):
             found: Result = future.result()
             return found
         except KilledWorker as error:
-            what, name = (
-                "workers were killed, one after the other, by the same task",
-                getattr(self._work, "__name__", None),
-            )
+            what, name = "workers were killed, one after the other, by one task", getattr(self._work, "__name__", None)
             remedy = "run again (what is finished is kept), with more memory for each worker if memory is short"
             raise NanosetError(what, where=name, found=str(error), remedy=remedy) from error
         except CancelledError as error:
@@ -198,3 +214,145 @@ class _Run(Generic[Task, Result]):
         what, found = "the Dask scheduler dropped the tasks", str(error) or type(error).__name__
         remedy = "see whether it still runs, and run again: what is finished is kept"
         return NanosetError(what, where=self._cluster.name, found=found, remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class CompatibilityCheck:
+    """What a worker must find before it may begin; a task carries it."""
+
+    store: Store
+    """Where the outputs live."""
+    place: str
+    """The run's folder there, as long as the run."""
+    token: bytes
+    """What the marker in it holds."""
+    software: tuple[tuple[str, str], ...]
+    """Name → version of what reaches the bytes, as the run's owner has it."""
+    files: tuple[tuple[Path, str, str], ...] = ()
+    """(path where the run's owner has it, name in the store, hex sha256) of what else is there."""
+
+    def check(self) -> None:
+        """Check a worker, from within it.
+
+        Raises:
+            MissingError: it does not see the marker; or the run has ended, and the task was called back.
+            StaleError: it runs other software.
+            StorageError: it cannot reach the bucket of the outputs, or is refused there.
+        """
+        found = software()
+        if found != self.software:
+            raise StaleError(
+                "a worker runs other software than the process that hands out its tasks, and might write other bytes",
+                where=_worker(),
+                found=_format(found, self.software),
+                expected=_format(self.software, found),
+                remedy="install the same versions on all machines, and start the workers again",
+            )
+        deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
+        while (found_token := self.store.read(self._marker)) != self.token:
+            if time.monotonic() > deadline:
+                raise self._unseen(found_token)
+            time.sleep(0.1)
+
+    def download(self, folder: Path) -> dict[Path, Path]:
+        """Copy the run's files into a folder of this process, those that are not there yet.
+
+        Returns:
+            Path of each on the machine of the run → the copy.
+
+        Raises:
+            MissingError: the run has ended.
+            StorageError: the store cannot be reached, or the bytes are not those of the run.
+        """
+        copies = {}
+        for path, name, sha256 in self.files:
+            copy = copies[path] = folder / sha256 / path.name
+            if not copy.is_file() and not self.store.fetch(name, copy, sha256=sha256):
+                raise self._unseen(None)
+        return copies
+
+    def renew(self) -> None:
+        """Show that the run goes on, so that its folder is not swept."""
+        self.store.put(self._marker, self.token)
+
+    @property
+    def _marker(self) -> str:
+        return f"{self.place}/{_MARKER}"
+
+    def _unseen(self, seen: bytes | None) -> MissingError:
+        is_local = isinstance(self.store, LocalStore)
+        return MissingError(
+            "a worker does not see the output folder" if is_local else "a worker reaches another store",
+            where=f"{_worker()}: {self.store.url()}",
+            found="no such file" if seen is None else "another file of that name",
+            expected=f"{self._marker}, which the run that gives it work wrote there",
+            remedy="give all machines one file system, mounted under the same path, or let raw and root be in a bucket"
+            if is_local
+            else "give all machines the same endpoint and credentials: see storage.endpoint_url and AWS_ENDPOINT_URL",
+        )
+
+
+@contextlib.contextmanager
+def compatibility_check(access: FileAccess, files: Sequence[Path] = ()) -> Iterator[CompatibilityCheck]:
+    """Keep a marker, and files that workers may lack, where outputs live until the block ends."""
+    store, token = access.store, secrets.token_hex(16).encode()
+    place = f"{FOLDER}/{new_mark()}"
+    try:
+        carried = [(path, f"{place}/{number}-{path.name}", sha256_file(path)) for number, path in enumerate(files)]
+        for path, name, digest in carried:
+            store.put_file(name, path, sha256=digest, is_new=True)
+        check = CompatibilityCheck(store, place, token, software(), tuple(carried))
+        store.put(f"{place}/{_MARKER}", token)
+        yield check
+    finally:
+        with contextlib.suppress(StorageError):  # it is swept later; the error that ended the run counts
+            _remove(access, place)
+
+
+def _remove(access: FileAccess, place: str) -> None:
+    for found in list(access.store.list(place)):
+        access.store.delete(found.name)
+    with contextlib.suppress(OSError):  # in a bucket there are no folders, and other runs may have theirs
+        (access.folder / place).rmdir()
+        (access.folder / FOLDER).rmdir()
+
+
+def sweep_runs(access: FileAccess) -> None:
+    """Remove the folders of runs that were killed."""
+    newest: dict[str, int] = {}
+    for found in access.store.list(FOLDER):
+        place = found.name.rpartition("/")[0]
+        newest[place] = max(newest.get(place, 0), found.written_ns)
+    now_ns = access.store.now() if newest else 0
+    for place, written_ns in newest.items():
+        if not is_live(place.rpartition("/")[2], written_ns, now_ns):
+            _remove(access, place)
+
+
+@lru_cache(maxsize=1)
+def software() -> tuple[tuple[str, str], ...]:
+    """Return name → version of what reaches the bytes of outputs; of the core itself, a digest of its source."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": ".".join(platform.python_version_tuple()[:2]), "nanoset_core": _source_digest()}
+    for package in _WRITERS:
+        found[package] = "none"
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return tuple(found.items())
+
+
+def _source_digest() -> str:
+    digest, root = hashlib.sha256(), Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _format(these: tuple[tuple[str, str], ...], others: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in these if (name, version) not in others)
+
+
+def _worker() -> str:
+    return f"process {os.getpid()} of {platform.node()}"

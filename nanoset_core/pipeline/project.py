@@ -136,7 +136,7 @@ class Project:
 def _cluster(spec: ExecutorSpec, where: str, folder: Path) -> DaskCluster:
     """Return the cluster of a specification; relative paths start at the folder of nanoset.yaml."""
     if spec.kind == "slurm":
-        from nanoset_core.execution.slurm import SlurmJobs
+        from nanoset_core.execution.dask_connection import SlurmJobs
 
         cpus = spec.cpus or 1
         return SlurmJobs(

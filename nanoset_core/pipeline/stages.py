@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nanoset_core.execution.compatibility import sweep_runs
+from nanoset_core.execution.dask import sweep_runs
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET

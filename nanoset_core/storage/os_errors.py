@@ -24,7 +24,7 @@ _REMEDIES = {
     errno.ENFILE: ("too many files are open", f"raise `ulimit -n`, or take fewer workers, {_AGAIN}"),
 }
 """What is wrong with the machine, whatever path was asked for, and the remedy."""
-_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP)
+_MEMORY = (errno.ENOMEM, errno.EAGAIN)
 _NO_THREAD = "can't start new thread"
 
 
@@ -45,9 +45,8 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     except NanosetError:
         raise
     except (MemoryError, RuntimeError, OSError) as error:
-        is_known = _is_want_of_memory(error) or (isinstance(error, OSError) and error.errno in _REMEDIES)
-        refused = refusal(error, folder, expected=expected) if is_known else None
-        if refused is None:
+        refused = refusal(error, folder, expected=expected)
+        if refused is None or _number_of(error) not in (*_REMEDIES, *_MEMORY):
             raise
         raise refused from error
 
@@ -66,8 +65,11 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     with explained(folder, expected=expected):
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
         except OSError as error:
-            if error.errno not in _NO_FOLDER:
+            if error.errno in _REMEDIES:
+                error.filename = os.fspath(folder)  # not the name that was tried
                 raise
             raise StorageError(
                 "the folder cannot be made",
@@ -76,12 +78,6 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
                 expected="a folder that can take what is written",
                 remedy="name a place for the output in a folder that is there",
             ) from error
-        try:
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            error.filename = os.fspath(folder)  # not the name that was tried
-            raise
         yield
 
 
@@ -93,7 +89,8 @@ def refusal(error: BaseException, where: object, *, expected: str | None = None)
         where: named where the system does not say which file it was.
         expected: what there should be room for.
     """
-    if _is_want_of_memory(error):
+    number = _number_of(error)
+    if number in _MEMORY:
         return NanosetError(
             "there is not enough memory",
             where=where,
@@ -102,16 +99,16 @@ def refusal(error: BaseException, where: object, *, expected: str | None = None)
         )
     if not isinstance(error, OSError):
         return None
-    number, path = error.errno or 0, error.filename
-    unknown = "the system refuses this", f"correct the path, or what the system says, {_AGAIN}"
-    what, remedy = _REMEDIES.get(number, unknown)
+    path = error.filename
+    what, remedy = _REMEDIES.get(
+        number, ("the system refuses this", f"correct the path, or what the system says, {_AGAIN}")
+    )
     if number in (errno.EACCES, errno.EPERM) and path and os.path.lexists(path) and not os.access(path, os.R_OK):
         what, remedy = "this may not be read", f"give this user the right to read it, {_AGAIN}"
-    found = str(error) if error.errno is None else f"{error.strerror} (errno {error.errno})"
+    found = f"{error.strerror} (errno {number})" if number else str(error)
     return StorageError(what, where=path or where, found=found, expected=expected, remedy=remedy)
 
 
-def _is_want_of_memory(error: BaseException) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in (errno.ENOMEM, errno.EAGAIN)
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD)
+def _number_of(error: BaseException) -> int:
+    is_memory = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD)
+    return errno.ENOMEM if is_memory else getattr(error, "errno", None) or 0

@@ -70,8 +70,6 @@ class Head(NamedTuple):
     """What a bucket says of an object."""
 
     stored: Stored
-    sha256: str | None
-    """Hex, as its writer noted it; None where it is not ours, or was joined of others."""
     upload: str | None
     """Mark of the upload in parts that made it."""
     etags_tell: bool
@@ -182,26 +180,20 @@ class S3Store(Store):
         found = self.head(name)
         return None if found is None else found.stored
 
-    def stat_noted(self, name: str) -> tuple[Stored, str | None] | None:
-        found = self.head(name)
-        return None if found is None else (found.stored, found.sha256)
-
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         def take(answer: Any) -> tuple[bytes, Stored]:
-            data, head = answer["Body"].read(), _head(name, answer)
-            if len(data) != head.stored.size or head.sha256 not in (None, hashlib.sha256(data).hexdigest()):
+            data, stored = answer["Body"].read(), _head(name, answer).stored
+            if len(data) != stored.size or stored.sha256 not in (None, hashlib.sha256(data).hexdigest()):
                 raise DamagedTransferError(f"{len(data):,} bytes that are not those of {self.url(name)}")
-            return data, head.stored
+            return data, stored
 
         return unless_missing(lambda: self.ask("get_object", name, take))
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         if begin >= end:
             return b""
-        try:
+        with self.reading(name, mark):
             data, found = self._ranged(name, begin, end, {} if mark is None else {"IfMatch": mark})
-        except Exception as error:
-            raise self.translated(error, name, mark) from error
         if found.size < end:
             raise changed(self.url(name), f"{found.size:,} bytes", f"at least {end:,}")
         return data
@@ -226,13 +218,18 @@ class S3Store(Store):
 
         return self.ask("get_object", name, take, Range=f"bytes={begin}-{end - 1}", **condition)
 
-    def translated(self, error: Exception, name: str, mark: str | None) -> Exception:
-        """Return the error of ours for an answer about an object that was to be read, or else the error itself."""
-        if is_missing(error):
-            return gone(self.url(name))
-        if status_of(error)[0] in (412, 416):
-            return changed(self.url(name), "another ETag, or fewer bytes", mark or "the bytes asked for")
-        return error
+    @contextlib.contextmanager
+    def reading(self, name: str, mark: str | None) -> Iterator[None]:
+        """Raise answers about an object that is read in the block as errors of ours."""
+        try:
+            yield
+        except Exception as error:
+            if is_missing(error):
+                raise gone(self.url(name)) from error
+            if status_of(error)[0] not in (412, 416):
+                raise
+            wanted = mark or "the bytes asked for"
+            raise changed(self.url(name), "another ETag, or fewer bytes", wanted) from error
 
     def blocks(self, stored: Stored) -> Iterator[bytes]:
         """Fetched by ranges in parallel."""
@@ -263,8 +260,8 @@ class S3Store(Store):
         if sha256 not in (None, found):
             raise damaged(str(path), f"sha256 {found}", f"sha256 {sha256}")
         size = path.stat().st_size
-        there = None if is_new or size <= SMALL_BYTES else self.stat_noted(name)
-        if there is None or (there[0].size, there[1]) != (size, found):
+        there = None if is_new or size <= SMALL_BYTES else self.stat(name)
+        if there is None or (there.size, there.sha256) != (size, found):
             self._put(name, parts, {SHA256: found}, _FILE_PARTS_AT_ONCE)
 
     def _put(self, name: str, parts: Iterable[Part], metadata: dict[str, str], at_once: int) -> None:
@@ -320,10 +317,10 @@ class S3Store(Store):
 
 
 def _head(name: str, answer: Any) -> Head:
-    stored = Stored(name, answer["ContentLength"], answer["ETag"], _written_ns(answer))
     # Some servers and proxies answer in capitals.
     noted = {key.lower(): value for key, value in answer.get("Metadata", {}).items()}
-    return Head(stored, noted.get(SHA256), noted.get(UPLOAD), etags_tell(answer))
+    stored = Stored(name, answer["ContentLength"], answer["ETag"], _written_ns(answer), noted.get(SHA256))
+    return Head(stored, noted.get(UPLOAD), etags_tell(answer))
 
 
 def _written_ns(answer: Any) -> int:

@@ -222,12 +222,8 @@ class Joining:
     def _copy(self, upload: Upload, number: int, piece: Piece) -> None:
         source, wanted = self._sources[piece.source], self._sha256[piece.source]
         url, is_whole = self._store.url(source.name), piece.end - piece.begin == source.size
-        try:
+        with self._store.reading(source.name, source.mark):
             told = upload.copy(number, source.name, source.mark, piece.begin, piece.end)
-        except Exception as error:
-            if (translated := self._store.translated(error, source.name, source.mark)) is error:
-                raise
-            raise translated from error
         if is_whole and wanted is not None and "ChecksumSHA256" in told:
             if (found := told["ChecksumSHA256"]) != encoded(bytes.fromhex(wanted)):
                 raise damaged(url, f"sha256 {found} in base64", f"sha256 {wanted}")
@@ -246,6 +242,6 @@ class Joining:
         if head.stored.mark != source.mark or head.stored.size < source.size:
             found, expected = (f"ETag {one.mark}, {one.size:,} bytes" for one in (head.stored, source))
             raise changed(url, found, expected)
-        if None not in (wanted, head.sha256) and head.sha256 != wanted:
-            raise damaged(url, f"sha256 {head.sha256}, as its writer noted it", f"sha256 {wanted}")
+        if None not in (wanted, noted := head.stored.sha256) and noted != wanted:
+            raise damaged(url, f"sha256 {noted}, as its writer noted it", f"sha256 {wanted}")
         return head

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
@@ -40,6 +40,8 @@ class Stored:
     """Version token, another one for other bytes: the ETag of an object; inode, size and time of a file."""
     written_ns: int
     """When it was written by the store's clock, nanoseconds since 1970; whole seconds in a bucket."""
+    sha256: str | None = field(default=None, compare=False)
+    """Hex, of its bytes as its writer noted it, where it was asked for alone."""
 
 
 def no_progress(size: int) -> None:
@@ -107,11 +109,6 @@ class Store(ABC):
         for begin in range(0, stored.size, RANGE_BYTES):
             yield self.read_range(stored.name, begin, min(begin + RANGE_BYTES, stored.size), stored.mark)
 
-    def stat_noted(self, name: str) -> tuple[Stored, str | None] | None:
-        """Return what the store says of an object, and the hex sha256 that its writer noted, where it did."""
-        found = self.stat(name)
-        return None if found is None else (found, None)
-
     def sha256(self, name: str) -> str | None:
         """Return the hex sha256 of an object's bytes, which are read; None where there is no such object."""
         found, sha256 = self.stat(name), hashlib.sha256()
@@ -138,15 +135,15 @@ class Store(ABC):
         Raises:
             StorageError: its bytes are not those that were written.
         """
-        if (noted := self.stat_noted(name)) is None:
+        if (stored := self.stat(name)) is None:
             return False
-        wanted = sha256 or noted[1]
+        wanted = sha256 or stored.sha256
         with atomic_file(target) as file:
             for _ in range(2):  # once more where the bytes are others: they may have been damaged on their way
                 file.seek(0)
                 file.truncate()
                 whole, check = hashlib.sha256(), None if pieces is None else PieceCheck(pieces)
-                for block in self.blocks(noted[0]):
+                for block in self.blocks(stored):
                     file.write(block)
                     whole.update(block)
                     if check is not None:

@@ -68,7 +68,7 @@ def test_a_file_lies_beside_nanoset_yaml(tmp_path):
 
 
 def test_what_slurm_is_asked_for(tmp_path):
-    from nanoset_core.execution.slurm import SlurmJobs
+    from nanoset_core.execution.dask_connection import SlurmJobs
 
     def jobs(executor: str) -> SlurmJobs:
         text = f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\nexecutor: {{kind: slurm, {executor}}}\n"

@@ -20,8 +20,7 @@ from nanoset_assets.instance_state import register
 from nanoset_assets.slurm import JOB_TAG, OPTIONS_TAG
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.dask import DaskExecutor
-from nanoset_core.execution.dask_connection import DaskScheduler, connections_kept
-from nanoset_core.execution.slurm import SlurmJobs
+from nanoset_core.execution.dask_connection import DaskScheduler, SlurmJobs, connections_kept
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess

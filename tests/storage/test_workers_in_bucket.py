@@ -19,8 +19,8 @@ from s3_server import objects, restore, upload_raw
 from sample_project import build_all, outputs_of
 
 from nanoset_core.errors import MissingError, StorageError
-from nanoset_core.execution import compatibility
-from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sweep_runs
+from nanoset_core.execution import dask
+from nanoset_core.execution.dask import FOLDER, compatibility_check, sweep_runs
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import leases
@@ -104,7 +104,7 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
         # Not by rglob, which fails over folders that come and go.
         places = os.walk(f"/proc/{worker.pid}/root{hidden}/scratch")
         found = (place for place, _, names in places if "tokens.bin" in names)
-        return any("/task/shards/" in place and "/.tmp-" in place for place in found)
+        return any("/.tmp-task-" in place and ".tmp-" in place.partition("/shards/")[2] for place in found)
 
     def kill() -> bool:
         for worker in cluster.workers:
@@ -123,7 +123,7 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
 
 
 def test_a_worker_that_reaches_another_bucket_of_that_name(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(compatibility, "_SEEN_WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(dask, "_SEEN_WITHIN_SECONDS", 0.2)
     other = replace(place, prefix="elsewhere")
     with compatibility_check(FileAccess(tmp_path, place)) as met:
         met.check()
@@ -172,7 +172,7 @@ def test_files_are_brought_whole(place, tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with compatibility_check(FileAccess(tmp_path / "mirror", place), [tmp_path / "tokenizer.json"]) as met:
         assert met.download(tmp_path / "own")[tmp_path / "tokenizer.json"].read_text() == "{}"
-        met.store.put(met.files[0].name, b"others")
+        met.store.put(met.files[0][1], b"others")
         with pytest.raises(StorageError, match="other bytes"):
             met.download(tmp_path / "another")
     assert objects(place) == {}
