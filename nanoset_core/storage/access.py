@@ -83,14 +83,8 @@ class FileAccess:
     ) -> Path:
         """Make a file readable at its path, where it exists at all; return the path.
 
-        Args:
-            path: of the file.
-            size: bytes, where they are known: a copy of another size is downloaded again.
-            sha256: hex, that it must have, where that is known.
-            pieces: a file that lists the digests of its pieces, and can be read.
-
-        Raises:
-            StorageError: it has other bytes than were written.
+        A copy of another size is downloaded again. Where sha256 or a file that lists the digests of its pieces is
+        given, StorageError is raised where it has other bytes.
         """
         if self.origin is None or not path.is_relative_to(self.folder):
             return path
@@ -239,11 +233,7 @@ class FileAccess:
         return self if self.origin is None else replace(self, snapshot=Snapshot.of_store(self.origin))
 
     def entries(self, folder: Path) -> list[Entry]:
-        """Return what lies right in a folder, by name; nothing where there is no such folder.
-
-        Raises:
-            StorageError: the folder cannot be read.
-        """
+        """Return what lies right in a folder, by name; nothing where there is no such folder."""
         if self.origin is None:
             return disk_entries(folder)
         snapshot = self.snapshot or Snapshot.of_store(self.origin)
@@ -285,12 +275,8 @@ class FileAccess:
     def each_folder(self, work: Callable[[FileAccess, Path], R], parent: Path, names: Sequence[str]) -> list[R]:
         """Do `work` on many folders of one parent, most of which are there; results in their order.
 
-        Those of a store are listed together, unless they are few of many; the listing of 1,024 is in memory at a time.
-
-        Args:
-            work: takes access to the folder's files as a listing told of them, and the folder.
-            parent: of all of them.
-            names: of the folders, in the parent.
+        It takes access to the folder's files as a listing told of them, and the folder. Those of a store are listed
+        together, unless they are few of many; the listing of 1,024 is in memory at a time.
         """
         if self.origin is None:
             return [work(self, parent / name) for name in names]
@@ -314,15 +300,7 @@ class FileAccess:
         return [found[name] for name in names]
 
     def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
-        """Store files that were written here; each is stored whole or not at all.
-
-        Args:
-            paths: of the files.
-            sha256: hex, of what they must hold, where it is known.
-
-        Raises:
-            StorageError: a file holds something else.
-        """
+        """Store files that were written here, each whole or not at all; StorageError where one has another sha256."""
         if (store := self.origin) is None:
             return
         listed, known, there = list(paths), sha256 or {}, None
@@ -353,15 +331,12 @@ class FileAccess:
 
         Args:
             folder: of the output.
-            files: relative name → sha256, where it is known; those that are not here must be stored already.
+            files: relative name → sha256, where it is known; one that is neither here nor stored raises MissingError.
             manifest: name of the file that goes last.
             is_new: the store held no manifest, so that it need not be asked.
 
         Returns:
             Relative name → bytes of all that is known to be stored in the folder now; None for a local folder.
-
-        Raises:
-            MissingError: a file is neither here nor stored.
         """
         if (store := self.origin) is None:
             return None
@@ -381,11 +356,8 @@ class FileAccess:
                 store.put_file(self.name(path), path, sha256=files[name], is_new=name not in there)
                 return size
             if name not in there:
-                raise MissingError(
-                    "a file of an output is neither here nor in its store",
-                    where=self.url(path),
-                    remedy="run it again: it is made anew",
-                )
+                what = "a file of an output is neither here nor in its store"
+                raise MissingError(what, where=self.url(path), remedy="run it again: it is made anew")
             return there[name]
 
         sent = dict(zip(files, in_parallel(send, files), strict=True))

@@ -48,15 +48,8 @@ _held: ContextVar[tuple[tuple[Store, frozenset[str]], ...]] = ContextVar("held",
 def leased(access: FileAccess, names: Iterable[str]) -> Iterator[None]:
     """Keep outputs from `nanoset gc` until the block ends; wait for a collection that is under way.
 
-    Names that the calling context holds already take no second lease.
-
-    Args:
-        access: the outputs.
-        names: the first parts of their names.
-
-    Raises:
-        StorageError: the store refuses, or the disk does in the block.
-        NanosetError: memory ran out in the block.
+    `names` are the first parts of their names; those that the calling context holds already take no second lease.
+    Refusals of the system in the block are explained.
     """
     wanted, stores = frozenset(names), _stores(access)
     with contextlib.ExitStack() as held:
@@ -71,11 +64,7 @@ def leased(access: FileAccess, names: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
-    """Let builds wait before they begin until the block ends; yield `leased_names` at this moment.
-
-    Raises:
-        StorageError: the store refuses, or the disk has no room for even an empty file.
-    """
+    """Let builds wait before they begin until the block ends; yield `leased_names` at this moment."""
     _wait_for_gates(LocalStore(access.folder))
     with contextlib.ExitStack() as held:
         for store in _stores(access):
@@ -96,14 +85,9 @@ def leased_names(access: FileAccess) -> Mapping[str, str]:
 
 
 def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
-    """Return whether what a process keeps fresh still counts; its age tells only where the process is not known.
+    """Return whether what a process of this mark keeps fresh counts; its age tells only where that is not known.
 
-    A process of this machine may be suspended, or unable to write, for longer.
-
-    Args:
-        mark: of the process, by `new_mark`.
-        written_ns: when it was written last, by the store's clock.
-        now_ns: now, by the same clock.
+    A process of this machine may be suspended, or unable to write, for longer. Both times are by the store's clock.
     """
     alive = is_owner_alive(mark)
     return written_ns > now_ns - LEASE_SECONDS * 10**9 if alive is None else alive

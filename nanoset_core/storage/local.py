@@ -119,19 +119,11 @@ def _stored(name: str, status: os.stat_result) -> Stored:
 
 
 def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
-    """Remove the oldest files below a folder until another one has room; hidden ones are of others, or not finished.
-
-    Raises:
-        StorageError: it is larger than the capacity.
-    """
+    """Remove the oldest files below a folder until another one has room; hidden ones are of others, or not finished."""
     if wanted > capacity:
-        raise StorageError(
-            "a file that is needed is larger than the room for working copies",
-            where=url,
-            found=f"{wanted:,} bytes",
-            expected=f"at most {capacity:,} bytes",
-            remedy="set storage.scratch_mib to more",
-        )
+        what, remedy = "a file is larger than the room for working copies", "set storage.scratch_mib to more"
+        found, expected = f"{wanted:,} bytes", f"at most {capacity:,} bytes"
+        raise StorageError(what, where=url, found=found, expected=expected, remedy=remedy)
     copies = []
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -148,11 +140,7 @@ def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
 
 
 def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int) -> None:
-    """Append the first bytes of a file by `os.copy_file_range`, which shares extents, or else by reads and writes.
-
-    Raises:
-        SourceChangedError: the source ends early.
-    """
+    """Append the first bytes of a file by `os.copy_file_range`, which shares extents, or else by reads and writes."""
     target.flush()
     done = _copy_file_range(source.fileno(), target.fileno(), size_bytes)
     target.seek(0, os.SEEK_END)
@@ -161,13 +149,9 @@ def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int) -> None:
         target.write(piece)
         done += len(piece)
     if done != size_bytes:
-        raise SourceChangedError(
-            "the file ended early while it was copied",
-            where=f"{source.name}, byte {done}",
-            found=f"{done} bytes",
-            expected=f"{size_bytes} bytes",
-            remedy="run again once nothing writes to it any more",
-        )
+        what, remedy = "the file ended early while it was copied", "run again once nothing writes to it any more"
+        where, found, expected = f"{source.name}, byte {done}", f"{done} bytes", f"{size_bytes} bytes"
+        raise SourceChangedError(what, where=where, found=found, expected=expected, remedy=remedy)
 
 
 def _copy_file_range(source: int, target: int, end: int) -> int:

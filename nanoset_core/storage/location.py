@@ -66,8 +66,7 @@ def is_remote(location: str) -> bool:
 def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Store:
     """Return the place that `s3://bucket/prefix` names.
 
-    Raises:
-        ConfigError: no bucket, or a prefix with parts that a local folder cannot have; an endpoint with a password.
+    ConfigError, which says `where`, for a prefix that no local folder can have, and for an endpoint with a password.
     """
     bucket, _, prefix = url.removeprefix(SCHEME).rstrip("/").partition("/")
     parts = prefix.split("/") if prefix else []
@@ -187,15 +186,7 @@ class RemoteFolder:
             yield from (replace(self / name, kind=kind) for name in names if name)
 
     def open(self, mode: str = "rb", *, begin: int = 0, end: int | None = None) -> BinaryIO:
-        """Open it for reading, as it is now: once it is replaced, reading it fails.
-
-        FileNotFoundError where there is no such object.
-
-        Args:
-            mode: "rb".
-            begin: of what will be read, where `end` is given.
-            end: of what will be read, so that nothing beyond it is read ahead; absent = the object's end.
-        """
+        """Open it for reading, as `open_object`: once it is replaced, reading it fails."""
         if mode != "rb":
             raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
         return open_object(self.store, self.path, begin=begin, end=end)
@@ -203,8 +194,7 @@ class RemoteFolder:
     def files(self) -> Iterator[tuple[str, int, int, int]]:
         """Yield (path below this folder, bytes, written at in ns, mark of the ETag) of every file that is not hidden.
 
-        Raises:
-            InputError: a key is one that no folder of files could hold.
+        InputError where a key is one that no folder of files could hold.
         """
         cut = len(self.path) + 1 if self.path else 0
         for found in self.store.list(self.path):
@@ -242,15 +232,9 @@ def on_this_machine(location: Location) -> Path:
 
 
 def remote_location(url: str, *, where: str, storage: StorageSpec | None = None) -> RemoteFolder:
-    """Return what `s3://bucket/path` names.
+    """Return what `s3://bucket/path` names; ConfigError, which says `where`, for anything else.
 
-    Args:
-        url: the address.
-        where: what names it, for messages.
-        storage: how the bucket is reached; absent = as the AWS configuration says.
-
-    Raises:
-        ConfigError: it names nothing in a bucket.
+    storage: how the bucket is reached; absent = as the AWS configuration says.
     """
     place = parse_place(url, storage or StorageSpec(), where=where)
     return RemoteFolder(replace(place, prefix=""), place.prefix)

@@ -30,16 +30,7 @@ _NO_THREAD = "can't start new thread"
 
 @contextmanager
 def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
-    """Raise refusals of the system that leave the block as errors with a remedy.
-
-    Args:
-        folder: named where the system does not say which file it was.
-        expected: what there should be room for.
-
-    Raises:
-        StorageError: the file system takes nothing more, or may not be written to.
-        NanosetError: there is not enough memory, or no further thread or process.
-    """
+    """Raise refusals of the system that leave the block as errors with a remedy; see `refusal`."""
     try:
         yield
     except NanosetError:
@@ -53,15 +44,7 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
-    """Make a folder, check that files can be written there, and explain refusals in the block.
-
-    Args:
-        folder: where the block writes to.
-        expected: what there should be room for.
-
-    Raises:
-        StorageError: the folder cannot be made or written to; or as `explained`.
-    """
+    """Make a folder, check that files can be written there, and explain refusals in the block."""
     with explained(folder, expected=expected):
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -242,11 +242,7 @@ class S3Store(Store):
             )
 
     def check_writable(self, name: str) -> None:
-        """Begin an object of this name, and abort it.
-
-        Raises:
-            StorageError: there is no such bucket, or this process may not write there.
-        """
+        """Begin an object of this name, and abort it."""
         Upload(self, name, {}).abandon()
 
     def put(self, name: str, data: bytes) -> None:
@@ -379,19 +375,12 @@ class Upload:
             head = self._store.head(self._name) if operation == "complete_multipart_upload" else None
             if head is not None and head.upload == self._mark:
                 return head.stored.mark
-            raise StorageError(
-                "the bucket does not hold what was sent",
-                where=self._store.url(self._name),
-                found="another process aborted the upload",
-                remedy="run again: it is made anew",
-            ) from error
+            what, found = "the bucket does not hold what was sent", "another process aborted the upload"
+            where, remedy = self._store.url(self._name), "run again: it is made anew"
+            raise StorageError(what, where=where, found=found, remedy=remedy) from error
 
     def complete(self) -> None:
-        """Make the object of the parts.
-
-        Raises:
-            StorageError: another process aborted the upload, and what stands there is not of it.
-        """
+        """Make the object of the parts; StorageError where another process aborted the upload."""
         parts = [self._sent[number] for number in sorted(self._sent)]
         self._ask("complete_multipart_upload", lambda answer: answer["ETag"], MultipartUpload={"Parts": parts})
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from threading import Lock
 from typing import NamedTuple
 
@@ -52,29 +53,22 @@ def runs_of(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_
 
     Arguments as for `plan_parts`.
     """
-    if len(plan_parts(sizes, least=least, most=most)) <= MOST_PARTS:
-        return [slice(0, len(sizes))]
-    runs: list[slice] = []
-    begin = parts = 0
-    for source, size in enumerate(sizes):
-        needed = max(1, -(-size // most))
-        if parts and parts + needed > MOST_PARTS:
-            runs.append(slice(begin, source))
-            begin, parts = source, 0
-        parts += needed
-    return [*runs, slice(begin, len(sizes))]
+    begins, parts = [0], 0
+    if len(plan_parts(sizes, least=least, most=most)) > MOST_PARTS:
+        for source, size in enumerate(sizes):
+            needed = max(1, -(-size // most))
+            if parts and parts + needed > MOST_PARTS:
+                begins.append(source)
+                parts = 0
+            parts += needed
+    return [slice(*bounds) for bounds in pairwise([*begins, len(sizes)])]
 
 
 def plan_parts(sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES) -> list[list[Piece]]:
-    """Return parts in order: each of one piece of at least `least` bytes, which is copied, or of small ones to be sent.
+    """Return parts of objects of these sizes in order: each of one piece, which is copied, or of small ones to be sent.
 
-    Only objects below `least`, and what is taken from the next one to fill a part up, pass through the client: fewer
-    than 2 * least bytes for each run of small ones.
-
-    Args:
-        sizes: bytes of each object.
-        least: bytes of every part but the last.
-        most: bytes of a part.
+    All but the last have from `least` to `most` bytes. Only objects below `least`, and what is taken from the next one
+    to fill a part up, pass through the client: fewer than 2 * least bytes for each run of small ones.
     """
     parts: list[list[Piece]] = []
     held: list[Piece] = []
@@ -112,11 +106,10 @@ def join(
     sizes = [source.size for source in sources]
     runs = runs_of(sizes, most=most_bytes(sizes, COPIED_BYTES))
     if len(runs) > 1:
-        with _runs_joined(store, name, sources, sha256, runs, joined) as first:
-            return join(store, name, first, None, no_progress)
-    joining = Joining(store, sources, sha256, joined)
+        _join_runs(store, name, [(sources[run], sha256 and sha256[run]) for run in runs], joined)
+        return None
+    joining, plan = Joining(store, sources, sha256, joined), plan_parts(sizes, most=most_bytes(sizes, COPIED_BYTES))
     joining.check_sources()
-    plan = plan_parts(sizes, most=most_bytes(sizes, COPIED_BYTES))
     if len(plan) <= 1 and all(map(_is_sent, plan)):
         data = b"".join(map(joining.read, plan))
         store.put(name, data)
@@ -134,28 +127,20 @@ def join(
     return None
 
 
-@contextlib.contextmanager
-def _runs_joined(
-    store: S3Store,
-    name: str,
-    sources: Sequence[Stored],
-    sha256: Sequence[str] | None,
-    runs: Sequence[slice],
-    joined: OnJoin,
-) -> Iterator[Sequence[Stored]]:
-    """Yield objects that hold runs of the sources, under unfinished names beside `name`; removed at the end."""
+def _join_runs(
+    store: S3Store, name: str, runs: Sequence[tuple[Sequence[Stored], Sequence[str] | None]], joined: OnJoin
+) -> None:
+    """Join runs of sources under unfinished names beside `name` first, which are removed at the end."""
     folder, slash, base = checked_name(name).rpartition("/")
     start = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
-    names = [f"{start}-{number}" for number in range(len(runs))]
-    first = []
+    names, first = [f"{start}-{number}" for number in range(len(runs))], []
     try:
-        for run, part in zip(runs, names, strict=True):
-            join(store, part, sources[run], sha256 and sha256[run], joined)
-            found = store.stat(part)
-            if found is None:
+        for part, (sources, sha256) in zip(names, runs, strict=True):
+            join(store, part, sources, sha256, joined)
+            if (found := store.stat(part)) is None:
                 raise gone(store.url(part))
             first.append(found)
-        yield first
+        join(store, name, first, None, no_progress)
     finally:
         with contextlib.suppress(StorageError):  # `nanoset gc` knows them by their names
             in_parallel(store.delete, names)
@@ -177,16 +162,9 @@ class Joining:
             self._joined(size)
 
     def write(self, name: str, plan: Sequence[Sequence[Piece]], *, copies: bool = True) -> None:
-        """Write the object of its parts.
+        """Write the object of its parts, all of which pass through this process where there are to be no copies.
 
-        Args:
-            name: of the object.
-            plan: its parts.
-            copies: False = all of them pass through this process.
-
-        Raises:
-            StorageError: another process aborted the upload.
-            SourceChangedError: a source is another object, or what stands there has another size than all sources.
+        SourceChangedError where a source is another object, or what stands there has another size than all sources.
         """
 
         def make(number: int) -> None:

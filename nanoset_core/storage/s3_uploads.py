@@ -51,15 +51,9 @@ def etags_tell(answer: Any) -> bool:
 
 
 def sent_etag(answer: Any, part: Part, *, is_md5: bool) -> str:
-    """Compare what a bucket says of bytes with what was sent; return their ETag.
+    """Compare what a bucket's answer says of bytes with what was sent; return their ETag.
 
-    Args:
-        answer: the bucket's.
-        part: the bytes.
-        is_md5: whether the bucket's ETags are digests.
-
-    Raises:
-        DamagedTransferError: its checksum, or else its ETag, is that of other bytes.
+    DamagedTransferError where its checksum, or else its ETag, where those are digests, is that of other bytes.
     """
     etag: str = answer["ETag"]
     if "ChecksumSHA256" in answer:

@@ -88,9 +88,7 @@ class Store(ABC):
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         """Return bytes [begin, end) of an object; of the version with this mark, where one is given.
 
-        Raises:
-            SourceChangedError: it has another mark now, or ends before `end`.
-            MissingError: it is gone.
+        SourceChangedError where it has another mark now, or ends before `end`; MissingError where it is gone.
         """
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
@@ -126,14 +124,8 @@ class Store(ABC):
     ) -> bool:
         """Copy an object to a local file, whole and checked or not at all; return False where there is none.
 
-        Args:
-            name: of the object.
-            target: the file.
-            sha256: hex, that it must have; where absent, what its writer noted.
-            pieces: the digests of its pieces, which its bytes must have.
-
-        Raises:
-            StorageError: its bytes are not those that were written.
+        Its bytes must have this sha256 (absent: that which its writer noted) and these digests of pieces, else
+        StorageError.
         """
         if (stored := self.stat(name)) is None:
             return False
@@ -142,35 +134,28 @@ class Store(ABC):
             for _ in range(2):  # once more where the bytes are others: they may have been damaged on their way
                 file.seek(0)
                 file.truncate()
-                whole, check = hashlib.sha256(), None if pieces is None else PieceCheck(pieces)
+                whole, check = hashlib.sha256(), PieceCheck(pieces or ())
                 for block in self.blocks(stored):
                     file.write(block)
                     whole.update(block)
-                    if check is not None:
+                    if pieces is not None:
                         check.add(block)
-                found, fault = whole.hexdigest(), check and check.fault()
+                found, fault = whole.hexdigest(), check.fault()
                 if wanted in (None, found) and fault is None:
                     return True
             expected = f"sha256 {wanted}" if wanted else "the digests of its pieces"
             raise damaged(self.url(name), fault or f"sha256 {found}", expected)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a small object.
-
-        Raises:
-            StorageError: it could not be written.
-        """
+        """Write a small object."""
         self.put_parts(name, [data])
 
     @abstractmethod
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
-        """Write an object from blocks, in bounded memory.
+        """Write an object from blocks, in bounded memory; StorageError where that fails.
 
         It appears when the last block is there; where the blocks end with an exception there is no object. In a bucket
         it has up to 10,000 parts of the store's size, 64 MiB unless told: 625 GiB.
-
-        Raises:
-            StorageError: it could not be written.
         """
 
     @abstractmethod
@@ -180,11 +165,8 @@ class Store(ABC):
         Args:
             name: of the object.
             path: the file.
-            sha256: hex, of what the file must hold, where that is known.
+            sha256: hex, of what the file must hold, else StorageError; absent = anything.
             is_new: skip the check whether the object exists: the caller has listed what there is.
-
-        Raises:
-            StorageError: the file holds something else, or it could not be written.
         """
 
     def compose(
@@ -228,26 +210,15 @@ class Store(ABC):
         """Remove an object; nothing happens where there is none."""
 
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
-        """Abort uploads of objects that will never be whole; return their names. A folder has none.
-
-        Args:
-            is_abandoned: takes an object's name.
-        """
+        """Abort uploads of objects that will never be whole, as is told by their names; return those."""
         return ()
 
 
 def checked_name(name: str) -> str:
-    """Return `name`, where it is the name of an object below a store.
-
-    Raises:
-        ConfigError: it would lead out of the store, or no file system could hold it.
-    """
+    """Return `name`; ConfigError where it would lead out of a store, or no file system could hold it."""
     if not is_inside(name):
-        raise ConfigError(
-            "this is not the name of an object",
-            found=ascii(name)[:200],
-            expected="parts between single slashes, none of them empty, '.' or '..'",
-        )
+        expected = "parts between single slashes, none of them empty, '.' or '..'"
+        raise ConfigError("this is not the name of an object", found=ascii(name)[:200], expected=expected)
     return name
 
 
@@ -258,24 +229,15 @@ def gone(url: str) -> MissingError:
 
 def damaged(url: str, found: str, expected: str) -> StorageError:
     """Return the error for an object whose bytes are not those that were written."""
-    return StorageError(
-        "an object has other bytes than were written",
-        where=url,
-        found=found,
-        expected=expected,
-        remedy="remove the object, and build again: it is made anew",
-    )
+    what, remedy = "an object has other bytes than were written", "remove the object, and build again: it is made anew"
+    return StorageError(what, where=url, found=found, expected=expected, remedy=remedy)
 
 
 def changed(url: str, found: str, expected: str) -> SourceChangedError:
     """Return the error for an object that is another one than was listed."""
-    return SourceChangedError(
-        "the object is not the one that was listed",
-        where=url,
-        found=found,
-        expected=expected,
-        remedy="build again once nothing writes to it: the inventory is taken anew",
-    )
+    what = "the object is not the one that was listed"
+    remedy = "build again once nothing writes to it: the inventory is taken anew"
+    return SourceChangedError(what, where=url, found=found, expected=expected, remedy=remedy)
 
 
 def in_parallel(

@@ -23,22 +23,14 @@ _ROOM = "room for a copy of what is read from the bucket, and for what is made o
 
 
 def scratch_root() -> Path:
-    """Return this user's own folder below TMPDIR.
-
-    Raises:
-        StorageError: something else, or another user's, has its name.
-    """
+    """Return this user's own folder below TMPDIR; StorageError where something else has its name."""
     folder = Path(tempfile.gettempdir()).absolute() / f"nanoset-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise StorageError(
-            "this is not a folder of this user",
-            where=folder,
-            expected="a folder of one's own for unfinished work on files of a bucket",
-            remedy="remove it, or name another folder by TMPDIR",
-        )
+        what, expected = "this is not a folder of this user", "one's own, for unfinished work on files of a bucket"
+        raise StorageError(what, where=folder, expected=expected, remedy="remove it, or name another folder by TMPDIR")
     return folder
 
 
@@ -99,9 +91,7 @@ def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
 def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
     """Yield local paths of files; those in a bucket have copies until the block ends.
 
-    Raises:
-        MissingError: there is no such object.
-        StorageError: the bucket cannot be reached or refuses, or there is no room for the copies.
+    MissingError where there is no such object; StorageError where there is no room for the copies.
     """
     with temporary_folder("copies") if any_remote(paths) else nullcontext(Path()) as room:
         yield copies_in(room, paths)
@@ -109,12 +99,7 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
 
 @contextmanager
 def opened_in_part(path: Location) -> Iterator[tuple[Path, MappedFile | None]]:
-    """Yield (local path, for messages; the bytes of an object, of which only what is read is downloaded).
-
-    Raises:
-        MissingError: there is no such object.
-        StorageError: the bucket cannot be reached or refuses.
-    """
+    """Yield (local path, for messages; the bytes of an object, of which only what is read is downloaded)."""
     if isinstance(path, Path):
         yield path, None
         return
@@ -134,11 +119,7 @@ def opened_in_part(path: Location) -> Iterator[tuple[Path, MappedFile | None]]:
 
 @contextmanager
 def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, FileAccess]]:
-    """Yield (where a copy of an object would lie, access to it and those beside it), until the block ends.
-
-    Raises:
-        StorageError: there is no room.
-    """
+    """Yield (where a copy of an object would lie, access to it and those beside it), until the block ends."""
     with temporary_folder("copies") as room, explained(room, expected=_ROOM):
         yield room / path.name, copies_beside(path, room)
 

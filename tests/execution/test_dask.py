@@ -8,9 +8,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from child_processes import start_nanoset, wait_until
@@ -31,6 +32,8 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.verification.verify import targets, verify_project
 
 # Work is taken from the standard library: workers import it by name, without the help of this file.
+
+Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[tuple[int, Any]]]
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +63,39 @@ def ours(folder: Path) -> dict[str, str]:
     return tree(folder / "data")
 
 
-def test_every_result_once_under_its_number(executor):
+@pytest.fixture(params=["here", "processes", "cluster"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Every way in which tasks are run."""
+    if request.param == "cluster":
+        return request.getfixturevalue("executor").run
+    return lambda work, tasks: run_tasks(work, tasks, 1 if request.param == "here" else 3)
+
+
+def test_every_result_once_under_its_number(run):
     tasks = list(range(23))
-    results = list(run_tasks(math.factorial, tasks, 1, executor))
-    assert sorted(results) == [(number, math.factorial(task)) for number, task in enumerate(tasks)]
-    assert list(executor.shared.folder.iterdir()) == []
+    assert sorted(run(math.factorial, tasks)) == [(number, math.factorial(task)) for number, task in enumerate(tasks)]
+    assert list(run(math.factorial, [])) == []
+
+
+def test_first_error_ends_the_run(run, tmp_path):
+    """Those under way are finished, the rest never begin."""
+    nap = "__import__('time').sleep(0.1)"
+    tasks = ["1/0"] + [f"open({str(tmp_path / str(number))!r}, 'w').close() or {nap}" for number in range(200)]
+    with pytest.raises(ZeroDivisionError):
+        list(run(eval, tasks))
+    assert len(list(tmp_path.iterdir())) < 100
+
+
+def test_errors_of_ours_come_back_whole(run):
+    raising = "(_ for _ in ()).throw(__import__('nanoset_core.errors').errors.InputError('w', where='a:3', remedy='r'))"
+    with pytest.raises(InputError) as caught:
+        list(run(eval, [raising, "1"]))
+    assert (type(caught.value), caught.value.what, caught.value.where, caught.value.remedy) == (
+        InputError,
+        "w",
+        "a:3",
+        "r",
+    )
 
 
 def test_workers_do_the_work_and_both_do(cluster, executor):
@@ -75,22 +106,6 @@ def test_workers_do_the_work_and_both_do(cluster, executor):
 def test_nothing_to_do_needs_no_cluster(tmp_path):
     assert list(on_scheduler(tmp_path / "none", "tcp://127.0.0.1:1").run(abs, [])) == []
     assert not (tmp_path / "none").exists()
-
-
-def test_errors_of_ours_come_back_whole(executor):
-    raising = "(_ for _ in ()).throw(__import__('nanoset_core.errors').errors.InputError('w', where='a:3', remedy='r'))"
-    with pytest.raises(InputError) as caught:
-        list(executor.run(eval, [raising, "1"]))
-    assert type(caught.value) is InputError
-    assert (caught.value.what, caught.value.where, caught.value.remedy) == ("w", "a:3", "r")
-
-
-def test_first_error_ends_the_run(executor, tmp_path):
-    nap = "__import__('time').sleep(0.1)"
-    tasks = ["1/0"] + [f"open({str(tmp_path / str(number))!r}, 'w').close() or {nap}" for number in range(200)]
-    with pytest.raises(ZeroDivisionError):
-        list(executor.run(eval, tasks))
-    assert len(list(tmp_path.iterdir())) < 100
 
 
 def test_nobody_listens_any_more(executor, tmp_path):

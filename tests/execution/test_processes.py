@@ -1,10 +1,10 @@
-import math
 import operator
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -17,18 +17,6 @@ from nanoset_core.execution.processes import run_tasks
 # Work is taken from the standard library: workers import it by name, without the help of this file.
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_every_result_once_under_its_number(workers):
-    tasks = list(range(23))
-    results = list(run_tasks(math.factorial, tasks, workers))
-    assert sorted(results) == [(number, math.factorial(task)) for number, task in enumerate(tasks)]
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-def test_no_tasks(workers):
-    assert list(run_tasks(math.factorial, [], workers)) == []
-
-
 def test_work_is_done_by_other_processes_and_no_more_than_asked():
     # eval("…", ) of a constant expression is the one builtin that tells which process it runs in.
     pids = {pid for _, pid in run_tasks(eval, ["__import__('os').getpid()"] * 12, 2)}
@@ -38,23 +26,6 @@ def test_work_is_done_by_other_processes_and_no_more_than_asked():
 
 def test_one_worker_is_this_process():
     assert {pid for _, pid in run_tasks(eval, ["__import__('os').getpid()"] * 3, 1)} == {os.getpid()}
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_first_error_ends_the_run(tmp_path, workers):
-    """Those under way are finished, the rest never begin."""
-    nap = "__import__('time').sleep(0.05)"
-    tasks = ["1/0"] + [f"open({str(tmp_path / str(number))!r}, 'w').close() or {nap}" for number in range(200)]
-    with pytest.raises(ZeroDivisionError):
-        list(run_tasks(eval, tasks, workers))
-    assert len(list(tmp_path.iterdir())) < 100
-
-
-def test_errors_of_ours_come_back_whole():
-    raising = "(_ for _ in ()).throw(__import__('nanoset_core.errors').errors.InputError('w', where='a:3', remedy='r'))"
-    with pytest.raises(NanosetError) as caught:
-        list(run_tasks(eval, [raising, "1"], 2))
-    assert (caught.value.what, caught.value.where, caught.value.remedy) == ("w", "a:3", "r")
 
 
 def test_killed_worker_is_our_error():
@@ -163,45 +134,39 @@ with forked_workers(2) if sys.argv[1] == "fork" else nullcontext() as executor:
 """
 
 
-@pytest.mark.parametrize("way", ["fork", "spawn"])
+@pytest.fixture(params=["fork", "spawn"])
+def owner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A process that runs four long tasks with two workers; and those. Afterwards all have ended, without a word."""
+    listing = tmp_path / "pids"
+    process = start([sys.executable, "-c", OWNER, request.param, str(listing), "60", "60", "60", "60"])
+    try:
+        assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
+        pids = [int(pid) for pid in listing.read_text().split()]
+        assert all(map(alive, pids))
+        yield process, pids
+        assert wait_until(lambda: not any(map(alive, pids)))
+        assert len(listing.read_text().split()) == 2
+    finally:
+        process.kill()
+        process.communicate()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_no_worker_outlives_its_owner(tmp_path, number, way):
-    listing = tmp_path / "pids"
-    command = [sys.executable, "-c", OWNER, way, str(listing), "60", "60", "60", "60"]
-    owner = start(command)
-    try:
-        assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
-        pids = [int(pid) for pid in listing.read_text().split()]
-        assert all(map(alive, pids))
-        owner.send_signal(number)
-        _, errors = owner.communicate(timeout=20)
-        assert wait_until(lambda: not any(map(alive, pids)))
-    finally:
-        owner.kill()
-        owner.communicate()
-    assert "Process-" not in errors
-    assert len(listing.read_text().split()) == 2
+def test_no_worker_outlives_its_owner(owner, number):
+    process, _ = owner
+    process.send_signal(number)
+    assert "Process-" not in process.communicate(timeout=20)[1]
 
 
-@pytest.mark.parametrize("way", ["fork", "spawn"])
-def test_ctrl_c_is_the_owners(tmp_path, way):
+def test_ctrl_c_is_the_owners(owner):
     """A terminal sends it to every process: workers wait for the owner's word, and say nothing."""
-    listing = tmp_path / "pids"
-    command = [sys.executable, "-c", OWNER, way, str(listing), "60", "60"]
-    owner = start(command)
-    try:
-        assert wait_until(lambda: listing.exists() and len(listing.read_text().split()) == 2)
-        pids = [int(pid) for pid in listing.read_text().split()]
-        for pid in pids:
-            os.kill(pid, signal.SIGINT)
-        time.sleep(0.3)
-        assert all(map(alive, pids))
-        os.killpg(owner.pid, signal.SIGINT)
-        _, errors = owner.communicate(timeout=20)
-        assert wait_until(lambda: not any(map(alive, pids)))
-    finally:
-        owner.kill()
-        owner.communicate()
+    process, pids = owner
+    for pid in pids:
+        os.kill(pid, signal.SIGINT)
+    time.sleep(0.3)
+    assert all(map(alive, pids))
+    os.killpg(process.pid, signal.SIGINT)
+    errors = process.communicate(timeout=20)[1]
     assert "Process-" not in errors
     assert errors.count("KeyboardInterrupt") == 1
 

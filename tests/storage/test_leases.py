@@ -23,7 +23,7 @@ from nanoset_core.storage import leases
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import collecting, leased, leased_names
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3_uploads import Upload
+from nanoset_core.storage.s3 import Upload
 from nanoset_core.versions.gc import collect, plan_gc
 from nanoset_core.versions.status import project_status
 
