@@ -24,7 +24,6 @@ from nanoset_core.raw.survey import known_inventory, list_corpora
 from nanoset_core.shuffling.markers import read_markers
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenization.document_table import DocumentRows, counts_by_file
-from nanoset_core.verification.verify import verify_indexed, verify_nanoset
 
 _SPLIT = "data/nanosets/pretrain/train"
 
@@ -56,8 +55,7 @@ def _below(files: dict[str, bytes], *begins: str) -> dict[str, bytes]:
 
 def _of_nanosets(files: dict[str, bytes]) -> list[Format]:
     parts = _below(files, f"{_SPLIT}/", "data/nanosets/pretrain/cache/", "data/datasets/web/", "data/datasets/code/")
-    whole = _below(files, "data/", "raw/", "nanoset.yaml", "tokenizer.json")
-    dataset, pair = _one(files, "data/datasets/web/", ".idx"), _one(files, "data/datasets/web/", ".bin")
+    dataset = _one(files, "data/datasets/web/", ".idx")
     victims = {
         "plan.json": _one(files, f"{_SPLIT}/blend/", "plan.json"),
         "manifest.json of a split": _one(files, f"{_SPLIT}/blend/", "manifest.json"),
@@ -68,42 +66,27 @@ def _of_nanosets(files: dict[str, bytes]) -> list[Format]:
         for name, victim in victims.items()
     ]
     index = {
-        "document index": _of_train(files, "document_index.npy"),
-        "sample index": _of_train(files, "sample_index.npy"),
-        "shuffle index": _of_train(files, "shuffle_index.npy"),
-        "blend's dataset index": _of_blend(files, "dataset_index"),
-        "blend's sample index": _of_blend(files, "dataset_sample_index"),
+        "document index": _indexed(files, "members", 0, "files", "document_index"),
+        "sample index": _indexed(files, "members", 0, "files", "sample_index"),
+        "shuffle index": _indexed(files, "members", 0, "files", "shuffle_index"),
+        "blend's dataset index": _indexed(files, "blend", "files", "dataset_index"),
+        "blend's sample index": _indexed(files, "blend", "files", "dataset_sample_index"),
     }
     found += [Format(name, parts, victim, _read_split, _is_as_indexed) for name, victim in index.items()]
     found.append(Format(".idx under a nanoset", parts, dataset, _read_split, _is_as_indexed_or_unsound))
-    found += [
-        Format(f"{name}, verified", whole, victim, _Verified(check, victim, files[victim]))
-        for name, victim, check in (
-            ("sample index", index["sample index"], _verify_nanoset),
-            (".idx", dataset, _verify_dataset),
-            (".bin", pair, _verify_dataset),
-        )
-    ]
-    sidecar = _of_train(files, "nanoset.json")
+    sidecar = _indexed(files, "members", 0, "sidecar")
     return [
         *found,
         Format("note on index files", parts, sidecar, _is_cached, lambda _f, v: v is False, lambda v: not v),
     ]
 
 
-def _of_blend(files: dict[str, bytes], part: str) -> str:
-    """An index file of the split's blend."""
-    plan = json.loads(files[_one(files, f"{_SPLIT}/blend/", "plan.json")])["plan"]
-    return f"data/nanosets/pretrain/cache/{plan['blend']['files'][part]}"
-
-
-def _of_train(files: dict[str, bytes], end: str) -> str:
-    """An index file of the first dataset of the split."""
-    plan = json.loads(files[_one(files, f"{_SPLIT}/blend/", "plan.json")])["plan"]
-    member = plan["members"][0]
-    names = [*member["files"].values(), member["sidecar"]]
-    chosen = member["sidecar"] if end == "nanoset.json" else next(name for name in names if name.endswith(end))
-    return f"data/nanosets/pretrain/cache/{chosen}"
+def _indexed(files: dict[str, bytes], *path: str | int) -> str:
+    """An index file that the plan of the split names."""
+    found = json.loads(files[_one(files, f"{_SPLIT}/blend/", "plan.json")])["plan"]
+    for part in path:
+        found = found[part]
+    return f"data/nanosets/pretrain/cache/{found}"
 
 
 def _read_split(folder: Path) -> Any:
@@ -148,11 +131,14 @@ def _is_as_indexed(folder: Path, value: Any) -> bool:
     plan = json.loads(next((folder / _SPLIT / "blend").glob("*/plan.json")).read_bytes())["plan"]
     cache = folder / "data/nanosets/pretrain/cache"
     chosen, numbers = (np.load(cache / plan["blend"]["files"][k]) for k in ("dataset_index", "dataset_sample_index"))
-    members = [_Member(folder, cache, member) for member in plan["members"]]
-    rows = [members[chosen[k]].sample(int(numbers[k])) for k in range(len(chosen)) if 0 <= chosen[k] < len(members)]
-    whole = len(rows) == len(chosen) and all(row is not None and len(row) == len(rows[0]) for row in rows)
-    one_by_one = b"".join(row.tobytes() for row in rows[::7]) if whole else b""
-    return whole and value == (len(rows), b"".join(row.tobytes() for row in rows), one_by_one)
+    members = [_member(folder, cache, member) for member in plan["members"]]
+    try:
+        rows = [_at(members, member)(number) for member, number in zip(chosen, numbers, strict=True)]
+    except IndexError:
+        return False
+    one_by_one = b"".join(row.tobytes() for row in rows[::7])
+    is_even = all(len(row) == len(rows[0]) for row in rows)
+    return is_even and value == (len(rows), b"".join(row.tobytes() for row in rows), one_by_one)
 
 
 def _is_as_indexed_or_unsound(folder: Path, value: Any) -> bool:
@@ -164,59 +150,35 @@ def _is_as_indexed_or_unsound(folder: Path, value: Any) -> bool:
     return _is_as_indexed(folder, value)
 
 
-class _Member:
-    """One dataset's index files, followed slowly."""
+def _member(folder: Path, cache: Path, member: dict[str, Any]) -> Callable[[int], np.ndarray]:
+    """One dataset's samples by its index files, followed slowly; IndexError where they lead outside of the arrays."""
+    parts = ("document_index", "sample_index", "shuffle_index")
+    documents, samples, shuffle = (np.load(cache / member["files"][part]) for part in parts)
+    prefix = folder / "data" / member["prefix"]
+    index, data = read_idx(idx_path(prefix), validate=False), Path(f"{prefix}.bin").read_bytes()
 
-    def __init__(self, folder: Path, cache: Path, member: dict[str, Any]) -> None:
-        names = member["files"]
-        parts = ("document_index", "sample_index", "shuffle_index")
-        self.documents, self.samples, self.shuffle = (np.load(cache / names[part]) for part in parts)
-        prefix = folder / "data" / member["prefix"]
-        self.index = read_idx(idx_path(prefix), validate=False)
-        self.data = Path(f"{prefix}.bin").read_bytes()
+    def sample(number: int) -> np.ndarray:
+        place = int(_at(shuffle, number))
+        (first, begin), (last, end) = _at(samples, place).tolist(), _at(samples, place + 1).tolist()
+        found, size = b"", index.dtype.itemsize
+        if first > last:
+            raise IndexError
+        for at in range(first, last + 1):
+            sequence = int(_at(documents, at))
+            start, length = int(_at(index.sequence_pointers, sequence)), int(_at(index.sequence_lengths, sequence))
+            low, high = begin if at == first else 0, end + 1 if at == last else length
+            if start < 0 or not 0 <= low <= high or start + high * size > len(data):
+                raise IndexError
+            found += data[start + low * size : start + high * size]
+        return np.frombuffer(found, index.dtype).astype(np.int64)
 
-    def sample(self, number: int) -> np.ndarray | None:
-        """None where the numbers lead outside of the arrays."""
-        if not 0 <= number < len(self.shuffle) or not 0 <= self.shuffle[number] < len(self.samples) - 1:
-            return None
-        (first, begin), (last, end) = self.samples[self.shuffle[number] : self.shuffle[number] + 2].tolist()
-        if not 0 <= first <= last < len(self.documents):
-            return None
-        found, size = b"", self.index.dtype.itemsize
-        for place in range(first, last + 1):
-            sequence = int(self.documents[place])
-            if not 0 <= sequence < len(self.index.sequence_lengths):
-                return None
-            start, length = int(self.index.sequence_pointers[sequence]), int(self.index.sequence_lengths[sequence])
-            low, high = begin if place == first else 0, end + 1 if place == last else length
-            if start < 0 or low < 0 or high < low or start + high * size > len(self.data):
-                return None
-            found += self.data[start + low * size : start + high * size]
-        return np.frombuffer(found, self.index.dtype).astype(np.int64)
+    return sample
 
 
-class _Verified:
-    """Reads as `nanoset verify --deep` does, which must see that a file is not the one that was made."""
-
-    def __init__(self, check: Callable[[Path], bool], victim: str, sound: bytes) -> None:
-        self._check, self._victim, self._sound = check, victim, sound
-
-    def __call__(self, folder: Path) -> Any:
-        same = (folder / self._victim).read_bytes() == self._sound
-        passed = self._check(folder)
-        if passed != same:
-            raise AssertionError(f"{self._victim}: damaged {not same}, but the verdict was the opposite")
-        if not passed:
-            raise FormatError("found by verify", where=folder)
-        return True
-
-
-def _verify_nanoset(folder: Path) -> bool:
-    return verify_nanoset(Project.open(folder / "nanoset.yaml"), "pretrain", "train", deep=True).passed
-
-
-def _verify_dataset(folder: Path) -> bool:
-    return verify_indexed(Project.open(folder / "nanoset.yaml"), "web", deep=True).passed
+def _at(values: Any, number: int) -> Any:
+    if number < 0:
+        raise IndexError
+    return values[number]
 
 
 def _is_cached(folder: Path) -> Any:

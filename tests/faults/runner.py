@@ -320,5 +320,9 @@ def run_campaign(folder: Path, *words: str, code: int | None = 0) -> tuple[list[
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     assert code in (None, done.returncode), done.stdout + done.stderr
     head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines())
-    numbers = ([int(cell.replace(",", "")) if cell[:1].isdigit() else cell for cell in row] for row in rows)
-    return [dict(zip(head, row, strict=True)) for row in numbers], done.stderr
+    return [dict(zip(head, map(_number, row), strict=True)) for row in rows], done.stderr
+
+
+def _number(cell: str) -> int | str:
+    digits = cell.replace(",", "")
+    return int(digits) if digits.isdigit() else cell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,13 @@ def tokenizer_json() -> bytes:
 
 def formats(tokenizer: bytes) -> list[Format]:
     """All of them."""
+    known = _known(tokenizer)
     return [
         Format("nanoset.yaml", {"nanoset.yaml": CONFIG.encode()}, "nanoset.yaml", _read_config, _says),
         Format("sampling.yaml", {"s.yaml": _SAMPLING.encode()}, "s.yaml", _read_sampling, _says),
         Format("tokenizer.json", {"t.json": tokenizer}, "t.json", _read_tokenizer, _says, is_json=True),
         Format("tokenizer.json, encoding", {"t.json": tokenizer}, "t.json", _encode, _says, is_json=True, share=0.2),
-        Format("known of a tokenizer (.npz)", _known(tokenizer), _npz(tokenizer), _encode_known, share=0.02),
+        Format("known of a tokenizer (.npz)", known, list(known)[-1], _encode_known, share=0.02),
         Format("data arguments", {"a.txt": b"0.8 /data/web 0.2 /data/code\n"}, "a.txt", _read_args, _says),
         Format(
             "data arguments, by split",
@@ -96,19 +98,13 @@ def _encode(folder: Path) -> str:
 
 
 def _known(tokenizer: bytes) -> dict[str, bytes]:
-    """The tokenizer, and what an engine noted of it for its next start."""
-    import tempfile
-
+    """The tokenizer, and what an engine noted of it for its next start; that comes last."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.json"
         path.write_bytes(tokenizer)
         make_engine(path, cache=path.parent / "cache")
-        notes = {f"cache/{note.name}": note.read_bytes() for note in (path.parent / "cache").iterdir()}
-    return {"t.json": tokenizer} | notes
-
-
-def _npz(tokenizer: bytes) -> str:
-    return next(name for name in _known(tokenizer) if name.endswith(".npz"))
+        notes = sorted((path.parent / "cache").iterdir(), key=lambda note: note.suffix == ".npz")
+        return {"t.json": tokenizer} | {f"cache/{note.name}": note.read_bytes() for note in notes}
 
 
 def _encode_known(folder: Path) -> str:

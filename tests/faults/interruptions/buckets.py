@@ -1,42 +1,93 @@
-"""Where outputs are kept, and how they are looked at: a bucket, reached through the proxy."""
+"""Outputs in a bucket, reached through the proxy: requests that fail, and kills by requests.
+
+Shards that are too large to pass through are joined by the bucket, and workers of a cluster may share nothing but it.
+Afterwards nothing is left there but the outputs: neither objects nor uploads that nobody ends.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
-from faults.interruptions.local import together
-from faults.interruptions.places import Place, conclude, start
+from dask_cluster import Cluster, can_hide, running
+from faults.interruptions.places import Attempt, Place, start
 from faults.interruptions.proxy import Plan
 from faults.interruptions.servers import Store
-from faults.interruptions.subject import Subject, differences, visible, write_subject
-from faults.runner import Trial
-from s3_server import new_bucket
+from faults.interruptions.subject import Subject, differences, rewrite, visible, write_subject
+from faults.runner import Skipped
+from s3_server import Kept, new_bucket, restore, upload_raw
+from sample_project import jsonl
 
 from nanoset_core.pipeline.project import Project
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage import s3_joining
+from nanoset_core.storage.s3 import SHA256, S3Store
 from nanoset_core.storage.store import Stored
 from nanoset_core.versions.gc import collect
 
-_PREFIX = "some/prefix"
+MACHINES = 2
+"""workers of the cluster"""
+IMPATIENCE = "faults.interruptions.impatience"
+"""A module that lets requests be sent again at once."""
+FAILING = 0.2
+"""share of the requests"""
+LEVELS = (s3_joining.MOST_PARTS, 2)
+"""How many parts an object may have: all shards are joined at once, or in runs first."""
+_JOINED = """\
+tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
+tokenization: {append_eod: true, range_mib: 0.4, workers: 1}
+"""
+_MEBIBYTES = (6, 1, 11, 6)
+"""Tokens of each shard: some are copied whole, one is sent with the begin of the next, whose rest is copied."""
+_CLUSTERED = """\
+tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
+documents: {max_rejected_fraction: 0.2}
+tokenization: {append_eod: true, range_mib: 0.02, workers: 1}
+nanosets:
+  pretrain:
+    blend: {web: 0.7, tables: 0.3}
+    sequence_length: 32
+    split: "80,20"
+    seed: 7
+    samples: {train: 400}
+    trainer_path: /lustre/data
+webdatasets:
+  shuffled:
+    corpora: [web, tables]
+    sequence_length: 33
+    samples_per_shard: 128
+    seed: 5
+    member: npy
+    groups: 2
+packed: [web]
+"""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class BucketPlace(Place):
     """Outputs in buckets, one for each project."""
 
     store: Store
     template: Path
     """outputs of an undisturbed build into a local folder"""
-    collects: bool = False
-    """whether outputs are judged after a collection, when what is left over has no other reason to go"""
+    settings: str = ""
+    """of its projects, where they are others"""
+    raw: str = "raw"
+    """where their text is"""
+    held: Mapping[str, Kept] = field(default_factory=dict)
+    """what each bucket holds at first"""
+    cluster: Cluster | None = None
+    """of which no worker sees the folders of the projects"""
     _buckets: dict[Path, S3Store] = field(default_factory=dict)
     _needs: dict[str, list[str]] = field(default_factory=dict)
 
@@ -46,7 +97,8 @@ class BucketPlace(Place):
         self._needs = {name: _needs(path, self.template) for name, path in files.items()}
 
     def new(self, *, workers: int = 1) -> Subject:
-        return self._write(new_bucket(self.store.endpoint, _PREFIX), workers)
+        self.staff()
+        return self._write(new_bucket(self.store.endpoint, "some/prefix"), workers)
 
     def elsewhere(self, subject: Subject) -> Subject:
         """The same project on another machine: its outputs are the same, its copies of them are not."""
@@ -56,12 +108,16 @@ class BucketPlace(Place):
         storage = f"storage: {{endpoint_url: {self.store.spoiled!r}}}"
         folder = self.base / f"project-{next(self._numbers)}"
         subject = write_subject(folder, workers=workers, root=bucket.url(), storage=storage)
+        if self.settings:
+            executor = f"executor: {{kind: dask, address: '{self.cluster.address}'}}\n" if self.cluster else ""
+            rewrite(subject, self.settings + executor, raw=self.raw)
+        restore(bucket, self.held)
         self._buckets[folder] = bucket
         return subject
 
-    def bucket(self, subject: Subject) -> S3Store:
-        """Where the outputs of a project are."""
-        return self._buckets[subject.folder]
+    def staff(self) -> list[int]:
+        """See to it that all workers of the cluster live; → their process ids."""
+        return self.cluster.staff(MACHINES, hidden=self.base, preload=IMPATIENCE) if self.cluster else []
 
     def look(self, subject: Subject) -> list[str]:
         shown = {name: digest for name, digest in self.objects(subject).items() if not _is_hidden(name)}
@@ -71,7 +127,7 @@ class BucketPlace(Place):
 
     def judge(self, subject: Subject) -> list[str]:
         left = []
-        if self.collects:
+        if self.settings:  # what is left over has no other reason to go
             collect(Project.open(subject.config))
             left = [f"{name} is an upload left over" for name in self.uploads(subject)]
         return differences(self.objects(subject), self.expected) + self.look(subject) + left
@@ -111,101 +167,156 @@ def _needs(path: Path, root: Path) -> list[str]:
     return []
 
 
-def spoiled_requests(place: BucketPlace, rng: random.Random, *, rate: float) -> Trial:
-    """Build through a proxy that spoils a share of all requests; then, where that failed, without."""
-    subject = place.new(workers=rng.choice((1, 1, 2)))
-    place.store.follow(Plan(rate=rate))
-    outcome = start(subject).wait()
-    counts = place.store.follow(Plan())
-    trial = Trial(counts.spoiled + Counter(faults=sum(counts.spoiled.values()), requests=counts.requests))
-    trial.ended(outcome, "done", "refused")
-    trial.wrong += place.judge(subject) if outcome.end == "done" else place.look(subject)
-    return conclude(place, subject, trial)
-
-
-def store_down(place: BucketPlace, rng: random.Random) -> Trial:
-    """Every request fails from a random one on, until the build gives up; then none does."""
+def joined_place(folder: Path, store: Store) -> BucketPlace:
+    """Buckets that hold all shards of a corpus, and nothing that is made of them."""
+    source = write_subject(folder / "source")
+    raw = source.folder / "raw"
+    shutil.rmtree(raw)
+    _write_words(raw / "noise")
+    rewrite(source, _JOINED)
+    start(source).wait().require_done()
+    files = (path for name, path in visible(source.root).items() if not name.startswith("datasets/"))
+    held = {path.relative_to(source.root).as_posix(): _kept(path.read_bytes()) for path in files if path.is_file()}
+    template = {"store": store, "template": source.root, "settings": _JOINED, "raw": str(raw)}
+    place = BucketPlace(folder / "projects", held=held, **template)
+    # What a bucket joins has other manifests than a local build, and the same bytes.
     subject = place.new()
-    place.seconds(1)
-    build = start(subject)
-    time.sleep(rng.uniform(0, place.seconds(1)))
-    place.store.follow(Plan(rate=1.0, faults=(rng.choice(("500", "503", "reset")),)))
-    trial = together(place, subject, build)
-    trial.counts["faults"] = sum(place.store.follow(Plan()).spoiled.values())
-    return conclude(place, subject, trial)
+    outcome = start(subject).wait()
+    found = place.objects(subject)
+    local, others = ({name: of[name] for name in of if not _is_told_otherwise(name)} for of in (place.expected, found))
+    outcome.require_done(*differences(others, local))
+    place.expected = found
+    return place
 
 
-def count_requests(place: BucketPlace, prepare: Callable[[], object] = lambda: None) -> int:
-    """How many requests an undisturbed build sends; prepare: see `start`."""
+def _kept(data: bytes) -> Kept:
+    return Kept(data, {SHA256: hashlib.sha256(data).hexdigest()}, (None, None))
+
+
+def _is_told_otherwise(name: str) -> bool:
+    return name.startswith("datasets/") and name.endswith(("/manifest.json", ".pieces"))
+
+
+def _write_words(folder: Path) -> None:
+    """Few words, each of many tokens: they are tokenized in no time."""
+    folder.mkdir(parents=True)
+    chosen = random.Random(0)
+    words = ["".join(chosen.choices("語文字列単音節表", k=20)) for _ in range(50)]  # three tokens a character
+    for number, mebibytes in enumerate(_MEBIBYTES):
+        rows = [{"text": " ".join(chosen.choices(words, k=1000))} for _ in range(mebibytes * 9)]
+        (folder / f"part-{number}.jsonl").write_bytes(jsonl(rows))
+
+
+@contextmanager
+def cluster_place(folder: Path, store: Store) -> Iterator[BucketPlace]:
+    """A cluster, and the raw text of all projects in a bucket, until the block ends; raises Skipped."""
+    if find_spec("distributed") is None or not can_hide():
+        raise Skipped("the extra `dask` is not installed, or no process may have file systems of its own")
+    projects, machines = folder / "projects", folder / "cluster"
+    projects.mkdir(parents=True)
+    machines.mkdir()
+    source = write_subject(folder / "source")
+    rewrite(source, _CLUSTERED)
+    raw_text = source.folder / "raw"
+    for path in [*raw_text.glob("code/*"), *raw_text.glob("books/*")]:
+        path.rename(raw_text / "web" / path.name)
+        path.parent.rmdir()
+    start(source).wait().require_done()
+    raw = upload_raw(raw_text, new_bucket(store.endpoint)).url()
+    with running(machines) as cluster:
+        yield BucketPlace(projects, store=store, template=source.root, settings=_CLUSTERED, raw=raw, cluster=cluster)
+
+
+def _begin(parts: int) -> None:
+    importlib.import_module(IMPATIENCE)
+    s3_joining.MOST_PARTS = parts
+
+
+@cache
+def _requests(place: BucketPlace, parts: int) -> int:
+    """How many requests an undisturbed build sends."""
     subject = place.new()
     place.store.follow(Plan())
-    outcome = start(subject, prepare=prepare).wait()
+    outcome = start(subject, lambda: _begin(parts)).wait()
     requests = place.store.follow(Plan()).requests
     outcome.require_done(*place.judge(subject))
     return requests
 
 
-def kill_by_request(
-    place: BucketPlace,
-    rng: random.Random,
-    request: int,
-    *allowed: str,
-    rate: float = 0.0,
-    prepare: Callable[[], object] = lambda: None,
-    workers: Sequence[int] = (),
-) -> tuple[Subject, Trial]:
-    """Kill a build, or one of its workers, by a request, before the store has it or once it is done.
+def kill_at_request(
+    on: Attempt, *, rates: Sequence[float] = (0.0,), levels: Sequence[int] = LEVELS[:1], first: float = 0.0
+) -> Iterator[None]:
+    """Kill a build, or a worker of its cluster, by a request, before the store has it or once it is done.
+
+    Another machine may take over, or a collection come before.
 
     Args:
-        place: where the build is.
-        rng: chooses whom, and whether before or after.
-        request: its number, from 1.
-        allowed: how the build may end but by the kill or well.
-        rate: share of the requests that fail meanwhile.
-        prepare: see `start`.
-        workers: process ids.
+        on: the attempt.
+        rates: shares of the requests that fail meanwhile, of which one is drawn.
+        levels: of LEVELS, likewise.
+        first: share of the requests before the first one that may kill.
     """
-    subject = place.new()
-    hold = subject.folder / ".hold"
+    place, parts, rate = on.place, on.rng.choice(levels), on.rng.choice(rates)
+    assert isinstance(place, BucketPlace)
+    requests, hold = _requests(place, parts), on.subject.folder / ".hold"
+    skipped = int(requests * first)
 
     def begin() -> None:
-        prepare()
+        _begin(parts)
         while not hold.exists():
             time.sleep(0.002)
 
-    build = start(subject, prepare=begin)
-    victim = rng.choice([build.pid, *workers])
-    place.store.follow(Plan(rate=rate, kill=victim, kill_at=request, kill_after=rng.random() < 0.5))
+    workers = place.staff()
+    build = on.start(begin)
+    plan = {"kill": on.rng.choice([build.pid, *workers]), "kill_at": skipped + on.step(requests - skipped)}
+    place.store.follow(Plan(rate=rate, kill_after=on.rng.random() < 0.5, **plan))
     hold.touch()
-    outcome = build.wait()
-    faults = sum(place.store.follow(Plan()).spoiled.values()) + (outcome.end == "killed")
-    trial = Trial(Counter(faults=faults))
-    trial.ended(outcome, "killed", "done", *allowed)
-    trial.wrong += place.look(subject)
-    return subject, trial
+    on.wait(build, allowed=("killed", "done", "refused") if rate else ("killed", "done"))
+    on.trial.counts["faults"] += sum(place.store.follow(Plan()).spoiled.values())
+    on.trial.counts["uploads begun"] += len(place.uploads(on.subject))
+    if place.cluster is not None:
+        on.trial.counts["workers killed"] += sum(worker.poll() is not None for worker in place.cluster.workers)
+        if on.rng.random() < 0.5:  # while workers may still be at it, whom nobody told
+            collect(Project.open(on.subject.config))
+            on.trial.wrong += place.look(on.subject)
+        place.staff()
+    elif on.rng.random() < 0.5:
+        shutil.rmtree(on.subject.folder / ".nanoset", ignore_errors=True)
+    yield
 
 
-def as_another_machine(subject: Subject, rng: random.Random) -> None:
-    """Half of the time, remove this machine's copies."""
-    if rng.random() < 0.5:
-        shutil.rmtree(subject.folder / ".nanoset", ignore_errors=True)
+def spoiled_requests(on: Attempt, *, rate: float) -> Iterator[None]:
+    """Build through a proxy that spoils a share of all requests; then, where that failed, without."""
+    on.place.store.follow(Plan(rate=rate))
+    build = on.start()
+    on.wait(build)
+    counts = on.place.store.follow(Plan())
+    spoiled = Counter(faults=sum(counts.spoiled.values()) - on.trial.counts["faults"], requests=counts.requests)
+    on.trial.counts.update(counts.spoiled + spoiled)
+    if on.trial.counts["done"]:
+        on.trial.wrong += on.place.judge(on.subject)
+    yield
 
 
-def kill_at_request(place: BucketPlace, rng: random.Random, request: int) -> Trial:
-    """Kill a build by its request of a number; another machine may take over."""
-    subject, trial = kill_by_request(place, rng, request)
-    as_another_machine(subject, rng)
-    return conclude(place, subject, trial)
+def store_down(on: Attempt) -> Iterator[None]:
+    """Every request fails from a random one on, until the build gives up; then none does."""
+    build = on.start()
+    on.sleep()
+    on.place.store.follow(Plan(rate=1.0, faults=(on.rng.choice(("500", "503", "reset")),)))
+    on.wait(build)
+    on.trial.counts["faults"] = sum(on.place.store.follow(Plan()).spoiled.values())
+    yield
 
 
-def two_machines(place: BucketPlace, rng: random.Random) -> Trial:
+def two_machines(on: Attempt) -> Iterator[None]:
     """Two builds of the same thing into one bucket, from two machines; half of them under faults."""
-    first = place.new()
-    second = place.elsewhere(first)
-    place.store.follow(Plan(rate=rng.choice((0.0, 0.1))))
-    build = start(first, rebuild=rng.random() < 0.3)
-    time.sleep(rng.choice((0.0, rng.uniform(0, place.seconds(1)))))
-    trial = together(place, first, build, start(second, rebuild=rng.random() < 0.3))
-    place.store.follow(Plan())
-    trial = conclude(place, second, trial, keep=True)
-    return conclude(place, first, trial)
+    second = Attempt(on.place, on.place.elsewhere(on.subject), on.rng, on.share, trial=on.trial)
+    on.place.store.follow(Plan(rate=on.rng.choice((0.0, 0.1))))
+    build = on.start(rebuild=on.rng.random() < 0.3)
+    if on.rng.random() < 0.5:
+        on.sleep()
+    on.wait(build, second.start(rebuild=on.rng.random() < 0.3))
+    on.trial.counts["faults"] = 1
+    on.place.store.follow(Plan())
+    second.conclude()
+    yield

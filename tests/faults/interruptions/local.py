@@ -10,18 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 
-from faults.interruptions.places import LocalPlace, Place, begin, conclude, dispose, disturbed, start, start_command
-from faults.interruptions.subject import Subject
-from faults.runner import Child, Skipped, Trial, drop_rights, limit_memory
+from faults.interruptions.places import Attempt, LocalPlace, Place
+from faults.runner import Child, Skipped, drop_rights, limit_memory
 
 _STEPS = frozenset({"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.symlink", "os.link", "shutil.rmtree"})
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-_ROOMY = "64m"
+_ROOMY = "size=64m"
 _PATIENCE = 60.0
 """seconds for a build that may wait for a thread that never came to life"""
 _STILLBORN = "Exception ignored in thread started by"
@@ -37,53 +36,40 @@ _JUMP_CHANCE = 0.7
 # Kills
 
 
-def kill_at_random(place: Place, rng: random.Random, *, workers: int = 1, seconds: float = 0.0) -> Trial:
-    """Kill a build at a moment drawn evenly from its whole time, and up to three that go on with it within theirs.
-
-    seconds: how long an undisturbed `nanoset build` takes; 0 = the core's stages are run, whose time is known.
-    """
-    trial, command = Trial(), bool(seconds)
-    subject = place.new(workers=workers)
-    whole = seconds or place.seconds(workers)
-    moment = rng.uniform(0, whole)
-    for _ in range(rng.randint(1, 4)):
-        build = begin(subject, command)
-        time.sleep(moment)
-        trial.counts["faults"] += build.kill(workers=rng.random() < 0.7)
-        trial.ended(build.wait(), "killed", "done")
-        trial.wrong += place.look(subject)
-        moment = rng.uniform(0, 0.6 * whole)
-    return conclude(place, subject, trial, command=command)
+def kill_at_random(on: Attempt) -> Iterator[None]:
+    """Kill a build at a moment drawn evenly from its whole time, and up to three that go on with it within theirs."""
+    for number in range(on.rng.randint(1, 4)):
+        build = on.start()
+        on.sleep(0.6 if number else 1.0)
+        build.kill(workers=on.rng.random() < 0.7)
+        on.wait(build, allowed=("killed", "done"))
+    yield
 
 
-def count_steps(place: Place) -> int:
+@cache
+def _steps(place: Place) -> int:
     """How many steps an undisturbed build takes."""
-    subject = place.new()
-    counted = subject.folder / ".steps"
-    start(subject, prepare=lambda: _watch(subject.folder, 0, counted)).wait().require_done()
-    steps = counted.stat().st_size
-    dispose(subject)
-    return steps
+    counted = place.base / ".steps"
+    place.undisturbed(lambda: _watch(place.base, 0, counted))
+    return counted.stat().st_size
 
 
-def kill_at_step(place: Place, step: int) -> Trial:
-    """Kill a build just before it renames, links, removes or opens for writing for the step-th time (from 1)."""
-    subject, trial = place.new(), Trial(Counter(faults=1))
-    trial.ended(start(subject, prepare=lambda: _watch(subject.folder, step, None)).wait(), "killed")
-    trial.wrong += place.look(subject)
-    return conclude(place, subject, trial)
+def kill_at_step(on: Attempt) -> Iterator[None]:
+    """Kill a build just before it renames, links, removes or opens for writing for a time."""
+    step = on.step(_steps(on.place))
+    on.wait(on.start(lambda: _watch(on.subject.folder, step)), allowed=("killed",))
+    yield
 
 
-def _watch(folder: Path, last: int, counted: Path | None) -> None:
+def _watch(folder: Path, last: int, counted: Path | None = None) -> None:
     """In the build: count steps below a folder; end at the last, or note each as a byte of a file."""
     prefix, seen = str(folder), 0
     notes = None if counted is None else os.open(counted, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal seen
-        if not (event in _STEPS or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES)):
-            return
-        if not str(arguments[0]).startswith(prefix):
+        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
+        if not (event in _STEPS or is_write) or not str(arguments[0]).startswith(prefix):
             return
         seen += 1
         if notes is not None:
@@ -97,69 +83,36 @@ def _watch(folder: Path, last: int, counted: Path | None) -> None:
 # Disks and rights
 
 
-def full_disk(place: LocalPlace, rng: random.Random, *, command: bool = False) -> Trial:
+def full_disk(on: Attempt) -> Iterator[None]:
     """Build onto a file system with less room than the outputs take, then give it room."""
-    subject = place.new(workers=rng.choice((1, 1, 2)))
-    needed = sum(path.stat().st_size for path in place.template.rglob("*") if path.is_file())
-    pages = max(1, int(needed * rng.uniform(0.02, 1.1)) // 4096)
-    return _mounted_build(place, subject, f"size={pages * 4096}", f"size={_ROOMY}", command=command)
+    assert isinstance(on.place, LocalPlace)
+    needed = sum(path.stat().st_size for path in on.place.template.rglob("*") if path.is_file())
+    pages = max(1, int(needed * on.rng.uniform(0.02, 1.1)) // 4096)
+    return _small_disk(on, f"size={pages * 4096}", _ROOMY)
 
 
-def no_more_inodes(place: LocalPlace, rng: random.Random) -> Trial:
+def no_more_inodes(on: Attempt) -> Iterator[None]:
     """Build onto a file system that takes fewer files than there will be, then let it take more."""
-    return _mounted_build(place, place.new(), f"nr_inodes={rng.randrange(2, 330)}", "nr_inodes=100000")
+    return _small_disk(on, f"nr_inodes={on.rng.randrange(2, 330)}", "nr_inodes=100000")
 
 
-def _mounted_build(
-    place: LocalPlace, subject: Subject, options: str, afterwards: str, *, command: bool = False
-) -> Trial:
-    with _mounted(subject.root, options):
-        trial = disturbed(place, subject, begin(subject, command))
-        _mount("-o", f"remount,{afterwards}", str(subject.root))
-        return conclude(place, subject, trial, command=command, keep=True)
+def _small_disk(on: Attempt, options: str, afterwards: str) -> Iterator[None]:
+    with _mounted(on.subject.root, options):
+        on.wait(on.start())
+        _mount("-o", f"remount,{afterwards}", str(on.subject.root))
+        yield
 
 
-def short_files(place: LocalPlace, rng: random.Random) -> Trial:
-    """Build where no file may grow beyond a limit, as some quotas have it; then without one."""
-    subject, limit = place.new(), (int(2 ** rng.uniform(6, 18)), resource.RLIM_INFINITY)
-    build = start(subject, prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
-    return conclude(place, subject, disturbed(place, subject, build))
-
-
-def forbidden_folders(place: LocalPlace, rng: random.Random) -> Trial:
-    """Take the right to write from all folders of outputs at a random moment, or from the start; then give it back."""
-    subject = place.new()
-    at_start = rng.random() < 0.3
-    if at_start:
-        subject.root.mkdir(mode=0o555)
-    build = start(subject, prepare=drop_rights)
-    if not at_start:
-        time.sleep(rng.uniform(0, place.seconds(1)))
-        _set_rights(subject, 0o555)
-    trial = disturbed(place, subject, build)
-    _set_rights(subject, 0o755)
-    return conclude(place, subject, trial)
-
-
-def _set_rights(subject: Subject, mode: int) -> None:
-    """Of the folder of outputs, where there is one, and of all below it."""
-    for folder, _, _ in os.walk(subject.root):
-        with contextlib.suppress(FileNotFoundError):
-            Path(folder).chmod(mode)
-
-
-def read_only_disk(place: LocalPlace, rng: random.Random) -> Trial:
+def read_only_disk(on: Attempt) -> Iterator[None]:
     """Mount the outputs read-only, half-built, as kernels do after errors of a disk; then writable again."""
-    subject = place.new()
-    with _mounted(subject.root, f"size={_ROOMY}"):
-        build = start(subject)
-        time.sleep(rng.uniform(0, place.seconds(1)))
+    with _mounted(on.subject.root, _ROOMY):
+        build = on.start()
+        on.sleep()
         build.kill()
-        _mount("-o", "remount,ro", str(subject.root))
-        trial = disturbed(place, subject, start(subject))
-        trial.counts["faults"] = 1
-        _mount("-o", "remount,rw", str(subject.root))
-        return conclude(place, subject, trial, keep=True)
+        _mount("-o", "remount,ro", str(on.subject.root))
+        on.wait(on.start())
+        _mount("-o", "remount,rw", str(on.subject.root))
+        yield
 
 
 @contextmanager
@@ -180,23 +133,49 @@ def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], capture_output=True, check=True)
 
 
+def short_files(on: Attempt) -> Iterator[None]:
+    """Build where no file may grow beyond a limit, as some quotas have it; then without one."""
+    limit = (int(2 ** on.rng.uniform(6, 18)), resource.RLIM_INFINITY)
+    on.wait(on.start(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)))
+    yield
+
+
+def forbidden_folders(on: Attempt) -> Iterator[None]:
+    """Take the right to write from all folders of outputs at a random moment, or from the start; then give it back."""
+    at_start = on.rng.random() < 0.3
+    if at_start:
+        on.subject.root.mkdir(mode=0o555)
+    build = on.start(drop_rights)
+    if not at_start:
+        on.sleep()
+        _set_rights(on.subject.root, 0o555)
+    on.wait(build)
+    _set_rights(on.subject.root, 0o755)
+    yield
+
+
+def _set_rights(root: Path, mode: int) -> None:
+    """Of the folder of outputs, where there is one, and of all below it."""
+    for folder, _, _ in os.walk(root):
+        with contextlib.suppress(FileNotFoundError):
+            Path(folder).chmod(mode)
+
+
 # Memory
 
 
-def killed_worker(place: Place, rng: random.Random) -> Trial:
+def killed_worker(on: Attempt) -> Iterator[None]:
     """Kill the worker with the most memory in mid-task, as the kernel does when there is none left."""
-    faults, subject = 0, place.new(workers=2)
-    build = start(subject)
-    moment = time.monotonic() + rng.uniform(0, place.seconds(2))
-    while not build.poll() and time.monotonic() < moment + _PATIENCE:
-        if time.monotonic() > moment and (largest := _largest_worker(build)) is not None:
+    build = on.start()
+    on.sleep()
+    deadline, faults = time.monotonic() + _PATIENCE, 0
+    while not faults and not build.poll(0.002) and time.monotonic() < deadline:
+        if (largest := _largest_worker(build)) is not None:
             os.kill(largest, signal.SIGKILL)
             faults = 1
-            break
-        time.sleep(0.002)
-    trial = disturbed(place, subject, build)
-    trial.counts["faults"] = faults
-    return conclude(place, subject, trial)
+    on.wait(build)
+    on.trial.counts["faults"] = faults
+    yield
 
 
 def _largest_worker(build: Child) -> int | None:
@@ -210,45 +189,39 @@ def _largest_worker(build: Child) -> int | None:
     return max(sizes, key=sizes.__getitem__, default=None)
 
 
-def refused_memory(place: Place, rng: random.Random) -> Trial:
+def refused_memory(on: Attempt) -> Iterator[None]:
     """Build with little more address space than the process has, as under `ulimit -v`; then with enough."""
-    subject = place.new()
-    extra = int(2 ** rng.uniform(21, 29))
-    build = start(subject, prepare=lambda: limit_memory(extra))
+    extra = int(2 ** on.rng.uniform(21, 29))
+    build = on.start(lambda: limit_memory(extra))
     if not build.poll(_PATIENCE) and _STILLBORN in build.said():
         build.kill()
-    return conclude(place, subject, disturbed(place, subject, build, allowed=("killed",)))
+    on.wait(build, allowed=("refused", "done", "killed"))
+    yield
 
 
 # Clocks
 
 
-def jumping_clock(place: Place, rng: random.Random) -> Trial:
+def jumping_clock(on: Attempt) -> Iterator[None]:
     """Build with a clock that jumps to and fro, kill it, let all file times lie, and build with such a clock again."""
-    trial, subject = Trial(), place.new()
-    _shift_times(subject.folder / "raw", rng)
+    _shift_times(on.subject.folder / "raw", on.rng)
+    jumps = on.subject.folder / ".jumps"
     for last in (False, True):
-        seed = rng.getrandbits(64)
-        jumps = subject.folder / ".jumps"
-        jumps.write_bytes(b"")
-        build = start(subject, prepare=lambda seed=seed, jumps=jumps: jump(seed, jumps))
+        build = on.start(partial(jump, on.rng.getrandbits(64), jumps))
         if not last:
-            time.sleep(rng.uniform(0, place.seconds(1)))
+            on.sleep()
             build.kill()
-        trial.ended(build.wait(), "done", *(() if last else ("killed",)))
-        trial.counts["faults"] += jumps.stat().st_size
-        trial.wrong += place.look(subject)
-        _shift_times(subject.folder, rng)
-    trial.wrong += place.judge(subject)
-    return conclude(place, subject, trial)
+        on.wait(build, allowed=("done",) if last else ("done", "killed"))
+        _shift_times(on.subject.folder, on.rng)
+    on.trial.counts["faults"] += jumps.stat().st_size if jumps.exists() else 0
+    on.trial.wrong += on.place.judge(on.subject)
+    yield
 
 
-def jump(seed: int | None, jumps: Path | None = None) -> None:
-    """In a build: let time.time and time.time_ns jump, and note each jump as a byte of a file; None: do nothing."""
-    if seed is None:
-        return
+def jump(seed: int, jumps: Path | None = None) -> None:
+    """In a build: let time.time and time.time_ns jump, and note each jump as a byte of a file."""
     rng, offset, (true, true_ns) = random.Random(seed), 0, (time.time, time.time_ns)
-    notes = os.open(os.devnull if jumps is None else jumps, os.O_WRONLY | os.O_APPEND)
+    notes = os.open(jumps or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def look() -> int:
         nonlocal offset
@@ -273,49 +246,27 @@ def _shift_times(folder: Path, rng: random.Random) -> None:
 # Two at once
 
 
-def two_builds(place: Place, rng: random.Random) -> Trial:
+def two_builds(on: Attempt) -> Iterator[None]:
     """Two builds, started together or one a moment after the other; either may make everything again."""
-    subject = place.new(workers=rng.choice((1, 1, 2)))
 
     def another() -> Child:
-        rebuild, seed = rng.random() < 0.4, rng.getrandbits(64)
-        clock = seed if rng.random() < 0.3 else None
-        return start(subject, rebuild=rebuild, prepare=lambda: jump(clock))
+        rebuild, seed = on.rng.random() < 0.4, on.rng.getrandbits(64)
+        clock = on.rng.random() < 0.3
+        return on.start(lambda: jump(seed) if clock else None, rebuild=rebuild)
 
-    pause = rng.choice((0.0, rng.uniform(0, place.seconds(1))))
-    return conclude(place, subject, _both(place, subject, another, pause))
-
-
-def two_commands(place: Place, rng: random.Random) -> Trial:
-    """`nanoset build` twice at once, with one history."""
-    subject = place.new()
-
-    def another() -> Child:
-        return start_command(subject, *(["--force"] if rng.random() < 0.3 else []))
-
-    return conclude(place, subject, _both(place, subject, another, rng.uniform(0, 3)))
-
-
-def _both(place: Place, subject: Subject, another: Callable[[], Child], pause: float) -> Trial:
     first = another()
-    time.sleep(pause)
-    return together(place, subject, first, another())
+    if on.rng.random() < 0.5:
+        on.sleep()
+    on.wait(first, another())
+    on.trial.counts["faults"] = 1
+    yield
 
 
-def together(place: Place, subject: Subject, *builds: Child) -> Trial:
-    """Wait for builds of the same thing, and look at what readers see."""
-    trial = disturbed(place, subject, *builds)
-    trial.counts["faults"] = 1
-    return trial
-
-
-def one_of_two_killed(place: Place, rng: random.Random) -> Trial:
+def one_of_two_killed(on: Attempt) -> Iterator[None]:
     """Two builds at once, one of them killed: the other goes on."""
-    subject = place.new()
-    victim, other = start(subject), start(subject)
-    time.sleep(rng.uniform(0, place.seconds(1)))
-    faults = int(victim.kill())
-    trial = disturbed(place, subject, other)
-    trial.counts["faults"] = faults
-    trial.ended(victim.wait(), "killed", "done")
-    return conclude(place, subject, trial)
+    victim, other = on.start(), on.start()
+    on.sleep()
+    victim.kill()
+    on.wait(other)
+    on.wait(victim, allowed=("killed", "done"))
+    yield

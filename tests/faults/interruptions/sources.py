@@ -11,31 +11,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from faults.interruptions.places import LocalPlace, dispose, start
-from faults.interruptions.subject import LONG, LONG_FILES, Subject, outputs, visible, write_subject
-from faults.runner import Outcome, Trial
+from faults.interruptions.places import Attempt, LocalPlace, start
+from faults.interruptions.subject import LONG, LONG_FILES, outputs, visible, write_subject
+from faults.runner import Trial
 from sample_project import encoded, sentences
 
-_MEGABYTES = 2
-_GROWTH_STEPS = 12
 
-
-def append(path: Path) -> None:
+def append(path: Path, steps: int = 1) -> None:
     """More documents at its end; a table is written anew, since it cannot grow."""
     if path.name.endswith(".parquet"):
         return replace(path)
-    with path.open("ab") as file:
-        file.write(encoded(path.name, sentences("late", 40), 40))
+    for step in range(steps):
+        with path.open("ab") as file:
+            file.write(encoded(path.name, sentences(f"late {step}", 40 // steps), 40))
+        time.sleep(0.01 if steps > 1 else 0)
 
 
 def grow(path: Path) -> None:
     """More documents bit by bit, as of an upload under way."""
-    if path.name.endswith(".parquet"):
-        return replace(path)
-    for step in range(_GROWTH_STEPS):
-        with path.open("ab") as file:
-            file.write(encoded(path.name, sentences(f"late {step}", 5), 5))
-        time.sleep(0.01)
+    append(path, steps=8)
 
 
 def truncate(path: Path) -> None:
@@ -59,12 +53,7 @@ def replace(path: Path) -> None:
     other.rename(path)
 
 
-def remove(path: Path) -> None:
-    """It is gone."""
-    path.unlink()
-
-
-CHANGES: tuple[Callable[[Path], None], ...] = (append, grow, truncate, rewrite, replace, remove)
+CHANGES: tuple[Callable[[Path], None], ...] = (append, grow, truncate, rewrite, replace, Path.unlink)
 
 
 def changed_while_read(place: LocalPlace, rng: random.Random, number: int) -> Trial:
@@ -72,36 +61,29 @@ def changed_while_read(place: LocalPlace, rng: random.Random, number: int) -> Tr
 
     place: gives the folder and the time that a build takes.
     """
-    change = CHANGES[number % len(CHANGES)]
-    victim = LONG_FILES[number // len(CHANGES) % len(LONG_FILES)]
-    trial, workers = Trial(), rng.choice((1, 1, 2))
-    subject = write_subject(place.base / f"changed-{number}", workers=workers, long=_MEGABYTES)
-    build = start(subject)
-    time.sleep(rng.uniform(0, 1.5 * place.seconds(workers)))
-    trial.counts["faults"] = int(not build.poll())
+    change, victim = CHANGES[number % len(CHANGES)], LONG_FILES[number // len(CHANGES) % len(LONG_FILES)]
+    subject = write_subject(place.base / f"changed-{number}", workers=rng.choice((1, 1, 2)), long=2)
+    on = Attempt(place, subject, rng, 0)
+    build = on.start()
+    on.sleep(1.5)
+    on.trial.counts["faults"] = int(not build.poll())
     change(subject.folder / "raw" / LONG / victim)
-    trial.ended(build.wait(), "done", "refused")
-    trial.wrong += inconsistent(subject.root)
-    afterwards = start(subject).wait()
-    return _compare(subject, afterwards, trial)
-
-
-def _compare(subject: Subject, afterwards: Outcome, trial: Trial) -> Trial:
-    """The build after the change, and a fresh one of the same text: the same end, the same outputs."""
-    fresh = Subject(subject.folder.with_name(f"{subject.folder.name}-fresh") / "nanoset.yaml")
+    on.trial.ended(build.wait(), "done", "refused")
+    on.trial.wrong += inconsistent(subject.root)
+    afterwards, fresh = on.start().wait(), subject.beside("-fresh")
     shutil.copytree(subject.folder, fresh.folder, ignore=shutil.ignore_patterns("data"))
     wanted = start(fresh).wait()
     if wanted.end != afterwards.end or afterwards.end not in ("done", "refused"):
-        trial.wrong.append(f"after the change it ended as {afterwards}; a fresh build as {wanted}")
-    trial.wrong += inconsistent(subject.root)
+        on.trial.wrong.append(f"after the change it ended as {afterwards}; a fresh build as {wanted}")
+    on.trial.wrong += inconsistent(subject.root)
     if wanted.end == "done":
         found = outputs(subject.root)
         differing = [name for name, digest in outputs(fresh.root).items() if found.get(name) != digest]
-        trial.wrong += [f"{name} is not as of a fresh build" for name in differing]
-    if not trial.wrong:
-        dispose(subject)
-    dispose(fresh)
-    return trial
+        on.trial.wrong += [f"{name} is not as of a fresh build" for name in differing]
+    if not on.trial.wrong:
+        shutil.rmtree(subject.folder)
+    shutil.rmtree(fresh.folder)
+    return on.trial
 
 
 def inconsistent(root: Path) -> list[str]:
@@ -115,9 +97,6 @@ def inconsistent(root: Path) -> list[str]:
         cache = "/".join(["nanosets", *name.split("/")[1:2], "cache", ""])
         listed |= {cache + file: fact["sha256"] for file, fact in manifest["facts"].get("cache_files", {}).items()}
     missing = [f"{name} is listed and not there" for name in listed if name not in shown]
-    other = [name for name in listed if name in shown and _sha256(shown[name]) != listed[name]]
+    digests = {name: hashlib.sha256(shown[name].read_bytes()).hexdigest() for name in listed if name in shown}
+    other = [name for name, digest in digests.items() if digest != listed[name]]
     return missing + [f"{name} has other bytes than its manifest says" for name in other]
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

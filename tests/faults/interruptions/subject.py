@@ -36,6 +36,7 @@ class Subject:
 
     config: Path
     """its nanoset.yaml"""
+    workers: int
 
     @property
     def folder(self) -> Path:
@@ -45,6 +46,10 @@ class Subject:
     def root(self) -> Path:
         """The local root of outputs."""
         return self.folder / "data"
+
+    def beside(self, ending: str) -> Subject:
+        """A project in another folder beside it."""
+        return Subject(self.folder.with_name(self.folder.name + ending) / self.config.name, self.workers)
 
 
 def write_subject(folder: Path, *, workers: int = 1, root: str = "data", storage: str = "", long: int = 0) -> Subject:
@@ -62,11 +67,10 @@ def write_subject(folder: Path, *, workers: int = 1, root: str = "data", storage
     if long:
         _write_long(folder / "raw" / LONG, long)
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
-    text = CONFIG.replace("workers: 1", f"workers: {workers}").replace(
-        "root: data", f"root: {root}\n{storage}".rstrip()
-    )
+    text = CONFIG.replace("workers: 1", f"workers: {workers}")
+    text = text.replace("root: data", f"root: {root}\n{storage}".rstrip())
     (folder / "nanoset.yaml").write_text(text + _MORE)
-    return Subject(folder / "nanoset.yaml")
+    return Subject(folder / "nanoset.yaml", workers)
 
 
 def rewrite(subject: Subject, settings: str, *, raw: str = "raw") -> None:
@@ -76,16 +80,13 @@ def rewrite(subject: Subject, settings: str, *, raw: str = "raw") -> None:
 
 
 def _write_long(folder: Path, megabytes: int) -> None:
+    """Texts of about two thousand characters that no compression makes much smaller."""
     folder.mkdir()
     rng = random.Random(megabytes)
-    rows = [{"id": f"{number}", "text": _random_text(rng)} for number in range(520 * megabytes)]
+    texts = (" ".join(f"{rng.getrandbits(48):x}" for _ in range(150)) for _ in range(520 * megabytes))
+    rows = [{"id": f"{number}", "text": text} for number, text in enumerate(texts)]
     for part, name in enumerate(LONG_FILES):
         (folder / name).write_bytes(encoded(name, rows[part::4], 100))
-
-
-def _random_text(rng: random.Random) -> str:
-    """About two thousand characters that no compression makes much smaller."""
-    return " ".join(f"{rng.getrandbits(48):x}" for _ in range(150))
 
 
 def build_stages(config: Path, *, rebuild: bool = False) -> None:
