@@ -42,7 +42,7 @@ demo: install
 	$(BIN)/nanoset demo $(DEMO)
 
 demo-s3: install
-	$(BIN)/python -m benchmarks.s3 $(DEMO)-s3
+	$(BIN)/python -m benchmarks.s3 --folder $(DEMO)-s3
 
 cluster-demo: install
 	PYTHONPATH=tests $(BIN)/python -m live.cluster_demo $(DEMO)-cluster

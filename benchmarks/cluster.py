@@ -1,6 +1,7 @@
 """What a Dask cluster's workers add up to, and what the process costs that gives them work.
 
 python -m benchmarks.cluster [--megabytes 128] [--range-mib 16] [--workers 2] [--rounds 1]
+    [--sleepers 8] [--tasks 64] [--seconds 0.5]
 
 Tasks that only sleep are run by one worker and by many: how much faster are those, whatever this machine's processors
 are busy with? And a corpus in a bucket (a moto server on this machine plays it) is tokenized, merged and packed by
@@ -9,7 +10,6 @@ workers: how much processor time does each side take?
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import options
 from benchmarks.s3 import BUCKET, KEYS, moto_server
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.execution.dask import DaskExecutor
@@ -110,36 +111,30 @@ def worked(config: Path, address: str) -> tuple[int, dict[str, tuple[float, floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=float, default=128.0, help="of text")
-    parser.add_argument("--range-mib", type=float, default=16.0, help="of text in a task")
-    parser.add_argument("--workers", type=int, default=2, help="that tokenize")
-    parser.add_argument("--sleepers", type=int, default=8, help="workers that sleep")
-    parser.add_argument("--tasks", type=int, default=64, help="that sleep")
-    parser.add_argument("--seconds", type=float, default=0.5, help="that each of them sleeps")
-    parser.add_argument("--rounds", type=int, default=1)
-    options = parser.parse_args()
+    arguments = options(
+        __doc__, megabytes=128.0, range_mib=16.0, workers=2, sleepers=8, tasks=64, seconds=0.5, rounds=1
+    )
     os.environ.update({name: os.environ.get(name, value) for name, value in KEYS.items()})
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         print("| workers | tasks | each sleeps s | wall s | times one worker's rate |")
         print("| ---: | ---: | ---: | ---: | ---: |")
         alone = 0.0
-        for workers in (1, options.sleepers):
-            wall = napping(folder / f"sleep-{workers}", workers, options.tasks, options.seconds)
+        for workers in (1, arguments.sleepers):
+            wall = napping(folder / f"sleep-{workers}", workers, arguments.tasks, arguments.seconds)
             alone = alone or wall
-            print(f"| {workers} | {options.tasks} | {options.seconds} | {wall:.1f} | {alone / wall:.1f} |")
-        text, tokenizer = _text(folder / "demo", options.megabytes)
-        print(f"\n{text:,.0f} MB of text, tasks of {options.range_mib:g} MiB, {options.workers} worker(s)\n")
+            print(f"| {workers} | {arguments.tasks} | {arguments.seconds} | {wall:.1f} | {alone / wall:.1f} |")
+        text, tokenizer = _text(folder / "demo", arguments.megabytes)
+        print(f"\n{text:,.0f} MB of text, tasks of {arguments.range_mib:g} MiB, {arguments.workers} worker(s)\n")
         print("| stage | tasks | CPU s of the workers | CPU s here | share | ms here a task |")
         print("| --- | ---: | ---: | ---: | ---: | ---: |")
-        with moto_server() as endpoint, cluster(folder / "cluster", options.workers) as address:
+        with moto_server() as endpoint, cluster(folder / "cluster", arguments.workers) as address:
             S3Store(BUCKET, "", endpoint).client().create_bucket(Bucket=BUCKET)
-            for number in range(options.rounds):
+            for number in range(arguments.rounds):
                 config = folder / f"project-{number}" / "nanoset.yaml"
                 config.parent.mkdir()
                 places = {"bucket": BUCKET, "number": number, "endpoint": endpoint, "address": address}
-                settings = {"raw": folder / "demo" / "raw", "demo": tokenizer.parent, "range_mib": options.range_mib}
+                settings = {"raw": folder / "demo" / "raw", "demo": tokenizer.parent, "range_mib": arguments.range_mib}
                 config.write_text(PROJECT.format(**places, **settings, corpus=CORPUS), encoding="utf-8")
                 tasks, costs = worked(config, address)
                 for stage, (here, there) in costs.items():

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness import Command, interleaved
+from benchmarks.harness import Command, interleaved, options
 
 HERE = Path(__file__).parents[1]
 TOOL = ("-m", "nanoset_core.cli")
@@ -91,24 +91,12 @@ def cases(arguments: argparse.Namespace, shared: Path) -> list[Case]:
         Case("status", project("status"), prepare=built, prints="pretrain"),
         Case("verify --deep", project("verify", "--deep"), prepare=built, prints="0 errors"),
         Case("gc", project("gc"), prepare=built, prints="."),
-        Case(
-            "read samples",
-            lambda folder: ["-c", READ_SAMPLES, f"{folder}/project/data"],
-            prepare=built,
-            prints="samples",
-        ),
+        Case("read samples", lambda folder: ["-c", READ_SAMPLES, f"{folder}/project/data"], (), built, "samples"),
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("other", type=Path, help="a checkout of another commit")
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--eod", default="<|endoftext|>")
-    parser.add_argument("--input", nargs="+", required=True, help="JSONL files")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", help="names of cases, or beginnings of them")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, "other", tokenizer=(str,), input=[], eod="<|endoftext|>", rounds=5, only=[""])
     arguments.input = [str(Path(file).resolve()) for file in arguments.input]
     arguments.tokenizer = str(Path(arguments.tokenizer).resolve())
     checkouts = {"other": arguments.other.resolve(), "this": HERE}
@@ -118,31 +106,23 @@ def main() -> None:
         print("| command | CPU s, other | CPU ratio | wall ratio | peak MB, other | peak ratio | bytes |")
         print("| --- | ---: | ---: | ---: | ---: | ---: | --- |")
         for case in cases(arguments, shared):
-            if arguments.only and not any(case.name.startswith(word) for word in arguments.only):
-                continue
-            row(case, Path(name), checkouts, arguments.rounds)
+            if case.name.startswith(tuple(arguments.only)):
+                row(case, Path(name), checkouts, arguments.rounds)
 
 
 def prepare(shared: Path, arguments: argparse.Namespace, checkout: Path) -> None:
     """What several commands read, made by one checkout."""
-    shared.mkdir()
-
+    for name in ("pair", "parts", "demo"):
+        (shared / name).mkdir(parents=True)
     tokenizer = ["--tokenizer", arguments.tokenizer, "--eod", arguments.eod, "--append-eod"]
-    (shared / "pair").mkdir()
-    (shared / "parts").mkdir()
     nanoset(checkout, "tokenize", *tokenizer, "--input", *arguments.input, "--output-prefix", f"{shared}/pair/tokens")
     for part in range(8):
         for ending in (".bin", ".idx"):
             (shared / "parts" / f"part-{part}{ending}").hardlink_to(f"{shared}/pair/tokens_text_document{ending}")
     nanoset(checkout, "demo", str(shared / "built"))
-    keep = ("raw", "nanoset.yaml", "tokenizer.json")
-    shutil.copytree(
-        shared / "built", shared / "demo", ignore=lambda folder, names: _others(folder, names, shared, keep)
-    )
-
-
-def _others(folder: str, names: list[str], shared: Path, keep: tuple[str, ...]) -> list[str]:
-    return [name for name in names if name not in keep] if Path(folder) == shared / "built" else []
+    shutil.copytree(shared / "built" / "raw", shared / "demo" / "raw")
+    for name in ("nanoset.yaml", "tokenizer.json"):
+        shutil.copyfile(shared / "built" / name, shared / "demo" / name)
 
 
 def nanoset(checkout: Path, *words: str) -> None:
@@ -167,27 +147,22 @@ def row(case: Case, place: Path, checkouts: dict[str, Path], rounds: int) -> Non
             folder.mkdir()
             case.prepare(folder, checkouts[name])
 
-        def look() -> None:
-            contents[name] = digest(folder)
-
-        return Command(
-            [sys.executable, *case.command(folder)],
-            [folder / made for made in case.makes],
-            case.prints,
-            {"PYTHONPATH": str(checkouts[name])},
-            prepare,
-            look,
-        )
+        words = [sys.executable, *case.command(folder)]
+        makes, environment = [folder / made for made in case.makes], {"PYTHONPATH": str(checkouts[name])}
+        return Command(words, makes, case.prints, environment, prepare, lambda: contents.update({name: digest(folder)}))
 
     costs = interleaved({name: command(name) for name in checkouts}, rounds)
     other, this = costs["other"], costs["this"]
-    same = "same" if contents["other"] == contents["this"] else "OTHER BYTES"
-    print(
-        f"| {case.name} | {statistics.median(other.cpu):.2f} | {ratio(this.cpu, other.cpu)} "
-        f"| {ratio(this.wall, other.wall)} | {max(other.peak):,.0f} | {max(this.peak) / max(other.peak):.2f} "
-        f"| {same} |",
-        flush=True,
+    cells = (
+        case.name,
+        f"{statistics.median(other.cpu):.2f}",
+        ratio(this.cpu, other.cpu),
+        ratio(this.wall, other.wall),
+        f"{max(other.peak):,.0f}",
+        f"{max(this.peak) / max(other.peak):.2f}",
+        "same" if contents["other"] == contents["this"] else "OTHER BYTES",
     )
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def ratio(this: list[float], other: list[float]) -> str:

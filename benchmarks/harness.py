@@ -1,7 +1,9 @@
-"""Runs whole commands in turn (A B C A B C …) and prints what each cost as ratios to the first."""
+"""Runs whole commands, or calls in this process, in turn (A B C A B C …); prints their costs as ratios to the first."""
 
 from __future__ import annotations
 
+import argparse
+import multiprocessing
 import os
 import re
 import shutil
@@ -12,6 +14,42 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+HEAD = "| {} | CPU s (min–max) | wall s | CPU ratio | wall ratio | result |"
+
+
+def options(doc: str | None, *folders: str, **defaults: Any) -> argparse.Namespace:
+    """Read the options of a benchmark from the command line; its text says what they mean.
+
+    Args:
+        doc: that text.
+        folders: names of words that come first.
+        defaults: option → its default, whose type is that of the option; a list takes several words, an empty one has
+            to be given; a type has no default, in a tuple it has to be given.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in folders:
+        parser.add_argument(name, type=Path)
+    for name, default in defaults.items():
+        given: dict[str, Any] = {"default": default, "type": type(default)}
+        if isinstance(default, list):
+            given = {"nargs": "+", "default": default, "type": type(next(iter(default), "")), "required": not default}
+        elif isinstance(default, tuple):
+            given = {"type": default[0], "required": True}
+        elif isinstance(default, type):
+            given = {"type": default}
+        parser.add_argument(f"--{name.replace('_', '-')}", **given)
+    return parser.parse_args()
+
+
+def apart(function: Callable[..., None], *arguments: object) -> None:
+    """Run in a process of its own: what this one holds would count as the peak of every command."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise RuntimeError(f"{function.__name__} failed")
 
 
 @dataclass(frozen=True)
@@ -57,14 +95,14 @@ IMPORT_NUMPY = Command([sys.executable, "-c", "import numpy; print(numpy.__name_
 
 @dataclass
 class Cost:
-    """What the runs of one command took."""
+    """What the runs of one command or call took."""
 
     cpu: list[float] = field(default_factory=list)
-    """seconds of processor time, its children's included"""
+    """seconds of processor time, those of its children or threads included"""
     wall: list[float] = field(default_factory=list)
     """seconds"""
     peak: list[float] = field(default_factory=list)
-    """MB of the largest single process"""
+    """MB of the largest single process, of commands"""
 
 
 def run(command: Command) -> tuple[float, float, float]:
@@ -117,15 +155,67 @@ def holds_bytes(path: Path) -> bool:
     return any(file.is_file() and file.stat().st_size for file in files)
 
 
+def interleaved_calls(
+    calls: Mapping[str, Callable[[], Any]], rounds: int, same: Callable[[Any, Any], bool]
+) -> dict[str, Cost]:
+    """Make every call once a round, `rounds` times, after one round that is not counted.
+
+    Args:
+        calls: name → what is timed.
+        rounds: that are counted.
+        same: whether a result is right, from the first call's result and this one.
+
+    Raises:
+        RuntimeError: a result is wrong, so that the call did not do the work that is timed.
+    """
+    costs = {name: Cost() for name in calls}
+    for number in range(rounds + 1):
+        first: Any = None
+        for name, call in calls.items():
+            cpu, wall = time.process_time(), time.perf_counter()
+            result = call()
+            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+            if number:
+                costs[name].cpu.append(cpu)
+                costs[name].wall.append(wall)
+            first = result if first is None else first
+            if not same(first, result):
+                raise RuntimeError(f"{name} gives another result than {next(iter(calls))}")
+            del result
+    return costs
+
+
+def ratios(cost: Cost, first: Cost) -> tuple[float, float, float, float]:
+    """Medians: CPU, wall, and both as ratios to the first in the same round."""
+    pairs = [(cost.cpu, first.cpu), (cost.wall, first.wall)]
+    cpu, wall = (statistics.median(a / b for a, b in zip(*pair, strict=True)) for pair in pairs)
+    return statistics.median(cost.cpu), statistics.median(cost.wall), cpu, wall
+
+
+def show_calls(label: str, costs: Mapping[str, Cost]) -> None:
+    """Rows of a Markdown table, whose first lines are those of `head`."""
+    first = next(iter(costs.values()))
+    for name, cost in costs.items():
+        cpu, wall, cpu_ratio, wall_ratio = ratios(cost, first)
+        print(
+            f"| {label}, {name} | {cpu:.3g} ({min(cost.cpu):.3g}–{max(cost.cpu):.3g}) | {wall:.3g} "
+            f"| {cpu_ratio:.2f} | {wall_ratio:.2f} | {'—' if cost is first else 'the same'} |",
+            flush=True,
+        )
+
+
+def head(title: str) -> None:
+    """The first lines of a Markdown table of calls."""
+    print(f"\n{HEAD.format(title)}\n| --- | ---: | ---: | ---: | ---: | --- |", flush=True)
+
+
 def show(costs: Mapping[str, Cost], megabytes: float) -> None:
     """A Markdown table: medians, spread of the CPU, ratios to the first row."""
     first = next(iter(costs.values()))
     print("| command | CPU s (min–max) | MB / CPU s | wall s | peak MB | CPU ratio | wall ratio |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name, cost in costs.items():
-        cpu, wall = statistics.median(cost.cpu), statistics.median(cost.wall)
-        ratio = statistics.median(a / b for a, b in zip(cost.cpu, first.cpu, strict=True))
-        wall_ratio = statistics.median(a / b for a, b in zip(cost.wall, first.wall, strict=True))
+        cpu, wall, ratio, wall_ratio = ratios(cost, first)
         print(
             f"| {name} | {cpu:.2f} ({min(cost.cpu):.2f}–{max(cost.cpu):.2f}) | {megabytes / cpu:.1f} | {wall:.2f} "
             f"| {max(cost.peak):,.0f} | {ratio:.2f} | {wall_ratio:.2f} |"

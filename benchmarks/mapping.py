@@ -1,8 +1,9 @@
 """The mapping kernels against megatron-core's compiled helpers, in turn within one process; all results must be equal.
 
-python -m benchmarks.mapping [--documents N] [--samples N] [--only sample,permutations,blend,exhaustive] [--big]
+python -m benchmarks.mapping [--documents N] [--samples N] [--only sample,permutations,blend,exhaustive] [--big N]
 
-Rows of a peer that isn't installed are left out. --big adds the peak memory of a process that builds one large blend.
+--samples are those of the blends. Rows of a peer that isn't installed are left out. --big adds the peak memory of a
+process that builds one large blend, such as of 100000000 samples.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.calls import head, interleaved, show
-from benchmarks.harness import Command, run
+from benchmarks.harness import Command, head, interleaved_calls, options, run, show_calls
 from nanoset_core.mapping import build_blending_indices, build_exhaustive_blending_indices, build_sample_index
 from nanoset_core.mapping.document_index import build_document_index
 from nanoset_core.mapping.shuffle_index import build_shuffle_index
@@ -33,13 +33,10 @@ PEER = "C++ helper"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=10_000_000)
-    parser.add_argument("--samples", type=int, default=10_000_000, help="of the blends")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="sample,permutations,blend,exhaustive", help="parts, by comma")
-    parser.add_argument("--big", type=int, nargs="?", const=100_000_000, help="samples of the large blend")
-    arguments = parser.parse_args()
+    most = 10_000_000
+    arguments = options(
+        __doc__, documents=most, samples=most, rounds=3, only="sample,permutations,blend,exhaustive", big=0
+    )
     if arguments.big:
         big(arguments.big)  # first: what this process holds would count as its children's peak
     helpers = peer()
@@ -72,7 +69,7 @@ def sample_index(helpers: ModuleType | None, arguments: argparse.Namespace) -> N
         if helpers is not None:
             theirs = partial(helpers.build_sample_idx_int32, sizes, documents, length, 1, tokens, True, 1)
             calls = {PEER: theirs, **calls}
-        show(f"S = {length}", interleaved(calls, arguments.rounds, equal))
+        show_calls(f"S = {length}", interleaved_calls(calls, arguments.rounds, equal))
 
 
 def permutations(helpers: ModuleType | None, arguments: argparse.Namespace) -> None:
@@ -100,7 +97,7 @@ def permutations(helpers: ModuleType | None, arguments: argparse.Namespace) -> N
     head(f"permutations of {count:,}")
     pairs = {"document index": (peers_documents, our_documents), "shuffle index": (peers_shuffle, our_shuffle)}
     for name, (theirs, ours) in pairs.items():
-        show(name, interleaved({"the peer's numpy": theirs, "ours": ours}, arguments.rounds, equal))
+        show_calls(name, interleaved_calls({"the peer's numpy": theirs, "ours": ours}, arguments.rounds, equal))
 
 
 def shapes() -> Iterator[tuple[str, np.ndarray]]:
@@ -129,7 +126,7 @@ def blends(helpers: ModuleType | None, arguments: argparse.Namespace) -> None:
             calls = {"ours": partial(build_blending_indices, normal, size)}
             if helpers is not None:
                 calls = {PEER: partial(peers_blend, helpers, normal, size), **calls}
-            show(name, interleaved(calls, arguments.rounds, equal))
+            show_calls(name, interleaved_calls(calls, arguments.rounds, equal))
 
 
 def exhaustive(helpers: ModuleType | None, arguments: argparse.Namespace) -> None:
@@ -141,7 +138,7 @@ def exhaustive(helpers: ModuleType | None, arguments: argparse.Namespace) -> Non
         calls = {"ours": partial(build_exhaustive_blending_indices, sizes)}
         if helpers is not None:
             calls = {PEER: partial(peers_exhaustive, helpers, sizes), **calls}
-        show(f"{datasets} datasets", interleaved(calls, arguments.rounds, equal))
+        show_calls(f"{datasets} datasets", interleaved_calls(calls, arguments.rounds, equal))
 
 
 def peers_blend(helpers: ModuleType, weights: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Command, interleaved, show
+from benchmarks.harness import Command, interleaved, options, show
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 
 MERGE = """
@@ -22,11 +21,7 @@ merge_indexed_datasets(parts, sys.argv[2])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", type=int, default=64)
-    parser.add_argument("--megabytes", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = options(__doc__, parts=64, megabytes=2000, rounds=5)
     with tempfile.TemporaryDirectory() as folder:
         parts, merged, joined = Path(folder, "parts"), Path(folder, "merged"), Path(folder, "joined.bin")
         parts.mkdir()

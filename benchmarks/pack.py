@@ -4,25 +4,22 @@
 2. With --text: text packed, against Modalities' own index and pack where they are installed; the bytes must be equal.
 3. Opening a file and reading documents and samples, against Modalities' own classes where they are installed.
 
-Rows of 1 and 2 are whole processes; all run in turn.
+Rows of 1 and 2 are whole processes; all run in turn. --text is a JSONL file without bad lines, --tokenizer the folder
+of a tokenizer.json whose end token is <|endoftext|>, --documents are those of the file whose index is opened.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
-import multiprocessing
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import calls
-from benchmarks.harness import Command, interleaved, show
+from benchmarks.harness import Command, apart, head, interleaved, interleaved_calls, options, show, show_calls
 from benchmarks.merge import MERGE, write_parts
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.packed import PackedDataset, merge_packed, pack_indexed_dataset, write_packed
@@ -53,15 +50,7 @@ tokenizer:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=int, default=2000)
-    parser.add_argument("--documents", type=int, default=10_000_000, help="of the file whose index is opened")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--text", type=Path, help="a JSONL file without bad lines")
-    parser.add_argument(
-        "--tokenizer", type=Path, help="the folder of a tokenizer.json whose end token is <|endoftext|>"
-    )
-    arguments = parser.parse_args()
+    arguments = options(__doc__, megabytes=2000, documents=10_000_000, rounds=5, text=Path, tokenizer=Path)
     with tempfile.TemporaryDirectory() as name:
         writing(Path(name), arguments.megabytes, arguments.rounds)
     if arguments.text:
@@ -69,15 +58,6 @@ def main() -> None:
             text(Path(name), arguments.text, arguments.tokenizer, arguments.rounds)
     with tempfile.TemporaryDirectory() as name:
         reading(Path(name), arguments.documents, arguments.rounds)
-
-
-def apart(function: Callable[..., None], *arguments: object) -> None:
-    """Run in a process of its own: what this one holds would count as the peak of every command."""
-    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
-    process.start()
-    process.join()
-    if process.exitcode:
-        raise RuntimeError(f"{function.__name__} failed")
 
 
 def writing(folder: Path, megabytes: int, rounds: int) -> None:
@@ -154,8 +134,8 @@ def reading(folder: Path, documents: int, rounds: int) -> None:
         ("read 20,000 documents of 1,000 tokens", read_documents),
         ("read 20,000 samples of 2,049 tokens", read_samples),
     ):
-        calls.head("call")
-        calls.show(title, calls.interleaved(group, rounds, lambda first, other: first == other))
+        head("call")
+        show_calls(title, interleaved_calls(group, rounds, lambda first, other: first == other))
 
 
 def text(folder: Path, source: Path, tokenizer: Path, rounds: int) -> None:

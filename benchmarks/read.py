@@ -5,16 +5,14 @@ python -m benchmarks.read [--megabytes M]
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import multiprocessing
 import random
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import Command, interleaved, show
+from benchmarks.harness import Command, apart, interleaved, options, show
 
 KINDS = ("plain", "gzip", "zstd", "parquet")
 
@@ -42,18 +40,10 @@ print(count)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=int, default=400)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = options(__doc__, megabytes=400, rounds=3)
     with tempfile.TemporaryDirectory() as folder:
         folders = {kind: Path(folder, kind) for kind in KINDS}
-        # In a process of its own: what this one holds in memory would count as its children's peak.
-        maker = multiprocessing.get_context("spawn").Process(
-            target=write, args=(folders, arguments.megabytes * 1_000_000)
-        )
-        maker.start()
-        maker.join()
+        apart(write, folders, arguments.megabytes * 1_000_000)
         with (folders["plain"] / "a.jsonl").open("rb") as lines:
             count = sum(1 for _ in lines)
         print(f"{count:,} documents")

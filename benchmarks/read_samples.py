@@ -2,13 +2,13 @@
 
 python -m benchmarks.read_samples [--megatokens N] [--sequence-length S] [--opening DOCUMENTS]
 
-Where megatron-core (with torch) isn't installed, its query is played by a plain loop over the same arrays. Files are in
-the page cache. --opening also times opening a nanoset of so many documents, against `import numpy`.
+--lengths are mean tokens of a document, --samples are read in each round. Where megatron-core (with torch) isn't
+installed, its query is played by a plain loop over the same arrays. Files are in the page cache. --opening also times
+opening a nanoset of so many documents, such as 10000000, against `import numpy`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import statistics
@@ -22,9 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.calls import Timing, interleaved
-from benchmarks.harness import IMPORT_NUMPY, Command
-from benchmarks.harness import interleaved as interleaved_commands
+from benchmarks.harness import IMPORT_NUMPY, Command, Cost, interleaved, interleaved_calls, options
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import Nanoset, NanosetBuilder, NanosetConfig
 from nanoset_core.mapping.plan import plan_split
@@ -52,14 +50,9 @@ class Tokenizer:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megatokens", type=int, default=200)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[100, 500, 3000], help="mean tokens of a document")
-    parser.add_argument("--sequence-length", type=int, default=2048)
-    parser.add_argument("--samples", type=int, default=4096, help="read in each round")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--opening", type=int, nargs="?", const=10_000_000, metavar="DOCUMENTS")
-    arguments = parser.parse_args()
+    arguments = options(
+        __doc__, megatokens=200, lengths=[100, 500, 3000], sequence_length=2048, samples=4096, rounds=5, opening=0
+    )
     print(f"\n| S = {arguments.sequence_length}, documents of | samples/s | CPU µs a sample | speed |")
     print("| --- | ---: | ---: | ---: |", flush=True)
     for mean in arguments.lengths:
@@ -110,7 +103,7 @@ def compare(config: NanosetConfig, mean: int, samples: int, rounds: int) -> None
         if not np.array_equal(np.concatenate([rows(call(each)) for each in given]), expected):
             raise RuntimeError(f"{name} gives other tokens")
     calls = {name: partial(read_all, *read) for name, read in reads.items()}
-    show(mean, samples, interleaved(calls, rounds, lambda _, last: np.array_equal(rows(last)[-1], expected[-1])))
+    show(mean, samples, interleaved_calls(calls, rounds, lambda _, last: np.array_equal(rows(last)[-1], expected[-1])))
 
 
 def rows(result: Any) -> np.ndarray:
@@ -128,12 +121,12 @@ def read_all(call: Callable[[Any], Any], given: list[Any]) -> Any:
     return result
 
 
-def show(mean: int, samples: int, timings: dict[str, Timing]) -> None:
+def show(mean: int, samples: int, costs: dict[str, Cost]) -> None:
     """Rows of the table; speed is the first row's CPU over a row's, in the same round."""
-    base = next(iter(timings.values()))
-    for name, timing in timings.items():
-        wall, cpu = statistics.median(timing.wall), statistics.median(timing.cpu)
-        speed = statistics.median(a / b for a, b in zip(base.cpu, timing.cpu, strict=True))
+    base = next(iter(costs.values()))
+    for name, cost in costs.items():
+        wall, cpu = statistics.median(cost.wall), statistics.median(cost.cpu)
+        speed = statistics.median(a / b for a, b in zip(base.cpu, cost.cpu, strict=True))
         print(
             f"| {mean:,} tokens, {name} | {samples / wall:,.0f} | {cpu / samples * 1e6:.1f} | {speed:.1f}x |",
             flush=True,
@@ -187,7 +180,7 @@ def opening(documents: int, rounds: int) -> None:
         plan = plan_split(config, "train")
         file = Path(folder, "plan.json")
         file.write_text(json.dumps({"plan": plan.to_json(), "config": config.to_json()}), encoding="utf-8")
-        costs = interleaved_commands(
+        costs = interleaved(
             {
                 "import numpy": IMPORT_NUMPY,
                 f"open {documents:,} documents, read [0]": Command(

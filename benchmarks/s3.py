@@ -1,13 +1,12 @@
 """The demo with its outputs in a bucket, beside the demo with a local root: wall time of the builds, and of reading.
 
-    python -m benchmarks.s3 [FOLDER] [--megabytes 24] [--rounds 2]
+    python -m benchmarks.s3 [--folder demo-s3] [--megabytes 24] [--rounds 2]
 
 A moto server on this machine (of the extra `dev`) plays the bucket, in a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import socket
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Command, run
+from benchmarks.harness import Command, options, run
 from nanoset_core import load_nanoset
 from nanoset_core.config.project import load_config
 from nanoset_core.demo.writing import write_demo
@@ -93,20 +92,16 @@ def reading(samples: np.ndarray, opened: object) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("demo-s3"))
-    parser.add_argument("--megabytes", type=float, default=24.0)
-    parser.add_argument("--rounds", type=int, default=1)
-    options = parser.parse_args()
+    arguments = options(__doc__, folder=Path("demo-s3"), megabytes=24.0, rounds=1)
     os.environ.update({name: os.environ.get(name, value) for name, value in KEYS.items()})
-    folder = options.folder.resolve()
+    folder = arguments.folder.resolve()
     demo = folder / "demo"
-    write_demo(demo, megabytes=options.megabytes, say=print)
+    write_demo(demo, megabytes=arguments.megabytes, say=print)
     with moto_server() as endpoint:
         place = S3Store(BUCKET, "", endpoint)
         place.client().create_bucket(Bucket=BUCKET)
         times: dict[str, list[float]] = {"local": [], "s3": []}
-        for number in range(options.rounds):
+        for number in range(arguments.rounds):
             times["local"].append(build(with_root(demo, folder / "local", "data", None)))
             times["s3"].append(build(with_root(demo, folder / "s3", f"s3://{BUCKET}/round-{number}", endpoint)))
         again = build(folder / "s3" / "nanoset.yaml", "nothing was made")

@@ -1,6 +1,9 @@
 """Shuffling contexts into tars: our engines against `cp` of the same bytes, plain Python, and Modalities' shuffle.
 
 python -m benchmarks.shuffle [--megabytes M] [--memory-mib B] [--modalities PYTHON]
+
+--megabytes are those of tokens for npy, --json-megabytes for json.gz; --folder lies on the storage to measure;
+--modalities is a Python with Modalities installed.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import IMPORT_NUMPY, Command, interleaved, show
+from benchmarks.harness import IMPORT_NUMPY, Command, interleaved, options, show
 
 LENGTH, SAMPLES = 2049, 8192
 VOCABULARY = 50_000
@@ -101,14 +104,9 @@ shuffle_tokenized_data(Path(sys.argv[1]), Path(sys.argv[2]), 100, FileExistenceP
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=int, default=1000, help="of tokens, for npy")
-    parser.add_argument("--json-megabytes", type=int, default=40, help="of tokens, for json.gz")
-    parser.add_argument("--memory-mib", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="where to work; on the storage to measure")
-    parser.add_argument("--modalities", help="a Python with Modalities installed")
-    arguments = parser.parse_args()
+    arguments = options(
+        __doc__, megabytes=1000, json_megabytes=40, memory_mib=256, rounds=5, folder=Path, modalities=str
+    )
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
         write_tokens(folder / "tokens.bin", arguments.megabytes)

@@ -10,48 +10,37 @@ does without its imports, where gigatoken is installed; --quicktok adds quicktok
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.harness import Command, interleaved, run, show
-from benchmarks.tokenize import stem
+from benchmarks.harness import Command, interleaved, options, run, show
+from benchmarks.tokenize import ALONE, ENGINES, commands_in, nanoset, stem
 
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>", "<EOS_TOKEN>")
 """Names that tokenizers give the end of a document."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokenizer", nargs="+", required=True, help="NAME=tokenizer.json")
-    parser.add_argument("--eod", nargs="+", default=[], help="NAME=TOKEN, where it is not one of the usual ones")
-    parser.add_argument("--quicktok", nargs="+", default=[], help="NAME=the encoding's name in quicktok-v1")
-    parser.add_argument("--input", nargs="+", required=True, help="JSONL files without bad lines")
-    parser.add_argument("--engines", nargs="+", default=["tokenizers", "numpy", "gigatoken"])
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = options(__doc__, tokenizer=[], eod=[""], quicktok=[""], input=[], engines=ENGINES, workers=1, rounds=3)
     eods, encodings = named(arguments.eod), named(arguments.quicktok)
-    if not importlib.util.find_spec("gigatoken"):
-        arguments.engines = [engine for engine in arguments.engines if engine != "gigatoken"]
     megabytes = sum(Path(file).stat().st_size for file in arguments.input) / 1e6
     for name, file in named(arguments.tokenizer).items():
         print(f"\n## {name}: {megabytes:,.0f} MB of JSONL, {arguments.workers} worker(s), {arguments.rounds} rounds\n")
         choice, eod, ident = look_at(file, eods.get(name))
         print(f"auto takes {choice}\n")
         with tempfile.TemporaryDirectory() as folder:
-            commands = dict(rows(Path(folder), file, (eod, ident), encodings.get(name), arguments))
+            rows = dict(rows_of(file, eod, ident, encodings.get(name), arguments.engines))
+            commands = commands_in(Path(folder), rows, arguments.input, arguments.workers)
             same = {row: command for row, command in commands.items() if gives_the_same(row, command, commands)}
             show(interleaved(same, arguments.rounds), megabytes)
 
 
 def named(words: list[str]) -> dict[str, str]:
     """NAME=VALUE as a dict."""
-    return {name: value for name, _, value in (word.partition("=") for word in words)}
+    return dict(word.split("=", 1) for word in words if word)
 
 
 LOOK = """
@@ -71,36 +60,16 @@ def look_at(file: str, eod: str | None) -> list[str]:
     return done.stdout.decode().splitlines()
 
 
-def rows(
-    folder: Path, file: str, end: tuple[str, str], encoding: str | None, arguments: argparse.Namespace
-) -> Iterator[tuple[str, Command]]:
-    """(name, command) of each row; each makes the pair `tokens` in a folder of its own. `end`: the EOD and its id."""
-
-    def command(number: int, words: list[str]) -> Command:
-        out = folder / str(number)
-        places = {"{prefix}": str(out / "tokens")}
-        return Command([places.get(word, word) for word in words], [out], prepare=out.mkdir)
-
-    tool = [
-        sys.executable,
-        "-m",
-        "nanoset_core.cli",
-        "tokenize",
-        "--tokenizer",
-        str(file),
-        "--append-eod",
-        "--eod",
-        end[0],
-    ]
-    tool += ["--workers", str(arguments.workers), "--output-prefix", "{prefix}"]
-    for number, engine in enumerate(arguments.engines):
-        yield f"nanoset, {engine}", command(number, [*tool, "--engine", engine, "--input", *arguments.input])
-    alone = [sys.executable, "-m", "benchmarks.compiled_tokenize"]
-    rest = [end[1], "{prefix}", *arguments.input]
-    if "gigatoken" in arguments.engines:
-        yield "gigatoken, the library alone", command(101, [*alone, "gigatoken", file, *rest])
+def rows_of(
+    file: str, eod: str, ident: str, encoding: str | None, engines: list[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """(name, words) of each row."""
+    for engine in engines:
+        yield f"nanoset, {engine}", nanoset(engine, file, eod)
+    if "gigatoken" in engines:
+        yield "gigatoken, the library alone", [*ALONE, "gigatoken", file, ident, "{prefix}", "{input}"]
     if encoding:
-        yield "quicktok, the library alone", command(102, [*alone, "quicktok", encoding, *rest])
+        yield "quicktok, the library alone", [*ALONE, "quicktok", encoding, ident, "{prefix}", "{input}"]
 
 
 def gives_the_same(row: str, command: Command, commands: dict[str, Command]) -> bool:

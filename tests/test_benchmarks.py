@@ -12,8 +12,8 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from benchmarks import calls, tokenizers  # noqa: E402
-from benchmarks.harness import Command, interleaved, run  # noqa: E402
+from benchmarks import tokenizers  # noqa: E402
+from benchmarks.harness import Command, interleaved, interleaved_calls, run  # noqa: E402
 
 APPEND = "import sys; open(sys.argv[1], 'a').write('x')"
 SMALL = {
@@ -27,9 +27,9 @@ SMALL = {
 def test_the_benchmark_of_tokenizing_runs(tmp_path: Path, tokenizer_file: Path) -> None:
     text = tmp_path / "a.jsonl"
     text.write_text("".join(json.dumps({"text": f"document {n}"}) + "\n" for n in range(50)), encoding="utf-8")
-    printed = benchmark("tokenize", "--tokenizer", str(tokenizer_file), "--input", str(text))
+    printed = benchmark("tokenize", "--tokenizer", str(tokenizer_file), "--input", str(text), "--engines", "numpy")
     assert "OTHER BYTES" not in printed
-    assert printed.count("same bytes") >= 3
+    assert printed.count("same bytes") == 2
     printed = benchmark(
         "tokenizers", "--tokenizer", f"small={tokenizer_file}", "--input", str(text), "--engines", "tokenizers", "numpy"
     )
@@ -92,4 +92,4 @@ def test_a_command_needs_a_sign_of_its_work() -> None:
 def test_a_call_with_another_result_is_not_timed() -> None:
     results = iter([1, 1, 1, 2])
     with pytest.raises(RuntimeError, match="b gives another result than a"):
-        calls.interleaved({"a": lambda: next(results), "b": lambda: next(results)}, 1, lambda one, other: one == other)
+        interleaved_calls({"a": lambda: next(results), "b": lambda: next(results)}, 1, lambda one, other: one == other)
