@@ -173,7 +173,7 @@ def test_objects_are_joined_in_runs_where_they_are_too_many_parts_at_once():
     assert runs_of([LEAST_BYTES] * MOST_PARTS) == [slice(0, MOST_PARTS)]
     assert runs_of([1000] * 10 * MOST_PARTS) == [slice(0, 10 * MOST_PARTS)], "sent in few parts"
     chosen = random.Random(0)
-    for _ in range(20):
+    for _ in range(8):
         count = chosen.choice([MOST_PARTS + 1, 25_000])
         sizes = [chosen.choice([0, 3, 10, 34, 36, chosen.randrange(200)]) for _ in range(count)]
         runs = runs_of(sizes, least=10, most=35)
