@@ -14,7 +14,7 @@ from nanoset_core.shuffling.writing import WriteOptions, write_shards
 def held(name, tokens):
     """A source whose tokens are in memory, for what reads no file."""
     source = TokenSource(name, Path(name), tokens.dtype.name, len(tokens))
-    vars(source).update(tokens=tokens, blocks=None)
+    vars(source)["tokens"] = tokens
     return source
 
 

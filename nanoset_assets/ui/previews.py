@@ -16,10 +16,9 @@ from nanoset_assets.ui.metadata import code, markdown
 from nanoset_core.cli.rows import place_of
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.context import InspectionContext
-from nanoset_core.lineage.documents import Lineage
-from nanoset_core.lineage.excerpts import Excerpts, shorten
+from nanoset_core.lineage.documents import InspectionContext, Lineage
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
+from nanoset_core.lineage.texts import Excerpts, shorten
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest

@@ -1,4 +1,4 @@
-"""Find the file and line that a document of a merged dataset came from, and the document of a line.
+"""Open what an inspection reads; find the file and line that a document came from, and the document of a line.
 
 A merged dataset is its corpus's shards one after the other, and each shard's documents.parquet has one row a document.
 Which shard holds a document follows from the counts in the shards' manifests; of its table only the row group that
@@ -7,9 +7,10 @@ holds the row is read.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,63 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError, SampleIndexError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.root import OutputRoot, open_root
+from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.indexed import shards_of
+from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.tokenization import SHARDS
+from nanoset_core.raw.pieces import Inventory
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.document_table import DocumentRows
+from nanoset_core.tokenization.files import TokenizerPath
 from nanoset_core.tokenization.line_numbers import LineNumbers
 from nanoset_core.tokenization.shards import DOCUMENTS
+
+
+@dataclass(frozen=True, slots=True)
+class InspectionContext:
+    """A project's outputs, and its settings where they are known."""
+
+    outputs: OutputRoot
+    config: ProjectConfig | None
+    """The project's settings; None = unknown, so that no raw text is read."""
+    tokenizer_file: TokenizerPath | None
+    """The tokenizer's file; None = unknown."""
+    datasets: dict[Path, Manifest] = field(default_factory=dict, compare=False, repr=False)
+    """Cache of manifests by folder."""
+
+    @staticmethod
+    def of(project_or_root: Project | str | os.PathLike[str]) -> InspectionContext:
+        """Open a project, or an output root alone: then no text is read or decoded."""
+        if isinstance(project_or_root, Project):
+            config = project_or_root.config
+            return InspectionContext(project_or_root.outputs, config, config.tokenizer_file)
+        return InspectionContext(open_root(project_or_root), None, None)
+
+    def dataset_at(self, prefix: str) -> Manifest:
+        """Return the manifest of the merged dataset at a prefix.
+
+        Raises:
+            MissingError: there is none.
+        """
+        folder = Path(prefix).parent
+        if folder not in self.datasets:
+            manifest = self.outputs.manifest_at(folder)
+            if manifest is None:
+                remedy = "run `nanoset build`: it makes the dataset again"
+                raise MissingError("the dataset has no manifest", where=folder, remedy=remedy)
+            self.datasets[folder] = manifest
+        return self.datasets[folder]
+
+    def inventory_of(self, dataset: Manifest) -> Inventory | None:
+        """Return the inventory that a dataset was made from; None where it was removed."""
+        folder = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"]
+        manifest = self.outputs.manifest_at(folder)
+        return None if manifest is None else manifest.load(raw.FILE, Inventory.from_json)
 
 
 @dataclass(frozen=True, slots=True)

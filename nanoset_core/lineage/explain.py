@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.context import InspectionContext
-from nanoset_core.lineage.documents import DocumentOrigin, Lineage, token_starts
-from nanoset_core.lineage.excerpts import Excerpts, SourceExcerpt
+from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage, token_starts
+from nanoset_core.lineage.texts import Excerpts, SourceExcerpt
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.pipeline.project import Project

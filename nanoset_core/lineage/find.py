@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.lineage.context import InspectionContext
-from nanoset_core.lineage.documents import DocumentOrigin, Lineage
+from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.positions import DocumentPlaces, Split
 from nanoset_core.lineage.webdataset import Tars
 from nanoset_core.outputs.manifest import Manifest
@@ -102,15 +101,13 @@ def _file_and_line(place: str) -> tuple[str, int]:
 
 
 def _placed(config: ProjectConfig, corpora: Sequence[str], wanted: _Wanted) -> Iterator[_Wanted]:
-    """Yield what a file may name that begins with a corpus, its folder, or a path to these."""
-    folder, file = config.raw_folder, str(wanted.file)
-    begins = (str(folder), str(folder.resolve()) if isinstance(folder, Path) else config.raw.rstrip("/"))
-    below = next((file[len(begin) + 1 :] for begin in begins if file.startswith(f"{begin}/")), None)
-    first, _, rest = (below or file).partition("/")
-    among = [one for one in corpora if rest and wanted.corpus in (None, one)]
-    named = [one for one in among if below is None and one == first]
-    for one in named or [one for one in among if config.folder_name(one) == first]:
-        yield wanted._replace(corpus=one, file=rest)
+    """Yield what a file may name that begins with a corpus, its folder, or the path of that."""
+    for corpus in corpora if wanted.corpus is None else [wanted.corpus]:
+        folder = config.corpus_folder(corpus)
+        real = folder.resolve() if isinstance(folder, Path) else folder
+        for begin in {corpus, config.folder_name(corpus), str(folder), str(real)}:
+            if (file := str(wanted.file)).startswith(f"{begin}/"):
+                yield wanted._replace(corpus=corpus, file=file.removeprefix(f"{begin}/"))
 
 
 def _origins(

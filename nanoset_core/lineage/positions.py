@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.lineage.context import InspectionContext
-from nanoset_core.lineage.documents import DocumentOrigin
+from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.mapping.splits import SPLITS
@@ -202,20 +201,16 @@ def _renumbered(
     wraps: int | None = None,
 ) -> NDArray[np.int64]:
     """Return spans for each position at which `numbers` (of a member, where given) names one of their samples."""
-    samples, counts = np.unique(spans[:, 0], return_counts=True)
-    order = np.argsort(spans[:, 0], kind="stable")
-    begins = np.cumsum(counts) - counts
-    found = [np.empty((0, 4), np.int64)]
+    samples, found = np.unique(spans[:, 0]), [np.empty((0, 4), np.int64)]
     for begin in range(0, count if len(samples) else 0, CHUNK):
         chunk = numbers[begin : begin + CHUNK].astype(np.int64)
         if wraps is not None:
             chunk %= wraps
-        at = np.minimum(np.searchsorted(samples, chunk), len(samples) - 1)
-        hit = samples[at] == chunk
+        hit = samples[np.minimum(np.searchsorted(samples, chunk), len(samples) - 1)] == chunk
         if members is not None:
             hit &= members[begin : begin + CHUNK] == member
         for position in np.flatnonzero(hit).tolist():
-            own = spans[order[begins[at[position]] : begins[at[position]] + counts[at[position]]]]
+            own = spans[spans[:, 0] == chunk[position]]
             own[:, 0] = begin + position
             found.append(own)
     return np.concatenate(found)

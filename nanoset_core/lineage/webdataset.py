@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.context import InspectionContext
-from nanoset_core.lineage.documents import DocumentOrigin, token_starts
+from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, token_starts
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
 from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_tokens, unseen
 from nanoset_core.outputs.manifest import Manifest
@@ -84,17 +83,23 @@ class Tars:
     @staticmethod
     def of(outputs: OutputRoot, name: str) -> Tars:
         """Open a webdataset; raise MissingError where there is none, or its plan or a dataset of it is gone."""
-        live = outputs.live(shuffling.STAGE, name)
+        live, stage = outputs.live(shuffling.STAGE, name), outputs.folder / shuffling.STAGE
         if live is None:
-            stage = outputs.folder / shuffling.STAGE
             expected = f"one of {', '.join(sorted(outputs.access.names(stage))) or 'none: nothing was built here'}"
             remedy = f"{_BUILD}, or correct the name; for a nanoset name a split as well: train, valid or test"
             raise MissingError("no such webdataset", where=stage / name, expected=expected, remedy=remedy)
-        plan = _version(outputs, shuffling.PLANS, name, live.recipe["parents"]["plan"])
-        table = plan.load(shuffling.PLAN_FILE, ShufflePlan.from_json)
-        datasets = plan.recipe["parents"]
-        found = (_version(outputs, indexed.STAGE, each.name, datasets[each.name]) for each in table.table.sources)
-        return Tars(name, table, tuple(found))
+
+        def version(stage: str, name: str, digest: str) -> Manifest:
+            folder = outputs.folder / stage / name / digest
+            if (found := outputs.manifest_at(folder)) is None:
+                raise MissingError("what the webdataset was made from is gone", where=folder, remedy=_BUILD)
+            return found
+
+        manifest = version(shuffling.PLANS, name, live.recipe["parents"]["plan"])
+        plan = manifest.load(shuffling.PLAN_FILE, ShufflePlan.from_json)
+        digests = manifest.recipe["parents"]
+        datasets = (version(indexed.STAGE, source.name, digests[source.name]) for source in plan.table.sources)
+        return Tars(name, plan, tuple(datasets))
 
     @cached_property
     def opened(self) -> tuple[MMapIndexedDataset, ...]:
@@ -118,26 +123,21 @@ class Tars:
 
         Raises:
             ConfigError: this names no context.
-            SampleIndexError: there is no such tar or context.
+            SampleIndexError: there is no such context.
         """
         plan, named = self.plan, (_KEY if sample is None else _SHARD).fullmatch(place)
-        if named is None and not (sample is None and place.isascii() and place.isdigit()):
-            found = place if sample is None else f"{place} {sample}"
+        found = place if sample is None else f"{place} {sample}"
+        if named is not None:
+            shard, sample = int(named[1]), int(named[2]) if sample is None else sample
+        elif sample is None and place.isascii() and place.isdigit():
+            shard, sample = divmod(int(place), plan.shard_size)
+        else:
             wish = f"a key such as {self.key(0)}, a tar and a number such as {self.tar(0)} 0, or a number over all tars"
             raise ConfigError("this names no context of a webdataset", where=self.name, found=found, expected=wish)
-        if named is None:
-            if int(place) >= plan.contexts:
-                what, wish = "no such context in the webdataset", f"0 to {plan.contexts - 1:,}, in {plan.shards:,} tars"
-                raise SampleIndexError(what, where=self.name, found=place, expected=wish)
-            return int(place)
-        shard, sample = int(named[1]), int(named[2]) if sample is None else sample
-        if shard >= plan.shards:
-            found, wish = f"{shard_stem(shard)}.tar", f"{shard_stem(0)}.tar to {shard_stem(plan.shards - 1)}.tar"
-            raise SampleIndexError("no such tar in the webdataset", where=self.name, found=found, expected=wish)
-        begin, end = plan.shard_ranks(shard)
+        begin, end = plan.shard_ranks(shard) if shard < plan.shards else (0, 0)
         if not 0 <= sample < end - begin:
-            where, wish = f"{self.name}: {shard_stem(shard)}.tar", f"0 to {end - begin - 1:,}"
-            raise SampleIndexError("no such context in the tar", where=where, found=sample, expected=wish)
+            wish = f"{plan.contexts:,} contexts, of {plan.shard_size:,} in each of {plan.shards:,} tars"
+            raise SampleIndexError("no such context in the webdataset", where=self.name, found=found, expected=wish)
         return begin + sample
 
     def tar(self, position: int) -> str:
@@ -251,11 +251,3 @@ def _sequences(dataset: MMapIndexedDataset, begin: int, end: int) -> NDArray[np.
     filled = ends > firsts  # others are of documents without tokens
     spans: NDArray[np.int64] = np.stack([np.arange(low, high), firsts, ends], axis=1)[filled].astype(np.int64)
     return spans
-
-
-def _version(outputs: OutputRoot, stage: str, name: str, digest: str) -> Manifest:
-    folder = outputs.folder / stage / name / digest
-    manifest = outputs.manifest_at(folder)
-    if manifest is None:
-        raise MissingError("what the webdataset was made from is gone", where=folder, remedy=_BUILD)
-    return manifest

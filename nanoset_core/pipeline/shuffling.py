@@ -22,15 +22,20 @@ from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
 from nanoset_core.pipeline.stage import Key, Node, Stage
-from nanoset_core.shuffling import tokshuf
-from nanoset_core.shuffling.markers import MARKERS, clear_markers, marker_path, read_markers, write_marker
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
-from nanoset_core.shuffling.settings import PlanSettings
-from nanoset_core.shuffling.shards import TarFacts, shard_stem
+from nanoset_core.shuffling.settings import TOKSHUF_EOT, PlanSettings, shared_settings, tokshuf_tokens
+from nanoset_core.shuffling.shards import (
+    MARKERS,
+    TarFacts,
+    clear_markers,
+    read_markers,
+    shard_stem,
+    write_markers,
+)
 from nanoset_core.shuffling.sources import TokenSource
-from nanoset_core.shuffling.webdataset import LISTS, complete_webdataset
+from nanoset_core.shuffling.webdataset import LISTS, write_lists
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sweep_abandoned
@@ -41,8 +46,6 @@ VERSION = 2
 PLANS = "shuffle_plans"
 STAGE = "webdatasets"
 PLAN_FILE = "plan.json"
-_SETTINGS = ("contexts", "even", "member", "preset", "samples_per_shard", "seed", "sequence_length")
-"""Of a webdataset, that planning takes as they are."""
 _TAR = re.compile(r"shard-\d{8,}\.tar")
 
 
@@ -68,37 +71,34 @@ def make_plan(project: Project, name: str) -> Manifest:
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         plan = plan_shuffle(_open_sources(project, datasets), _settings(project, spec, datasets))
         (folder / PLAN_FILE).write_text(json.dumps(plan.to_json(), indent=1) + "\n", encoding="utf-8")
-        return plan.to_json() | {"quality": shuffle_quality(plan).to_json()}, {}
+        return plan.to_json() | {"quality": shuffle_quality(plan)}, {}
 
     return project.outputs.make_current(project.outputs.commit(recipe, write))
 
 
 def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manifest]) -> PlanSettings:
+    is_tokshuf = spec.preset == "tokshuf"
     settings = PlanSettings(
-        frequencies=spec.numbers if spec.mix == "frequencies" else None,
-        weights=spec.numbers if spec.mix == "weights" else None,
-        **{name: getattr(spec, name) for name in _SETTINGS},
-    )
-    if spec.preset == "tokshuf":
-        tokens = tokshuf.tokshuf_tokens(project.config.tokenizer_file)
-        if project.eod != tokshuf.EOT:
-            raise ConfigError(
-                "tokshuf-rust ends documents with the token 0",
-                where=f"{project.config.file}: tokenizer.eod",
-                found=f"{project.config.tokenizer.eod!r}, the token {project.eod}",
-                expected=repr(tokens.eot),
-                remedy="name that token, or use the default preset",
-            )
-        streams = {corpus: _file_tokens(project, corpus, dataset) for corpus, dataset in datasets.items()}
-        return tokshuf.with_tokens(replace(settings, streams=streams), tokens)
-    return replace(
-        settings,
-        tail=spec.tail,
+        sequence_length=spec.sequence_length,
         pad_id=project.pad if spec.tail == "pad" else None,
         bos_id=project.bos if spec.bos else None,
         eod=project.eod,
         vocab_size=project.tokenizer.max_id + 1,
+        streams={name: _file_tokens(project, name, one) for name, one in datasets.items()} if is_tokshuf else None,
+        frequencies=spec.numbers if spec.mix == "frequencies" else None,
+        weights=spec.numbers if spec.mix == "weights" else None,
+        contexts=spec.contexts,
+        **shared_settings(spec),
     )
+    if not is_tokshuf:
+        return settings
+    file = project.config.tokenizer_file
+    if project.eod != TOKSHUF_EOT:
+        what, remedy = "tokshuf-rust ends documents with the token 0", "name that token, or use the default preset"
+        found, expected = f"{project.config.tokenizer.eod!r}, the token {project.eod}", repr(tokshuf_tokens(file)[0])
+        where = f"{project.config.file}: tokenizer.eod"
+        raise ConfigError(what, where=where, found=found, expected=expected, remedy=remedy)
+    return settings.of_tokshuf(file)
 
 
 def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
@@ -155,9 +155,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     sweep_abandoned(folder)
     access = project.outputs.access
     kept = [] if there is None else list(_of_shards(there, shards).values())  # tars of a damaged webdataset stay
-    for fact in kept:
-        write_marker(folder, fact, recipe.digest)
-    access.send(marker_path(folder, fact) for fact in kept)
+    write_markers(folder, kept, recipe.digest, access)
     facts = {} if project.rebuild else _noted(project, recipe, shards)
     if missing := [shard for shard in shards if shard not in facts]:
         options = WriteOptions(
@@ -167,7 +165,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
             executor=project.executor,
             listener=project.listener,
             name=f"{name} group {group}",
-            access=access if access.has_copies else None,
+            access=access,
         )
         sources = _open_sources(project, datasets)
         made = write_shards(plan, sources, missing, folder, options, made_from=recipe.digest, force=project.rebuild)
@@ -217,8 +215,7 @@ def finish(project: Project, name: str) -> Manifest:
     done = project.outputs.find(recipe)
     if done is None or project.rebuild:
         done = _finish(project, recipe, plan)
-    else:
-        clear_markers(done.folder, project.outputs.access)  # of a build that was killed right after completing it
+    clear_markers(done.folder, project.outputs.access)  # also of a build that was killed after completing it
     return project.outputs.make_current(done)
 
 
@@ -240,10 +237,8 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
         "sources": plan.to_json()["sources"],
         "shards_written": [asdict(fact) for fact in ordered],
     }
-    tokenizer = project.config.tokenizer_file.name
-    return complete_webdataset(
-        plan, ordered, folder, recipe, summary, tokenizer=tokenizer, finalize=project.outputs.finalize
-    )
+    files = write_lists(plan, ordered, folder, name=recipe.name, tokenizer=project.config.tokenizer_file.name)
+    return project.outputs.finalize(recipe, summary, files)
 
 
 def _open_sources(project: Project, datasets: dict[str, Manifest]) -> list[TokenSource]:
@@ -275,8 +270,11 @@ class PlanStage(Stage):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe of the plan; the order of the datasets numbers their contexts."""
         spec = project.webdataset(key.subject)
-        options = {name: getattr(spec, name) for name in (*_SETTINGS, "numbers", "tail")} | {
+        options = shared_settings(spec) | {
             "corpora": list(spec.names),
+            "numbers": spec.numbers,
+            "contexts": spec.contexts,
+            "sequence_length": spec.sequence_length,
             "mix": spec.mix if spec.numbers is not None else None,
             "pad": project.pad if spec.tail == "pad" else None,
             "bos": project.bos if spec.bos else None,

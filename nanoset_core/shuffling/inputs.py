@@ -1,19 +1,34 @@
-"""Find what a command line names as input of a shuffle (raw text, .bin/.idx pairs or tars), and prepare its tokens."""
+"""Find what a command line names as input of a shuffle (raw text, .bin/.idx pairs or tars), and prepare its tokens.
+
+DCLM's data-set file says which source a file belongs to, and how often it is sampled (the rule of OpenLM's
+`tokenize_shuffle.py`, `--default_dataset_yaml`)::
+
+    sources:
+    - {source: CC, markers: [commoncrawl, cc-main]}
+    - {source: CODE, markers: [stack]}
+    sampling_frequencies: {CC: 0.5, CODE: 2.0}
+
+A file belongs to the first source of which a marker is part of its path; files of no source, and sources without a
+frequency, are left out.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.indexed.layout import pair_files, prefix_of
+from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.outputs.recorded import real_path
 from nanoset_core.raw.contents import Contents, contents_of, natural_key
 from nanoset_core.raw.endings import ACCEPTED, is_text, suffix_of
-from nanoset_core.shuffling.dclm import Sampling
+from nanoset_core.serialization.parsing import FrozenDict, parse, read_yaml
+from nanoset_core.serialization.settings import Range
 from nanoset_core.shuffling.options import InputKind, ShuffleOptions, text_options
 from nanoset_core.shuffling.sources import TokenSource
 from nanoset_core.shuffling.tar_input import TarInput, flatten_tars, survey_tars
@@ -31,13 +46,68 @@ _BESIDE_TARS = (*LISTS, "rejects.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """One source of DCLM's file."""
+
+    source: str
+    """Its name."""
+    markers: tuple[str, ...]
+    """A file whose path holds one of them belongs to the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """All of DCLM's file."""
+
+    sources: tuple[Source, ...]
+    """In order: a file belongs to the first that fits."""
+    sampling_frequencies: Mapping[str, Annotated[float, Range(0, 1e6)]] = field(default_factory=FrozenDict)
+    """Source → how often each of its contexts occurs."""
+
+    def source_of(self, path: Location) -> str | None:
+        """Return the first source of which a marker is in the path; None where it has none, or one of frequency 0."""
+        for source in self.sources:
+            if any(marker in str(path) for marker in source.markers):
+                return source.source if self.sampling_frequencies.get(source.source) else None
+        return None
+
+    def frequency_of(self, path: Location) -> float:
+        """Return how often each context of a file occurs; 0 where it is left out."""
+        return self.sampling_frequencies.get(self.source_of(path) or "", 0.0)
+
+
+def load_sampling(path: Path) -> Sampling:
+    """Read DCLM's file.
+
+    Raises:
+        MissingError: there is no such file.
+        ConfigError: a key or a value that it cannot hold.
+    """
+    try:
+        content = read_yaml(path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml")
+        sampling: Sampling = parse(Sampling, content.value, "", path)
+    except OSError as error:
+        remedy = "correct the path of --sampling"
+        raise MissingError("no such file of sources", where=path, found=error.strerror, remedy=remedy) from error
+    names = [source.source for source in sampling.sources]
+    for name in names:
+        check_corpus_name(name, f"{path}: sources")
+    unknown = [name for name in sampling.sampling_frequencies if name not in names]
+    if unknown or len(set(names)) != len(names):
+        found = f"frequency of {', '.join(unknown)}" if unknown else f"sources {', '.join(names)}"
+        what, remedy = "sources and frequencies do not go together", "name each source once, and give these frequencies"
+        raise ConfigError(what, where=path, found=found, remedy=remedy)
+    return sampling
+
+
+@dataclass(frozen=True, slots=True)
 class ShuffleInput:
     """One source of a shuffle."""
 
     name: str
     """Name of the source."""
-    paths: tuple[Location, ...]
-    """Files, or one prefix of a pair, absolute or in a bucket, and in order."""
+    files: tuple[Location, ...]
+    """Absolute or in a bucket, and in order; of a pair the .bin and the .idx."""
     frequency: float = 1.0
     """How often each of its contexts occurs."""
 
@@ -58,36 +128,31 @@ class ShuffleInputs:
     @property
     def files(self) -> list[Location]:
         """All files, in order."""
-        return [path for source in self.sources for path in self._files(source)]
+        return [file for source in self.sources for file in source.files]
 
-    def _files(self, source: ShuffleInput) -> list[Location]:
-        if self.kind != "datasets":
-            return list(source.paths)
-        return [file for prefix in source.paths for file in pair_files(prefix)]
+    @property
+    def frequencies(self) -> dict[str, float]:
+        """Source → how often each of its contexts occurs."""
+        return {source.name: source.frequency for source in self.sources}
 
     def state(self) -> list[list[object]]:
         """Return what changes when an input changes: of each file its path, size, and time of change or ETag."""
-        files = [(source, file) for source in self.sources for file in self._files(source)]
-        return in_parallel(_state, files, CONNECTIONS if any_remote(self.files) else 1)
+
+        def state(given: tuple[ShuffleInput, Location]) -> list[object]:
+            (source, file), stat = given, given[1].stat()
+            mark = stat.st_mtime_ns if isinstance(file, Path) else stat.st_ino
+            return [source.name, source.frequency, str(file), stat.st_size, mark]
+
+        files = [(source, file) for source in self.sources for file in source.files]
+        return in_parallel(state, files, CONNECTIONS if any_remote(self.files) else 1)
 
     def here(self, folder: Path) -> ShuffleInputs:
         """Return the same on this machine: pairs and tars of a bucket as copies in a folder, text where it is."""
         if self.kind == "text" or not any_remote(self.files):
             return self
-        files = self.files
-        copies = dict(zip(files, copies_in(folder, files), strict=True))
-        if self.kind == "datasets":
-            prefixes = [prefix for source in self.sources for prefix in source.paths]
-            copies = {prefix: prefix_of(copies[pair_files(prefix)[0]]) for prefix in prefixes}
-        sources = (replace(source, paths=tuple(copies[path] for path in source.paths)) for source in self.sources)
+        copies = iter(copies_in(folder, self.files))
+        sources = (replace(source, files=tuple(next(copies) for _ in source.files)) for source in self.sources)
         return replace(self, sources=tuple(sources))
-
-
-def _state(given: tuple[ShuffleInput, Location]) -> list[object]:
-    source, file = given
-    stat = file.stat()
-    mark = stat.st_mtime_ns if isinstance(file, Path) else stat.st_ino
-    return [source.name, source.frequency, str(file), stat.st_size, mark]
 
 
 def find_inputs(
@@ -118,53 +183,53 @@ def find_inputs(
     """
     paths = [path.absolute() if isinstance(path, Path) else path for path in map(location, given)]
     pairs = [all(file.is_file() for file in pair_files(path)) for path in paths]
-    if all(pairs) and paths:
-        return _pairs(paths, sampling)
-    if any(pairs):
+    if any(pairs) and not all(pairs):
         remedy = "shuffle them apart, or tokenize the text first"
         raise ConfigError("pairs and files are mixed", found=", ".join(map(str, paths)), remedy=remedy)
-    found = [_files(path, extension, shuffle_only, output) for path in paths]
-    files = [file for listed, _ in found for file in listed]
-    notices = tuple(notice for _, about in found for notice in about)
-    if len(set(files)) != len(files):
-        twice = next(file for file in files if files.count(file) > 1)
-        raise InputError("a file is named twice", where=twice, remedy="name it once")
-    tars = sum(file.name.endswith(TAR) or shuffle_only for file in files)
-    if 0 < tars < len(files):
-        counts = f"{tars} tars and {len(files) - tars} other files"
-        raise ConfigError("tars and text are mixed", found=counts, remedy="shuffle them apart")
-    kind: InputKind = "tars" if tars else "text"
-    if sampling is None:
-        return ShuffleInputs(kind, (ShuffleInput("input", tuple(files)),), notices=notices)
-    groups = sampling.group([str(file) for file in files])
-    sources = tuple(
-        ShuffleInput(name, tuple(files[number] for number in numbers), sampling.sampling_frequencies[name])
-        for name, numbers in groups.items()
-    )
-    return _checked(ShuffleInputs(kind, sources, len(files) - sum(map(len, groups.values())), notices))
+    if any(pairs):
+        inputs = _pairs(paths, sampling)
+    else:
+        found = [_files(path, extension, shuffle_only, output) for path in paths]
+        files, notices = ([one for part in parts for one in part] for parts in zip(*found, strict=True))
+        inputs = _texts_or_tars(files, shuffle_only, sampling, notices)
+    if not inputs.sources:
+        what, number = "no input belongs to a source that is used", f"{inputs.left_out} inputs"
+        remedy = "add a marker that a path holds, or raise a frequency above 0"
+        raise InputError(what, where="--sampling", found=number, remedy=remedy)
+    return inputs
 
 
 def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:
-    names = [prefix.name for prefix in prefixes]
-    names = names if len(set(names)) == len(names) else [str(prefix) for prefix in prefixes]
-    found = [
-        ShuffleInput(name, (prefix,), frequency)
-        for name, prefix in zip(names, prefixes, strict=True)
-        if (frequency := 1.0 if sampling is None else sampling.frequency_of(str(prefix)))
-    ]
-    return _checked(ShuffleInputs("datasets", tuple(found), len(prefixes) - len(found)))
+    is_clear = len({prefix.name for prefix in prefixes}) == len(prefixes)
+    found = tuple(
+        ShuffleInput(prefix.name if is_clear else str(prefix), pair_files(prefix), frequency)
+        for prefix in prefixes
+        if (frequency := 1.0 if sampling is None else sampling.frequency_of(prefix))
+    )
+    return ShuffleInputs("datasets", found, len(prefixes) - len(found))
 
 
-def _checked(inputs: ShuffleInputs) -> ShuffleInputs:
-    if not inputs.sources:
-        raise InputError(
-            "no input belongs to a source that is used",
-            where="--sampling",
-            found=f"{inputs.left_out} inputs",
-            expected="a marker that is part of a path, and a frequency above 0",
-            remedy="add a marker that a path holds, or raise a frequency above 0",
+def _texts_or_tars(
+    files: list[Location], are_tars: bool, sampling: Sampling | None, notices: Sequence[str]
+) -> ShuffleInputs:
+    if len(set(files)) != len(files):
+        twice = next(file for file in files if files.count(file) > 1)
+        raise InputError("a file is named twice", where=twice, remedy="name it once")
+    tars = sum(are_tars or file.name.endswith(TAR) for file in files)
+    if 0 < tars < len(files):
+        counts = f"{tars} tars and {len(files) - tars} other files"
+        raise ConfigError("tars and text are mixed", found=counts, remedy="shuffle them apart")
+    owners = ["input" if sampling is None else sampling.source_of(file) for file in files]
+    frequencies = {"input": 1.0} if sampling is None else sampling.sampling_frequencies
+    names = ["input"] if sampling is None else [source.source for source in sampling.sources]
+    sources = tuple(
+        ShuffleInput(
+            name, tuple(file for file, one in zip(files, owners, strict=True) if one == name), frequencies[name]
         )
-    return inputs
+        for name in names
+        if name in owners
+    )
+    return ShuffleInputs("tars" if tars else "text", sources, owners.count(None), tuple(notices))
 
 
 def _files(
@@ -176,38 +241,33 @@ def _files(
     if not path.is_dir():
         expected, remedy = "a file, a folder, or a prefix with its .bin and .idx", "name an existing one with --input"
         raise MissingError("no such file, folder or pair", where=path, expected=expected, remedy=remedy)
-    contents = _without(contents_of(path), _below(path, output))
+    contents = _contents(path, output)
     listed = sorted([*(file.path for file in contents.texts), *contents.others], key=natural_key)
-    notices: list[str] = []
     ending = extension or (TAR if shuffle_only or any(name.endswith(TAR) for name in listed) else None)
-    if ending is None:
-        notices = [f"{path}: {notice.text}" for notice in contents.notices()]
-    elif not extension and not shuffle_only:
+    if ending == TAR and not shuffle_only and extension is None:
         _check_no_text(path, listed)
     found = [path / name for name in listed if (is_text(name) if ending is None else name.endswith(ending))]
     if not found:
         expected = f"files ending in {ending or f'{ACCEPTED}, or {TAR}'}"
         raise InputError("no file to read", where=path, expected=expected, remedy="name their ending with --ext")
-    return found, notices
+    return found, [f"{path}: {notice.text}" for notice in contents.notices()] if ending is None else []
 
 
-def _without(contents: Contents, own: str | None) -> Contents:
-    """Return what is in a folder, without what is in the output."""
-    if own is None:
-        return contents
-    return Contents(
-        tuple(file for file in contents.texts if not file.path.startswith(own)),
-        tuple(path for path in contents.others if not path.startswith(own)),
-        tuple(path for path in contents.no_files if not f"{path}/".startswith(own)),
-    )
-
-
-def _below(folder: Location, output: Location | None) -> str | None:
-    """Return how paths of the output's files begin, seen from a folder; None where it is not below that folder."""
+def _contents(folder: Location, output: Location | None) -> Contents:
+    """Return what is in a folder, without what is in the output, where that lies below it."""
+    contents = contents_of(folder)
     if output is None or isinstance(output, Path) is not isinstance(folder, Path):
-        return None
-    path = os.path.relpath(real_path(output), real_path(folder))
-    return None if path == "." or path.split(os.sep)[0] == ".." else f"{Path(path).as_posix()}/"
+        return contents
+    own = Path(os.path.relpath(real_path(output), real_path(folder))).as_posix()
+    if own == "." or own.startswith(".."):
+        return contents
+
+    def others(paths: Iterable[str]) -> tuple[str, ...]:
+        return tuple(path for path in paths if not f"{path}/".startswith(f"{own}/"))
+
+    names = set(others(file.path for file in contents.texts))
+    texts = tuple(file for file in contents.texts if file.path in names)
+    return Contents(texts, others(contents.others), others(contents.no_files))
 
 
 def _check_no_text(folder: Location, names: Sequence[str]) -> None:
@@ -241,34 +301,27 @@ def prepare(
     """Return the token sources of inputs; text and tars become token files in `folder`, unless they are there already.
 
     Raises:
-        ConfigError: the contexts of tars have another length than the one that is asked for.
-        NanosetError: as `preprocess`, `survey_tars` and `flatten_tars`.
+        NanosetError: as `preprocess`, `survey_sources` and `flatten_tars`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     inputs = inputs.here(folder / "copies")
     if inputs.kind == "text":
         return _tokenized(inputs, options, folder, listener)
     if inputs.kind == "datasets":
-        pairs = (TokenSource.of_dataset(source.name, on_this_machine(source.paths[0])) for source in inputs.sources)
+        pairs = (TokenSource.of_dataset(one.name, prefix_of(on_this_machine(one.files[0]))) for one in inputs.sources)
         return Prepared(tuple(pairs))
-    surveys = survey_sources(inputs, options)
-    length = surveys[0].sequence_length
-    if options.sequence_length not in (None, length):
-        what, expected = "the contexts of tars stay as they are", f"{length}, which they have"
-        remedy = "leave --seqlen out, or cut other contexts from the text"
-        raise ConfigError(what, where="--seqlen", found=options.sequence_length, expected=expected, remedy=remedy)
     sources = []
-    for source, survey in zip(inputs.sources, surveys, strict=True):
+    for source, survey in zip(inputs.sources, surveys := survey_sources(inputs, options), strict=True):
         path = flatten_tars(survey, folder / source.name, workers=options.processes, listener=listener)
         sources.append(TokenSource.of_file(source.name, path, survey.dtype))
-    return Prepared(tuple(sources), sequence_length=length)
+    return Prepared(tuple(sources), sequence_length=surveys[0].sequence_length)
 
 
 def _tokenized(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: ProgressCallback) -> Prepared:
     """Tokenize the text of each source into a pair; with the preset tokshuf each file is a stream of its own."""
     settings = text_options(options)
     texts = {
-        source.name: preprocess(files_of(source.paths), folder / source.name, settings, listener=listener)[0]
+        source.name: preprocess(files_of(source.files), folder / source.name, settings, listener=listener)[0]
         for source in inputs.sources
     }
     sources = (TokenSource.of_dataset(name, on_this_machine(done.prefix)) for name, done in texts.items())
@@ -282,12 +335,17 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
     """Return what the tars of each source hold; all contexts must have the length and dtype of the first.
 
     Raises:
-        ConfigError, FormatError: as `survey_tars`.
+        ConfigError: they have another length than the one that is asked for.
+        FormatError: as `survey_tars`.
     """
     found: list[TarInput] = []
     length, dtype = None, None if options.tokenizer is None else tokenizer_facts(options.tokenizer).dtype.name
     for source in inputs.sources:
-        tars = [on_this_machine(path) for path in source.paths]
+        tars = [on_this_machine(path) for path in source.files]
         found.append(survey_tars(tars, data_key=options.data_key, dtype=dtype, sequence_length=length))
         length, dtype = found[-1].sequence_length, found[-1].dtype
+    if options.sequence_length not in (None, length):
+        what, expected = "the contexts of tars stay as they are", f"{length}, which they have"
+        remedy = "leave --seqlen out, or cut other contexts from the text"
+        raise ConfigError(what, where="--seqlen", found=options.sequence_length, expected=expected, remedy=remedy)
     return found

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from nanoset_core.config.webdataset import MemberKind
 from nanoset_core.errors import FormatError
-from nanoset_core.shuffling.tar import BLOCK_BYTES, Archive, TarMember, checksums, headers, record_bytes
+from nanoset_core.shuffling.tar import BLOCK_BYTES, Archive, TarMember, headers, record_bytes
 from nanoset_core.storage.regular_files import array_of
 
 _INDEX_DIGITS = 8
 NPY_HEADER_BYTES = 128
 _KEY_BYTES = 2 * _INDEX_DIGITS + 1
-MAX_INDEX = 10**_INDEX_DIGITS - 1
 MOST_MEMBER_BYTES = 64 << 20
 """What a member may hold, and unpack to: some ten million tokens; a small file could else fill the memory."""
 
@@ -59,7 +58,7 @@ def npy_records(
     records[:, BLOCK_BYTES:begin] = np.frombuffer(npy_header(dtype, length), dtype=np.uint8)
     # (rows, length * itemsize) bytes -> (rows, length) tokens, still a view
     tokens = records[:, begin : BLOCK_BYTES + size].view(dtype.newbyteorder("<"))
-    return records, tokens, int(checksums(unnamed)[0])
+    return records, tokens, int(unnamed[0, 148:154].tobytes(), 8)
 
 
 def json_gz_records(
@@ -91,26 +90,18 @@ def compressor_identity() -> str:
 
 
 def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.integer[Any]]:
-    """Return the tokens of one member of an archive, as `decode_member`.
-
-    Raises:
-        FormatError: it holds no tokens, or more than any context has.
-    """
-    where = f"{path}, offset {member.offset}"
-    if member.size_bytes > MOST_MEMBER_BYTES:
-        raise _not_tokens(member.name, where, f"{member.size_bytes:,} bytes, more than {MOST_MEMBER_BYTES:,}")
-    return decode_member(member.name.lower(), archive[member.offset : member.offset + member.size_bytes], where)
-
-
-def decode_member(name: str, body: bytes, where: object) -> NDArray[np.integer[Any]]:
-    """Decode the tokens of one member by its suffix, shape (length,).
+    """Decode the tokens of one member of an archive by its suffix, shape (length,).
 
     `.npy` in its own dtype; `.json.gz`, and plain lists of numbers as `.json` and `.txt`, as int64.
 
     Raises:
-        FormatError: another suffix, a damaged body, or one that is not a flat list of integers.
+        FormatError: another suffix, a damaged body, one that is not a flat list of integers, or more than any context.
     """
+    name = member.name.lower()
     try:
+        if member.size_bytes > MOST_MEMBER_BYTES:
+            raise ValueError(f"{member.size_bytes:,} bytes, more than {MOST_MEMBER_BYTES:,}")
+        body = archive[member.offset : member.offset + member.size_bytes]
         if name.endswith(".npy"):
             tokens = array_of(body).copy()
         elif name.endswith((".json.gz", ".json", ".txt")):
@@ -123,27 +114,21 @@ def decode_member(name: str, body: bytes, where: object) -> NDArray[np.integer[A
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
             raise ValueError(f"shape {tokens.shape}, dtype {tokens.dtype}")
     except (ValueError, zlib.error) as error:
-        raise _not_tokens(name, where, str(error)) from error
+        where, expected = f"{path}, offset {member.offset}", "a flat list of integers"
+        what, remedy = f"member {member.name!r} does not hold the tokens of a context", "make or fetch the tar again"
+        raise FormatError(what, where=where, found=str(error), expected=expected, remedy=remedy) from error
     return tokens
 
 
 def _unzipped(body: bytes) -> bytes:
     """Unpack a gzip file; raise ValueError where it is cut off, or unpacks to more than any context has."""
-    text, left = b"", body
-    while left and (left := left.lstrip(b"\0") if text else left):
-        decoder = zlib.decompressobj(wbits=31)
-        text += decoder.decompress(left, MOST_MEMBER_BYTES + 1 - len(text))
-        if len(text) > MOST_MEMBER_BYTES:
-            raise ValueError(f"it unpacks to more than {MOST_MEMBER_BYTES:,} bytes")
-        if not decoder.eof:
-            raise ValueError("the gzip stream is cut off")
-        left = decoder.unused_data
+    decoder = zlib.decompressobj(wbits=31)
+    text = decoder.decompress(body, MOST_MEMBER_BYTES + 1)
+    if len(text) > MOST_MEMBER_BYTES:
+        raise ValueError(f"it unpacks to more than {MOST_MEMBER_BYTES:,} bytes")
+    if not decoder.eof or decoder.unused_data.strip(b"\0"):
+        raise ValueError("it is cut off, or not one gzip stream")
     return text
-
-
-def _not_tokens(name: str, where: object, found: str) -> FormatError:
-    what, expected = f"member {name!r} does not hold the tokens of a context", "a flat list of integers"
-    return FormatError(what, where=where, found=found, expected=expected, remedy="make or fetch the tar again")
 
 
 LEVEL = 1

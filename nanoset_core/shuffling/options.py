@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from nanoset_core.config.webdataset import (
@@ -18,8 +18,7 @@ from nanoset_core.config.webdataset import (
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.raw.rejects import RejectOptions
-from nanoset_core.shuffling import tokshuf
-from nanoset_core.shuffling.settings import PlanSettings
+from nanoset_core.shuffling.settings import PlanSettings, shared_settings, tokshuf_tokens
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.files import TokenizerPath
 from nanoset_core.tokenization.preprocess import PreprocessOptions
@@ -83,52 +82,37 @@ class ShuffleOptions(RejectOptions):
         Raises:
             ConfigError: two of them exclude each other, or one needs another.
         """
-        if kind == "text":
-            self.require_tokenizer()
-        if self.tail == "pad" and (self.pad is None or self.tokenizer is None):
-            expected, remedy = '--tokenizer and --pad "<|padding|>"', "name both, or use --tail drop"
-            raise ConfigError("padding needs a pad token", where="--tail pad", expected=expected, remedy=remedy)
-        found = f"tail {self.tail}" + (", --context-bos" if self.context_bos else "")
-        changes, expected = self.tail != "drop" or bool(self.context_bos), "neither --tail nor --context-bos"
-        if self.preset == "tokshuf" and (kind != "text" or changes):
-            raise ConfigError(
-                "the preset tokshuf cuts each file of text on its own and pads it",
-                where="--preset",
-                found=f"input {kind}, {found}",
-                expected=f"files of text, and {expected}",
-                remedy="leave them out, or use the default preset",
-            )
-        if kind == "tars" and changes:
-            what = "the contexts of tars stay as they are"
-            raise ConfigError(what, where="--input", found=found, expected=expected, remedy="leave them out")
-        if self.context_bos and self.tokenizer is None:
-            raise ConfigError("a token needs its tokenizer", where="--context-bos", remedy="name it with --tokenizer")
-
-    def require_tokenizer(self) -> TokenizerPath:
-        """Return the tokenizer of text.
-
-        Raises:
-            ConfigError: none is named.
-        """
-        if self.tokenizer is None:
-            remedy = "name a tokenizer.json, or its folder"
-            raise ConfigError("text needs a tokenizer", where="--tokenizer", remedy=remedy)
-        return self.tokenizer
+        nameless, changes = self.tokenizer is None, self.tail != "drop" or bool(self.context_bos)
+        no_pad, foreign = self.tail == "pad" and (self.pad is None or nameless), kind != "text" or changes
+        leave, pad = (
+            "leave --tail and --context-bos out",
+            'name --tokenizer and --pad "<|padding|>", or use --tail drop',
+        )
+        tokshuf = "the preset tokshuf cuts each file of text on its own and pads it"
+        for is_wrong, where, what, remedy in (
+            (kind == "text" and nameless, "--tokenizer", "text needs a tokenizer", "name its file, or its folder"),
+            (no_pad, "--tail pad", "padding needs a pad token", pad),
+            (self.preset == "tokshuf" and foreign, "--preset", tokshuf, f"{leave}, or use the default preset"),
+            (kind == "tars" and changes, "--input", "the contexts of tars stay as they are", leave),
+            (self.context_bos and nameless, "--context-bos", "a token needs its tokenizer", "name it with --tokenizer"),
+        ):
+            if is_wrong:
+                raise ConfigError(what, where=where, found=f"input {kind}, tail {self.tail}", remedy=remedy)
 
 
 def text_options(options: ShuffleOptions) -> PreprocessOptions:
     """Return how text is tokenized before it is shuffled.
 
     Raises:
-        ConfigError: the options name no tokenizer, or with the preset tokshuf one that it does not know.
+        ConfigError: with the preset tokshuf, a tokenizer that it does not know.
     """
-    tokenizer = options.require_tokenizer()
+    assert options.tokenizer is not None  # `check` asks for it
     is_tokshuf = options.preset == "tokshuf"
     return PreprocessOptions(
-        tokenizer=tokenizer,
+        tokenizer=options.tokenizer,
         keys=(options.text_key,),
         preset="tokshuf" if is_tokshuf else "megatron",
-        eod=tokshuf.tokshuf_tokens(tokenizer).eot if is_tokshuf else options.eod,
+        eod=tokshuf_tokens(options.tokenizer)[0] if is_tokshuf else options.eod,
         bos=options.bos,
         workers=options.workers,
         engine=options.tokenizer_engine,
@@ -151,28 +135,19 @@ def plan_settings(
         streams: source → tokens of each of its files, where files are cut on their own.
         sequence_length: tokens in contexts that come ready-made from tars.
     """
-    file = options.tokenizer
-
-    def id_of(text: str | None, where: str) -> int | None:
-        return token_id(file, text, where) if file is not None and text else None
-
+    file, ids = options.tokenizer, dict[str, int]()
+    if file is not None and options.preset == "default":
+        named = {"context_bos": options.context_bos, "pad": options.tail == "pad" and options.pad, "eod": options.eod}
+        flags = {name: f"--{name.replace('_', '-')}" for name in named}
+        ids = {name: token_id(file, text, flags[name]) for name, text in named.items() if text}
     settings = PlanSettings(
         sequence_length=sequence_length or options.sequence_length or DEFAULT_LENGTH,
-        samples_per_shard=options.samples_per_shard,
-        seed=options.seed,
-        member=options.member,
-        bos_id=id_of(options.context_bos, "--context-bos"),
+        pad_id=ids.get("pad"),
+        bos_id=ids.get("context_bos"),
+        eod=ids.get("eod"),
+        vocab_size=tokenizer_facts(file).max_id + 1 if file is not None else None,
         streams=streams or None,
         frequencies=frequencies,
-        even=options.even,
-        preset=options.preset,
+        **shared_settings(options),
     )
-    if options.preset == "tokshuf" and file is not None:
-        return tokshuf.with_tokens(settings, tokshuf.tokshuf_tokens(file))
-    return replace(
-        settings,
-        tail=options.tail,
-        pad_id=id_of(options.pad, "--pad") if options.tail == "pad" else None,
-        eod=id_of(options.eod, "--eod"),
-        vocab_size=tokenizer_facts(file).max_id + 1 if file is not None else None,
-    )
+    return settings.of_tokshuf(file) if options.preset == "tokshuf" and file is not None else settings

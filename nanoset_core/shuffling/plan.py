@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
 from nanoset_core.shuffling.contexts import ContextTable, SourceContexts
-from nanoset_core.shuffling.members import MAX_INDEX, compressor_identity
+from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.order import ranks
 from nanoset_core.shuffling.sampling import frequencies_of_weights
 from nanoset_core.shuffling.settings import PlanSettings
@@ -187,17 +187,18 @@ def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanS
         settings: everything else that decides the plan.
 
     Raises:
-        ConfigError: settings that do not fit these sources, or more shards than names can count.
+        ConfigError: settings that do not fit these sources.
         InputError: the sources do not fill a single context.
     """
     table = ContextTable(lengths, settings)
-    if settings.weights is not None:
-        settings = _by_frequency(table, settings, settings.weights)
+    if settings.weights is not None:  # frequencies follow from the rows that one pass over each source gives
+        rows = {source.name: source.rows for source in table.sources}
+        shares = frequencies_of_weights(rows, settings.weights, settings.contexts)
+        settings = replace(settings, weights=None, frequencies=dict.fromkeys(rows, 0.0) | shares)
         table = ContextTable(lengths, settings)
     if not table.contexts:
-        expected = f"at least {settings.sequence_length} tokens in one source"
+        what, expected = "the sources do not fill a single context", f"{settings.sequence_length} tokens in one source"
         remedy = "add text, lower sequence_length, or pad tails (tail='pad')"
-        what = "the sources do not fill a single context"
         raise InputError(what, found=f"{list(lengths)}", expected=expected, remedy=remedy)
     limit = min(int(np.iinfo(dtype).max) + 1, settings.vocab_size or 1 << 63)
     for name in ("pad_id", "bos_id", "eod"):
@@ -206,21 +207,7 @@ def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanS
             expected, remedy = f"0 <= {name} < {limit}", "take the id from the tokenizer that made the tokens"
             raise ConfigError(what, where=name, found=getattr(settings, name), expected=expected, remedy=remedy)
     plan = ShufflePlan(settings, table, dtype, compressor_identity() if settings.member == "json.gz" else None)
-    if max(plan.shards, plan.shard_size if plan.shards > 1 else plan.contexts) > MAX_INDEX + 1:
-        what = "a member's name has eight digits for the shard and eight for the sample"
-        found = f"{plan.shards} shards of {settings.samples_per_shard}"
-        remedy = "choose a number of samples per shard between the two limits"
-        raise ConfigError(
-            what, where="samples_per_shard", found=found, expected=f"at most {MAX_INDEX + 1} of each", remedy=remedy
-        )
     if not plan.contexts_left_out or settings.pad_id is None:
         return plan
     left_out = ranks(table.contexts, settings.seed, plan.contexts, table.contexts)
     return replace(plan, left_out_pad_tokens=table.pad_tokens(left_out))
-
-
-def _by_frequency(table: ContextTable, settings: PlanSettings, weights: Mapping[str, float]) -> PlanSettings:
-    """Return the settings with weights turned into frequencies, by the rows that one pass over each source gives."""
-    rows = {source.name: source.rows for source in table.sources}
-    frequencies = dict.fromkeys(rows, 0.0) | frequencies_of_weights(rows, dict(weights), settings.contexts)
-    return replace(settings, weights=None, frequencies=frequencies)

@@ -59,7 +59,9 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     streams: dict[str, Sequence[int]] = {}
     length = None
     if inputs.kind == "datasets":
-        pairs = [MMapIndexedDataset(str(source.paths[0]), validate=False) for source in inputs.sources]
+        pairs = [
+            MMapIndexedDataset(str(source.files[0]).removesuffix(".bin"), validate=False) for source in inputs.sources
+        ]
         counts, dtype = [pair.token_count for pair in pairs], np.result_type(*(pair.dtype for pair in pairs)).name
     elif inputs.kind == "tars":
         with temporary_folder("tars") if any_remote(inputs.files) else nullcontext(Path()) as room:
@@ -71,8 +73,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
         counts, dtype = [sum(files) for files in streams.values()], tokenizer_facts(settings.tokenizer).dtype.name
         streams = streams if settings.count_by_file else {}
     lengths = [(source.name, count) for source, count in zip(inputs.sources, counts, strict=True)]
-    frequencies = {source.name: source.frequency for source in inputs.sources}
-    plan = plan_lengths(lengths, dtype, plan_settings(options, frequencies, streams, length))
+    plan = plan_lengths(lengths, dtype, plan_settings(options, inputs.frequencies, streams, length))
     size, exact = output_bytes(plan)
     # text is tokenized into parts that are then joined, so that it is there twice for a while
     scratch = {"datasets": 0, "tars": 1, "text": 2}[inputs.kind] * sum(counts) * np.dtype(dtype).itemsize
@@ -82,7 +83,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
 
 def _estimated(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
     """Estimate the tokens of each file: its bytes times the tokens per byte of a few files."""
-    files = files_of(source.paths)
+    files = files_of(source.files)
     order = sorted(range(len(files.files)), key=lambda number: files.files[number].size)
     spread = {order[i * (len(order) - 1) // max(SAMPLE_FILES - 1, 1)] for i in range(SAMPLE_FILES)}
     read = tokens = 0

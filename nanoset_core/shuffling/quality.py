@@ -6,7 +6,6 @@ import base64
 import math
 import struct
 import zlib
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,58 +22,20 @@ _LEAST = 5.0  # variance of a count from which a standard error says something
 _CELLS = 4_000_000  # counts of a source in a shard, at the most
 
 
-@dataclass(frozen=True, slots=True)
-class ShuffleQuality:
-    """Measures of an order beside what an even shuffle gives; all but the counts are numbers without a unit."""
-
-    contexts: int
-    """Contexts of the plan."""
-    sampled: int
-    """Contexts looked at: all, or at most a million."""
-    same_source: float
-    """Share of neighbours in the shards that come from one source."""
-    same_source_expected: float
-    """What chance gives."""
-    neighbours: float
-    """Share of neighbours in the shards that touch, or are the same, in their source."""
-    neighbours_expected: float
-    """What chance gives, about 2 / contexts."""
-    rank_correlation: float
-    """Spearman's, of the places in the sources and in the shards; 0 is best."""
-    rank_correlation_error: float
-    """Its standard error for an even shuffle."""
-    shards: int
-    """Shards whose mix of sources was counted."""
-    mix_mean: float
-    """Mean deviation of a source's count in a shard from its share, in standard errors; chance gives about 0.8."""
-    mix_max: float
-    """The largest such deviation; chance gives about `mix_max_expected`."""
-    mix_max_expected: float
-    """What the largest of so many counts is about by chance."""
-    picture: bytes
-    """PNG: places in the sources from left to right, in the shards from top to bottom."""
-
-    @property
-    def even(self) -> bool:
-        """Whether every measure is within four standard errors of chance, the largest deviation within some more."""
-        pairs = max(self.sampled - 1, 1)
-        return (
-            abs(self.rank_correlation) <= 4 * self.rank_correlation_error
-            and _within(self.same_source, self.same_source_expected, pairs)
-            and _within(self.neighbours, self.neighbours_expected, pairs)
-            and self.mix_max <= self.mix_max_expected + 1.5
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the measures as JSON values, the picture in base64."""
-        return {**asdict(self), "even": self.even, "picture": base64.b64encode(self.picture).decode()}
-
-
-def shuffle_quality(plan: ShufflePlan) -> ShuffleQuality:
+def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     """Measure a plan's order. Reads no tokens, and needs some 100 MB and a second at the most for a million contexts.
 
     Plans of more are sampled: evenly spread contexts for the correlation and the picture, the first shards for the
     rest, which are taken whole so that neighbours are neighbours.
+
+    Returns:
+        JSON values. All measures but the counts have no unit, and stand beside what an even shuffle gives:
+        `same_source` and `neighbours` are shares of neighbours in the shards that come from one source, and that touch,
+        or are the same, in their source. `rank_correlation` is Spearman's, of the places in the sources and in the
+        shards, with its standard error. `mix_mean` and `mix_max` are the deviations of a source's count in a shard from
+        its share, in standard errors. `picture` is a PNG in base64: places in the sources from left to right, in the
+        shards from top to bottom. `even` says whether every measure is within four standard errors of chance, the
+        largest deviation within some more.
     """
     size = plan.shard_size
     shards = max(1, min(plan.shards, SAMPLE // size, _CELLS // max(len(plan.table.sources), 1)))
@@ -85,23 +46,29 @@ def shuffle_quality(plan: ShufflePlan) -> ShuffleQuality:
     same, touching, pairs = _adjacency(plan, order)
     deviation = np.concatenate([_deviations(plan, contexts) for contexts in order])
     correlation, error, picture = _positions(plan)
-    sources, total = plan.table.sources, plan.table.contexts
-    possible = max(total * (total - 1), 1)
-    return ShuffleQuality(
-        contexts=plan.contexts,
-        sampled=sum(map(len, order)),
-        same_source=same / pairs,
-        same_source_expected=sum(source.contexts * (source.contexts - 1) for source in sources) / possible,
-        neighbours=touching / pairs,
-        neighbours_expected=plain_sum(map(_touching, sources)) / possible,
-        rank_correlation=correlation,
-        rank_correlation_error=error,
-        shards=len(numbers),
-        mix_mean=float(deviation.mean()) if len(deviation) else 0.0,
-        mix_max=float(deviation.max(initial=0.0)),
-        mix_max_expected=math.sqrt(2 * math.log(2 * len(deviation))) if len(deviation) else 0.0,
-        picture=picture,
+    sources, possible = plan.table.sources, max(plan.table.contexts * (plan.table.contexts - 1), 1)
+    found: dict[str, Any] = {
+        "contexts": plan.contexts,
+        "sampled": sum(map(len, order)),
+        "same_source": same / pairs,
+        "same_source_expected": sum(source.contexts * (source.contexts - 1) for source in sources) / possible,
+        "neighbours": touching / pairs,
+        "neighbours_expected": plain_sum(map(_touching, sources)) / possible,
+        "rank_correlation": correlation,
+        "rank_correlation_error": error,
+        "shards": len(numbers),
+        "mix_mean": float(deviation.mean()) if len(deviation) else 0.0,
+        "mix_max": float(deviation.max(initial=0.0)),
+        "mix_max_expected": math.sqrt(2 * math.log(2 * len(deviation))) if len(deviation) else 0.0,
+    }
+    looked_at = max(found["sampled"] - 1, 1)
+    even = (
+        abs(correlation) <= 4 * error
+        and _within(found["same_source"], found["same_source_expected"], looked_at)
+        and _within(found["neighbours"], found["neighbours_expected"], looked_at)
+        and found["mix_max"] <= found["mix_max_expected"] + 1.5
     )
+    return found | {"even": even, "picture": base64.b64encode(picture).decode()}
 
 
 def _adjacency(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[int, int, int]:

@@ -45,7 +45,9 @@ class ShardReader:
         self._manifest = hashlib.sha256(repr(self._rows).encode()).hexdigest()
         self._place: tuple[int, int] = (0, 0)  # shards of this worker that are done, samples of the next one
         self._loaded: tuple[int, int] | None = None  # worker and workers of a state that was loaded
-        _register_with_torch(type(self))
+        data = sys.modules.get("torch.utils.data")
+        if data is not None and not isinstance(self, data.IterableDataset):
+            data.IterableDataset.register(type(self))
 
     @property
     def samples(self) -> int:
@@ -59,8 +61,10 @@ class ShardReader:
             MissingError, FormatError: as `iterate_shards`.
             StaleError: the state that was loaded is another worker's.
         """
-        worker, workers = self._worker()
-        shards = self._rows[self.rank :: self.world_size][worker::workers]
+        worker, workers = current = _torch_worker() or (0, 1)
+        if self._loaded not in (None, current) and self._place != (0, 0):
+            raise _foreign("worker {} of {}".format(*self._loaded), f"worker {worker} of {workers}")
+        self._loaded, shards = current, self._rows[self.rank :: self.world_size][worker::workers]
         done, begin = self._place
         for number in range(done, len(shards)):
             stem, samples = shards[number]
@@ -75,16 +79,8 @@ class ShardReader:
     def state_dict(self) -> dict[str, Any]:
         """Return this worker's position: the shards that are finished, and the samples taken of the one after them."""
         worker, workers = _torch_worker() or self._loaded or (0, 1)
-        shard, sample = self._place
-        return {
-            "shard": shard,
-            "sample": sample,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "worker": worker,
-            "workers": workers,
-            "manifest": self._manifest,
-        }
+        place = {"shard": self._place[0], "sample": self._place[1], "rank": self.rank, "world_size": self.world_size}
+        return place | {"worker": worker, "workers": workers, "manifest": self._manifest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue at a position that `state_dict` returned.
@@ -93,18 +89,10 @@ class ShardReader:
             StaleError: it is that of other data, of another rank, or of another number of ranks.
         """
         found = (state["rank"], state["world_size"], state["manifest"])
-        expected = (self.rank, self.world_size, self._manifest)
-        if found != expected:
+        if found != (self.rank, self.world_size, self._manifest):
             raise _foreign(f"rank {found[0]} of {found[1]}", f"rank {self.rank} of {self.world_size}, of this manifest")
         self._place = (int(state["shard"]), int(state["sample"]))
         self._loaded = (int(state["worker"]), int(state["workers"]))
-
-    def _worker(self) -> tuple[int, int]:
-        current = _torch_worker() or (0, 1)
-        if self._loaded is not None and self._place != (0, 0) and self._loaded != current:
-            raise _foreign("worker {} of {}".format(*self._loaded), "worker {} of {}".format(*current))
-        self._loaded = current
-        return current
 
 
 def _foreign(found: str, expected: str) -> StaleError:
@@ -117,12 +105,6 @@ def _torch_worker() -> tuple[int, int] | None:
     data = sys.modules.get("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
     return None if info is None else (info.id, info.num_workers)
-
-
-def _register_with_torch(kind: type) -> None:
-    data = sys.modules.get("torch.utils.data")
-    if data is not None and not issubclass(kind, data.IterableDataset):
-        data.IterableDataset.register(kind)
 
 
 def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
@@ -182,17 +164,17 @@ def manifest_rows(path: Path) -> list[tuple[str, int]]:
     except FileNotFoundError as error:
         remedy = "finish writing the dataset, or give the folder of a finished one"
         raise MissingError("no manifest of shards", where=path, remedy=remedy) from error
-    return [_manifest_row(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
-
-
-def _manifest_row(line: bytes, where: str) -> tuple[str, int]:
-    try:
-        row = orjson.loads(line)
-        stem, count = row["shard"], row["num_sequences"]
-        if not is_inside(stem) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise ValueError("shard must name a file below the manifest's folder, num_sequences be a whole number")
-    except (ValueError, KeyError, TypeError) as error:
-        found, expected = f"{line[:80]!r} ({error})", '{"shard": "shard-00000000", "num_sequences": 8192, ...}'
-        what, remedy = "not a row of a manifest of shards", "write the manifest again"
-        raise FormatError(what, where=where, found=found, expected=expected, remedy=remedy) from error
-    return stem, count
+    rows = list[tuple[str, int]]()
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = orjson.loads(line)
+            stem, count = row["shard"], row["num_sequences"]
+            if not is_inside(stem) or type(count) is not int or count < 0:
+                raise ValueError("shard must name a file below the manifest's folder, num_sequences be a whole number")
+        except (ValueError, KeyError, TypeError) as error:
+            found, expected = f"{line[:80]!r} ({error})", '{"shard": "shard-00000000", "num_sequences": 8192, ...}'
+            where, remedy = f"{path}, line {number}", "write the manifest again"
+            what = "not a row of a manifest of shards"
+            raise FormatError(what, where=where, found=found, expected=expected, remedy=remedy) from error
+        rows.append((stem, count))
+    return rows

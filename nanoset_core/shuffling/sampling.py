@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import wraps
@@ -121,7 +121,9 @@ def choice_seed(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8], "big")
 
 
-def frequencies_of_weights(rows: dict[str, int], weights: dict[str, float], contexts: int | None) -> dict[str, float]:
+def frequencies_of_weights(
+    rows: Mapping[str, int], weights: Mapping[str, float], contexts: int | None
+) -> dict[str, float]:
     """Return frequencies that give each source its share of the contexts.
 
     Args:

@@ -1,14 +1,33 @@
-"""The settings of a shuffle plan."""
+"""The settings of a shuffle plan, and those that match what tokshuf-rust (b1d3e85) does with a tokenizer.
+
+Its end token is id 0, its pad token a vocabulary size + 2:
+
+| tokenizer | vocabulary size it assumes | id 0 is | its pad id is |
+| --- | --- | --- | --- |
+| EleutherAI/gpt-neox-20b | 50254 | `<|endoftext|>` | 50256, the token of 22 spaces |
+| meta-llama/Meta-Llama-3-8B | 128256 | `!` | 128258, two rows past the embedding |
+
+It cuts the tokens of each file into contexts and pads the last; a file that leaves no rest, an empty one too, gets a
+context of padding alone. The preset gives the same contexts, each as often; their order, and the shards, are ours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from nanoset_core.config.webdataset import DEFAULT_SHARD_SIZE, DEFAULT_SHUFFLE_SEED, MemberKind, ShufflePreset
 from nanoset_core.errors import ConfigError
+from nanoset_core.tokenization.files import TokenizerPath
 
+MOST_SAMPLES = 10**8 - 1
+TOKSHUF_EOT = 0
+_TOKSHUF_KNOWN = (
+    ({"<|endoftext|>": 0, "<|padding|>": 1, " " * 24: 50254}, 50254),
+    ({"<|begin_of_text|>": 128000, "<|end_of_text|>": 128001}, 128256),
+)
+_SHARED = ("samples_per_shard", "seed", "member", "tail", "even", "preset")
 Tail = Literal["drop", "pad", "carry", "pad_always"]
 """What becomes of the tokens after a stream's last full row; `pad_always` is the preset tokshuf's."""
 
@@ -54,15 +73,43 @@ class PlanSettings:
 
     def __post_init__(self) -> None:
         if self.row_tokens < 1:
-            raise ConfigError(
-                "a context has no room for a token beside its BOS",
-                where="sequence_length",
-                found=self.sequence_length,
-                expected="at least 2",
-                remedy="give a greater number",
-            )
+            what, found = "a context has no room for a token beside its BOS", self.sequence_length
+            raise ConfigError(what, where="sequence_length", found=found, expected="at least 2")
+        if self.samples_per_shard not in range(1, MOST_SAMPLES + 1):
+            what, found = "a member's name counts the contexts of a shard by eight digits", self.samples_per_shard
+            raise ConfigError(what, where="samples_per_shard", found=found, expected=f"1 to {MOST_SAMPLES:,}")
 
     @property
     def row_tokens(self) -> int:
         """Tokens of a stream in a context: all but the BOS."""
         return self.sequence_length - (self.bos_id is not None)
+
+    def of_tokshuf(self, tokenizer_file: TokenizerPath) -> PlanSettings:
+        """Return these settings with the tail and the tokens of the preset tokshuf; raises as `tokshuf_tokens`."""
+        pad_id = tokshuf_tokens(tokenizer_file)[1]
+        return replace(self, tail="pad_always", pad_id=pad_id, eod=TOKSHUF_EOT, vocab_size=None)
+
+
+def shared_settings(given: object) -> dict[str, Any]:
+    """Return the settings of a plan that a webdataset of nanoset.yaml, or a call of `nanoset shuffle`, has as well."""
+    return {name: getattr(given, name) for name in _SHARED}
+
+
+def tokshuf_tokens(tokenizer_file: TokenizerPath) -> tuple[str, int]:
+    """Return what tokshuf-rust uses with a tokenizer: the text of token 0, which ends documents, and its pad id.
+
+    The pad id can lie outside the vocabulary.
+
+    Raises:
+        ConfigError: a tokenizer that it does not know; it knows two.
+    """
+    from nanoset_core.tokenization.bpe.reference import load_tokenizer
+
+    tokenizer = load_tokenizer(tokenizer_file)
+    eot = tokenizer.id_to_token(TOKSHUF_EOT)
+    for marks, vocabulary in _TOKSHUF_KNOWN:
+        if eot is not None and all(tokenizer.token_to_id(token) == number for token, number in marks.items()):
+            return eot, vocabulary + 2
+    what, expected = "tokshuf-rust does not know this tokenizer", "GPT-NeoX-20B's or Llama-3's"
+    remedy = "use the default preset, which takes the end and pad tokens from the tokenizer"
+    raise ConfigError(what, where=tokenizer_file, expected=expected, remedy=remedy)

@@ -1,16 +1,23 @@
-"""Write one shard of a shuffled webdataset: rows in, a tar out, whole or not at all."""
+"""Write one shard of a shuffled webdataset: rows in, a tar out, whole or not at all.
+
+A completion marker beside each tar says what it holds: a run that was cut off goes on after the tars that have one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.shuffling.members import (
     NPY_HEADER_BYTES,
     MemberCompressor,
@@ -20,7 +27,11 @@ from nanoset_core.shuffling.members import (
 )
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.tar import ARCHIVE_BYTES, BLOCK_BYTES, end_of_archive, record_bytes, rename
-from nanoset_core.storage.atomic import atomic_file
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import atomic_file, fsync_folder
+
+MARKERS = ".shards"
+"""Folder of the completion markers, within that of the tars."""
 
 TILE_BYTES = 2 << 20
 """Bytes of tokens gathered, encoded and written at once."""
@@ -75,14 +86,13 @@ def write_tar(plan: ShufflePlan, shard: int, contexts: NDArray[np.int64], folder
     with atomic_file(folder / f"{shard_stem(shard)}.tar", sync=False) as file:
         for block in blocks(plan, shard, len(contexts), rows, fill):
             sha256.update(block)
-            file.write(block)
-            size += len(block)
+            size += file.write(block)
         closing = end_of_archive(size)
         sha256.update(closing)
-        file.write(closing)
+        size += file.write(closing)
     pad_tokens = plan.table.pad_tokens(contexts) if plan.pad_tokens else 0
     tokens = len(contexts) * plan.settings.row_tokens - pad_tokens
-    return TarFacts(shard, len(contexts), tokens, pad_tokens, size + len(closing), sha256.hexdigest())
+    return TarFacts(shard, len(contexts), tokens, pad_tokens, size, sha256.hexdigest())
 
 
 def _npy_blocks(plan: ShufflePlan, shard: int, samples: int, rows: int, fill: Fill) -> Iterator[memoryview]:
@@ -115,3 +125,49 @@ def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
         return first * (plan.shards - 1) + last, True
     body = plan.tokens / max(plan.contexts, 1) * _JSON_GZ_BYTES + BLOCK_BYTES / 2
     return int(plan.contexts * (BLOCK_BYTES + body)) + plan.shards * ARCHIVE_BYTES // 2, False
+
+
+def write_markers(folder: Path, shards: Sequence[TarFacts], made_from: str, access: FileAccess) -> None:
+    """Note what finished shards hold, and what they were made from, where their folder is stored.
+
+    One that is cut off counts as none. None is written where another build completes the webdataset, and so removes all
+    markers, at the same time.
+    """
+    paths = [folder / MARKERS / f"{facts.stem}.json" for facts in shards]
+    with contextlib.suppress(FileNotFoundError):
+        (folder / MARKERS).mkdir(exist_ok=True)
+        for path, facts in zip(paths, shards, strict=True):
+            path.write_bytes(canonical_json({**asdict(facts), "made_from": made_from}))
+    access.send(path for path in paths if path.is_file())
+
+
+def read_markers(folder: Path, shards: Sequence[int], made_from: str, access: FileAccess) -> dict[int, TarFacts]:
+    """Return the facts of those shards whose tars are there, of the size written, and made from just this.
+
+    Args:
+        folder: of the tars.
+        shards: numbers of the shards.
+        made_from: digest that the markers must name.
+        access: how the folder is reached.
+    """
+    names = {shard: (f"{shard_stem(shard)}.tar", f"{MARKERS}/{shard_stem(shard)}.json") for shard in shards}
+    sizes = access.sizes(folder, [name for pair in names.values() for name in pair])
+    both = [shard for shard, pair in names.items() if sizes.keys() >= set(pair)]
+
+    def read(shard: int) -> TarFacts | None:
+        try:
+            marker = json.loads(access.read_current(folder / names[shard][1]))
+            facts = TarFacts(**marker) if marker.pop("made_from") == made_from else None
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return facts if facts and (facts.shard, facts.size_bytes) == (shard, sizes[names[shard][0]]) else None
+
+    return {facts.shard: facts for facts in access.each(read, both) if facts is not None}
+
+
+def clear_markers(folder: Path, access: FileAccess) -> None:
+    """Remove the markers, once a manifest says what they say."""
+    access.remove_all(folder / MARKERS)
+    if (folder / MARKERS).is_dir():
+        shutil.rmtree(folder / MARKERS, ignore_errors=True)
+        fsync_folder(folder)

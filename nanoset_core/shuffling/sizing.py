@@ -42,6 +42,8 @@ class EngineChoice:
     """Bytes of memory at the most, all workers together; without the system's cache of files."""
     reason: str
     """Why this one."""
+    shards_held: int = 0
+    """Shards whose rows each worker holds in memory at once; 0 for `mmap`, which holds none."""
 
 
 def choose_engine(
@@ -69,31 +71,33 @@ def choose_engine(
         ConfigError: the budget does not hold one shard.
     """
     available = free_memory() if available_memory is None else available_memory
-    budget = default_budget(plan, available, workers) if memory_bytes is None else memory_bytes
-    count = plan.shards if shards is None else shards
-    reason = "as asked"
-    if engine == "auto":
-        tokens, cache = sum(source.tokens for source in plan.table.sources), int(available * _CACHE_SHARE)
-        size = tokens * np.dtype(plan.dtype).itemsize
-        reason = f"the sources ({format_bytes(size)}) fit the system's cache ({format_bytes(cache)} free)"
-        engine = "mmap"
-        if size > cache:
-            passes = -(-count // shards_held(plan, budget // workers))
-            engine = "tiled" if passes <= _MOST_PASSES else "buckets"
-            why = "need no scratch" if engine == "tiled" else f"are more than {_MOST_PASSES}"
-            reason = f"the sources ({format_bytes(size)}) exceed the cache; {passes} sweeps {why}"
-    if engine == "mmap":
+    least = least_bytes(plan)
+    budget = max(min(_MEMORY_BYTES, available // 2), workers * least) if memory_bytes is None else memory_bytes
+    size = sum(source.tokens for source in plan.table.sources) * np.dtype(plan.dtype).itemsize
+    cache, reason = int(available * _CACHE_SHARE), "as asked"
+    if engine == "mmap" or (engine == "auto" and size <= cache):
+        if engine == "auto":
+            reason = f"the sources ({format_bytes(size)}) fit the system's cache ({format_bytes(cache)} free)"
         return EngineChoice("mmap", 1, 0, workers * _fixed_bytes(plan), reason)
-    passes = -(-count // shards_held(plan, budget // workers))
+    if budget // workers < least:
+        raise ConfigError(
+            "the memory budget does not hold one shard",
+            where="memory",
+            found=f"{budget // workers:,} bytes for each worker",
+            expected=f"at least {least:,} bytes",
+            remedy="give more memory, use fewer workers, or put fewer samples in a shard",
+        )
+    count = plan.shards if shards is None else shards
+    held = (budget // workers - _fixed_bytes(plan)) // (_shard_rows(plan) * (plan.row_bytes + ROW_BYTES))
+    passes = -(-count // held)
+    if engine == "auto":
+        engine = "tiled" if passes <= _MOST_PASSES else "buckets"
+        why = "need no scratch" if engine == "tiled" else f"are more than {_MOST_PASSES}"
+        reason = f"the sources ({format_bytes(size)}) exceed the cache; {passes} sweeps {why}"
     if engine == "tiled":
-        return EngineChoice("tiled", passes, 0, budget, reason)
+        return EngineChoice("tiled", passes, 0, budget, reason, held)
     rows = -(-plan.contexts * count // plan.shards)
-    return EngineChoice("buckets", 1, rows * (plan.row_bytes + NUMBER_BYTES), budget, reason)
-
-
-def default_budget(plan: ShufflePlan, available: int, workers: int) -> int:
-    """Return 1 GiB, or half of the available memory where that is less; in any case what the workers need."""
-    return max(min(_MEMORY_BYTES, available // 2), workers * least_bytes(plan))
+    return EngineChoice("buckets", 1, rows * (plan.row_bytes + NUMBER_BYTES), budget, reason, held)
 
 
 def free_memory() -> int:
@@ -113,23 +117,6 @@ def _fixed_bytes(plan: ShufflePlan) -> int:
     """Return what every engine needs: tiles and chunks under way, and a window of the order."""
     tiles = 16 * max(TILE_BYTES, plan.row_bytes)  # shards at once, each with a tile, its headers, and gathering
     return tiles + CHUNK_BYTES + _ORDER_BYTES * min(plan.table.contexts, WINDOW)
-
-
-def shards_held(plan: ShufflePlan, memory_bytes: int) -> int:
-    """Return how many whole shards can be held in memory at once.
-
-    Raises:
-        ConfigError: the memory does not hold one.
-    """
-    if memory_bytes < least_bytes(plan):
-        raise ConfigError(
-            "the memory budget does not hold one shard",
-            where="memory",
-            found=f"{memory_bytes:,} bytes for each worker",
-            expected=f"at least {least_bytes(plan):,} bytes",
-            remedy="give more memory, use fewer workers, or put fewer samples in a shard",
-        )
-    return (memory_bytes - _fixed_bytes(plan)) // (_shard_rows(plan) * (plan.row_bytes + ROW_BYTES))
 
 
 def least_bytes(plan: ShufflePlan, rows: int = 0) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.shuffling.contexts import ContextTable
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.reading import BlockFile
+from nanoset_core.storage.reading import BlockFile, MappedFile
+from nanoset_core.storage.regular_files import map_regular
 from nanoset_core.storage.working_copies import worker_folder
 
 BLOCK_BYTES = 32 << 10
@@ -66,44 +67,40 @@ class TokenSource:
         return cls(name, bin_path(prefix), tokens.dtype.name, len(tokens))
 
     @cached_property
-    def blocks(self) -> BlockFile | None:
-        """The file in its store; None for a local one."""
+    def file(self) -> MappedFile:
+        """The bytes of the file, of which `prefetch` makes those of a store readable."""
         if self.access is None:
-            return None
+            return MappedFile(map_regular(self.path))
         folder = worker_folder() or self.access.folder
         return BlockFile(self.access.store, self.access.name(self.path), folder, block_bytes=BLOCK_BYTES)
 
     @cached_property
     def tokens(self) -> NDArray[np.integer[Any]]:
-        """All tokens, shape (count,), as a read-only map; `prefetch` those of a store before they are read.
+        """All tokens, shape (count,), as a read-only map.
 
         Raises:
             FileNotFoundError: the file is not there.
             StaleError: it has another size than planned.
         """
-        dtype = np.dtype(self.dtype)
-        size = self.path.stat().st_size if self.blocks is None else self.blocks.size
-        if size != self.count * dtype.itemsize:
-            expected = f"{self.count} tokens of {dtype.itemsize} bytes"
+        size, wanted = self.file.size, self.count * np.dtype(self.dtype).itemsize
+        if size != wanted:
             what, remedy = "a source has changed", "plan the shuffle again"
-            raise StaleError(what, where=self.path, found=f"{size} bytes", expected=expected, remedy=remedy)
-        if self.blocks is not None:
-            return np.frombuffer(self.blocks.buffer, dtype, self.count)
-        return np.memmap(self.path, dtype, mode="r") if self.count else np.empty(0, dtype)
+            raise StaleError(what, where=self.path, found=f"{size} bytes", expected=f"{wanted} bytes", remedy=remedy)
+        return np.frombuffer(self.file.buffer, self.dtype)
 
     def prefetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
         """Fetch the tokens of these ranges [begins, ends), int64, where they are in a store."""
-        if self.blocks is not None:
+        if self.access is not None:
             size = self.tokens.itemsize
-            self.blocks.fetch(begins * size, np.minimum(ends * size, self.blocks.size))
+            self.file.fetch(begins * size, np.minimum(ends * size, self.file.size))
 
     def evict(self) -> None:
         """Release the memory and disk space of tokens that were read; the system may keep pages in its cache."""
-        opened = vars(self).get("tokens")
-        if opened is not None and self.blocks is not None:
-            self.blocks.forget()
-        elif isinstance(opened, np.memmap):
-            cast(mmap.mmap, opened._mmap).madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        opened = vars(self).get("file")
+        if isinstance(opened, BlockFile):
+            opened.forget()
+        elif opened is not None and isinstance(opened.buffer, mmap.mmap):
+            opened.buffer.madvise(mmap.MADV_DONTNEED)
 
 
 @lru_cache(maxsize=1)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,15 @@ from nanoset_core.shuffling.inputs import Prepared, ShuffleInputs, prepare
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.options import NON_RECIPE_OPTIONS, ShuffleOptions, plan_settings
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
-from nanoset_core.shuffling.webdataset import LISTS, complete_webdataset
+from nanoset_core.shuffling.shards import clear_markers
+from nanoset_core.shuffling.webdataset import LISTS, write_lists
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import (
     alone_in,
     fsync_folder,
-    sha256_file,
+    move_into_place,
     sweep_abandoned,
-    unfinished_name,
     write_atomic,
 )
 from nanoset_core.storage.location import Location, on_this_machine
@@ -102,21 +102,25 @@ def shuffle(
     scratch_dir = work_folder(target, name, scratch)
     work = work_folder(target, name, None) if isinstance(output, Path) else scratch_dir
     with contextlib.ExitStack() as held:
-        tars = held.enter_context(tars_folder(output, work))
+        if isinstance(output, Path):
+            tars = TarsFolder(output, work / "tars", FileAccess(output), output)
+        else:
+            room = held.enter_context(temporary_folder(output.name))
+            tars = TarsFolder(room / output.name, work / "tars" / output.name, copies_beside(output, room), output)
         if (finished := _finished(tars, recipe, options)) is not None:
-            tars.clear_mark()
-            if work.exists():  # of a call that was killed just after it had published
+            if tars.interrupted() is not None:  # a call was killed just after it had published everything
+                tars.place.remove(_PUBLISHING)
+            if work.exists():
                 with _owned(work, recipe, tars.draft):
                     _remove(work, scratch_dir)
             return Shuffled(output, finished, False)
         _check_output(tars, recipe, overwrite=overwrite)
-        place = OutputPlace(output.parent if isinstance(output, Path) else output)
+        place = OutputPlace(output.parent) if isinstance(output, Path) else tars.place
         held.enter_context(place.writing(expected=_ROOM))
         held.enter_context(writing_to(scratch_dir.parent, expected=_ROOM))
         held.enter_context(_owned(work, recipe, tars.draft))
         prepared = prepare(inputs, options, scratch_dir / "tokens", listener=listener)
-        frequencies = {source.name: source.frequency for source in inputs.sources}
-        settings = plan_settings(options, frequencies, prepared.streams, prepared.sequence_length)
+        settings = plan_settings(options, inputs.frequencies, prepared.streams, prepared.sequence_length)
         plan = plan_shuffle(prepared.sources, settings)
         how = WriteOptions(
             engine=options.engine,
@@ -153,35 +157,26 @@ def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Mani
 
 def _check_output(tars: TarsFolder, recipe: Recipe, *, overwrite: bool) -> None:
     """Raise ConfigError where the output folder holds something that may not be replaced."""
-    names = tars.names()
+    names, found = tars.names(), None
     if names is not None and not names:
         return
-    found = None
     with contextlib.suppress(FormatError):
         found = tars.manifest()
-    if found is not None and found.stage == STAGE:
-        if not overwrite:
-            _check_same(tars, found, recipe)
-    elif (digest := tars.interrupted()) is None or not (overwrite or digest == recipe.digest):
-        expected = "no such folder, an empty one, or an earlier result"
+    if found is None or found.stage != STAGE:
+        if (digest := tars.interrupted()) is not None and (overwrite or digest == recipe.digest):
+            return
+        what, expected = "there is something else already", "no such folder, an empty one, or an earlier result"
         remedy = "give another --output, or remove it"
-        raise ConfigError("there is something else already", where=tars.output, expected=expected, remedy=remedy)
-
-
-def _check_same(tars: TarsFolder, found: Manifest, recipe: Recipe) -> None:
-    """Raise ConfigError where an earlier result is not of this call, or holds what is not of that result."""
-    if found.digest != recipe.digest:
-        differences = []
-        if found.recipe["parents"] != recipe.parents:
-            differences.append("it was made of other files, or they were moved or written again since")
+        raise ConfigError(what, where=tars.output, expected=expected, remedy=remedy)
+    foreign = sorted((names or frozenset()) - {MANIFEST, *found.files})
+    if found.digest != recipe.digest and not overwrite:
+        is_of_others = found.recipe["parents"] != recipe.parents
+        differences = ["it was made of other files, or they were moved or written again since"] * is_of_others
         differences += flag_differences(found.recipe["options"], recipe.to_json()["options"], _FLAGS)
-        raise ConfigError(
-            "an output of other input or settings is there already",
-            where=tars.output,
-            found="; ".join(differences) or "it was made under another name",
-            remedy="name another --output, or replace this one with --overwrite",
-        )
-    if foreign := sorted((tars.names() or frozenset()) - {MANIFEST, *found.files}):
+        what, remedy = "an output of other input or settings is there already", "or replace this one with --overwrite"
+        text = "; ".join(differences) or "it was made under another name"
+        raise ConfigError(what, where=tars.output, found=text, remedy=f"name another --output, {remedy}")
+    if foreign and not overwrite:
         what = "the output is damaged, and holds other files too, which would be removed as it is made again"
         remedy = "move them out of it, or replace all that is there with --overwrite"
         raise ConfigError(what, where=tars.output, found=", ".join(foreign[:5]), remedy=remedy)
@@ -207,25 +202,16 @@ def _write(
 ) -> Manifest:
     """Write the tars, the lists that name them and, last, the manifest of all into a folder."""
     shards = write_shards(plan, prepared.sources, range(plan.shards), folder, how, made_from=recipe.digest)
-    rejects = {}
-    if listed := [on_this_machine(text.rejects) for text in prepared.texts if text.rejects is not None]:
-        write_atomic(folder / REJECTS, b"".join(path.read_bytes() for path in listed))
-        rejects[REJECTS] = sha256_file(folder / REJECTS)
-
-    def finalize(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> Manifest:
-        write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
-        return Manifest(folder, recipe.to_json(), recipe.digest, facts, files, FileAccess(folder))
-
-    return complete_webdataset(
-        plan,
-        shards,
-        folder,
-        recipe,
-        {"plan": plan.to_json()} | _facts(prepared, options),
-        tokenizer=options.tokenizer.parent.name if options.tokenizer is not None else None,
-        finalize=finalize,
-        others=rejects,
-    )
+    tokenizer, access = options.tokenizer.parent.name if options.tokenizer else None, FileAccess(folder)
+    files = write_lists(plan, shards, folder, name=recipe.name, tokenizer=tokenizer)
+    listed = [on_this_machine(text.rejects).read_bytes() for text in prepared.texts if text.rejects is not None]
+    if listed:
+        write_atomic(folder / REJECTS, data := b"".join(listed))
+        files[REJECTS] = FileFact(len(data), hashlib.sha256(data).hexdigest())
+    facts = {"plan": plan.to_json()} | _facts(prepared, options)
+    write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
+    clear_markers(folder, access)
+    return Manifest(folder, recipe.to_json(), recipe.digest, facts, files, access)
 
 
 def _facts(prepared: Prepared, options: ShuffleOptions) -> dict[str, Any]:
@@ -258,13 +244,18 @@ _PUBLISHING = ".begun"
 class TarsFolder:
     """Where the tars of one call go, with their lists and manifest."""
 
-    output: Location
-    """The folder."""
+    folder: Path
+    """As `access` names it."""
     draft: Path
     """Where they are written first; in a bucket a folder of the output's name."""
-    folder: Path
-    """The folder as `access` names it."""
     access: FileAccess
+    output: Location
+    """The folder, as the user names it."""
+
+    @property
+    def place(self) -> OutputPlace:
+        """The folder as a place of small files."""
+        return OutputPlace(self.output)
 
     def names(self) -> frozenset[str] | None:
         """Return the names of what is in it; None where it is no folder."""
@@ -278,13 +269,8 @@ class TarsFolder:
 
     def interrupted(self) -> str | None:
         """Return the digest of the result that a call was publishing to a bucket when it was killed."""
-        data = None if isinstance(self.output, Path) else OutputPlace(self.output).read(_PUBLISHING)
+        data = None if isinstance(self.output, Path) else self.place.read(_PUBLISHING)
         return None if data is None else data.decode(errors="replace")
-
-    def clear_mark(self) -> None:
-        """Remove the mark of a call that was killed just after it had published everything."""
-        if self.interrupted() is not None:
-            OutputPlace(self.output).remove(_PUBLISHING)
 
     def publish(self, manifest: Manifest) -> Manifest:
         """Put the draft in place of an earlier result, and return its manifest there.
@@ -293,12 +279,13 @@ class TarsFolder:
         manifest last.
         """
         if isinstance(self.output, Path):
-            _replace(self.output, self.draft)
+            fsync_folder(self.draft)
+            sweep_abandoned(self.output.parent, self.output.name)  # what a killed call had moved away
+            move_into_place(self.draft, self.output)
             return replace(manifest, folder=self.output)
-        earlier = None
+        earlier, place, access = None, self.place, self.access.with_copies_in(self.draft.parent)
         with contextlib.suppress(ValueError):
             earlier = self.manifest()
-        place, access = OutputPlace(self.output), self.access.with_copies_in(self.draft.parent)
         place.write(_PUBLISHING, manifest.digest.encode())
         for name in (MANIFEST, *LISTS):
             place.remove(name)
@@ -306,28 +293,6 @@ class TarsFolder:
         tars = {self.draft / name: sha256 for name, sha256 in sums.items() if name not in LISTS and sha256 is not None}
         access.send(tars, tars)
         access.publish(self.draft, sums, MANIFEST)
-        for name in (earlier.files if earlier is not None else {}).keys() - sums.keys():
+        for name in (*((earlier.files if earlier is not None else {}).keys() - sums.keys()), _PUBLISHING):
             place.remove(name)
-        place.remove(_PUBLISHING)
         return replace(manifest, access=access)
-
-
-def _replace(output: Path, draft: Path) -> None:
-    fsync_folder(draft)
-    sweep_abandoned(output.parent, output.name)  # such as an earlier result that a killed call had moved away
-    earlier = unfinished_name(output)
-    if output.exists() and any(output.iterdir()):
-        output.rename(earlier)
-    os.replace(draft, output)
-    fsync_folder(output.parent)
-    shutil.rmtree(earlier, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def tars_folder(output: Location, work: Path) -> Iterator[TarsFolder]:
-    """Give an output folder, of which a draft is made in `work`."""
-    if isinstance(output, Path):
-        yield TarsFolder(output, work / "tars", output, FileAccess(output))
-        return
-    with temporary_folder(output.name) as room:
-        yield TarsFolder(output, work / "tars" / output.name, room / output.name, copies_beside(output, room))

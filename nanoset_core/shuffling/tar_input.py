@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from nanoset_core.storage.regular_files import open_regular, read_regular
 
 DATA_KEYS = ("npy", "json.gz", "json", "txt")
 """Extensions that can hold tokens; where a sample has several, the first of these is taken."""
-_CHUNK_BYTES = 4 << 20
+_CHUNK_BYTES = 1 << 20
+_TOKENS = "tokens.bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,46 +76,40 @@ def survey_tars(
         ConfigError: `data_key` is none that can be read.
         FormatError: a tar is no whole tar, or holds no such members; the error names tar and offset.
     """
-    if data_key is not None and data_key not in DATA_KEYS:
+    if data_key not in (None, *DATA_KEYS):
         what, expected = "members of this kind are not supported", f"one of {', '.join(DATA_KEYS)}"
-        remedy = "name one of them, or leave it out"
-        raise ConfigError(what, where="--data-key", found=data_key, expected=expected, remedy=remedy)
+        raise ConfigError(what, where="--data-key", found=data_key, expected=expected, remedy="leave it out")
     tars: list[TarSource] = []
     for path in paths:
         tars.append(_survey(path, data_key))
         data_key = tars[-1].data_key
     first = next(_contexts(tars[0]))
-    if dtype is None:
-        dtype = first.dtype.newbyteorder("=").name if data_key == "npy" else "int32"
+    dtype = dtype or (first.dtype.newbyteorder("=").name if data_key == "npy" else "int32")
     return TarInput(tuple(tars), sequence_length or len(first), dtype)
 
 
 def _survey(path: Path, data_key: str | None) -> TarSource:
-    extensions: Counter[str] = Counter()
-    first_key, of_first = None, list[str]()
+    counts, of_first, first = Counter[str](), set[str](), ""
     for member, extension, _ in _members(path):
-        extensions[extension] += 1
-        key = member.name[: -len(extension) - 1]
-        first_key = key if first_key is None else first_key
-        if key == first_key:
-            of_first.append(extension)
-    chosen = data_key or next((known for known in DATA_KEYS if known in of_first), None)
-    if chosen is None or chosen not in extensions:
-        found = ", ".join(f"{count:,} .{extension}" for extension, count in extensions.items()) or "no members"
+        counts[extension] += 1
+        key = member.name[: -len(extension)]
+        first = first or key
+        if key == first:
+            of_first.add(extension)
+    chosen = data_key or next((known for known in DATA_KEYS if known in of_first), "")
+    if chosen not in counts:
+        text = ", ".join(f"{count:,} .{extension}" for extension, count in counts.items()) or "no members"
         expected = f"members ending in {data_key or ', '.join(DATA_KEYS)}"
-        remedy = "name their ending with --data-key, or take the tar out of the input"
-        where = f"{path}, offset 0"
-        raise FormatError(
-            "the tar holds no members with tokens", where=where, found=found, expected=expected, remedy=remedy
-        )
-    return TarSource(path, chosen, extensions[chosen])
+        what, remedy = "the tar holds no members with tokens", "name their ending with --data-key, or leave the tar out"
+        raise FormatError(what, where=f"{path}, offset 0", found=text, expected=expected, remedy=remedy)
+    return TarSource(path, chosen, counts[chosen])
 
 
 def _members(path: Path) -> Iterator[tuple[TarMember, str, FileBytes]]:
     """Yield the regular files of a tar, their extensions (all after the first dot of the file name), and the tar."""
     with open_regular(path) as file:
         archive = FileBytes(file)
-        for member in iterate_members(archive, path, plain=False):
+        for member in iterate_members(archive, path):
             name = member.name.rpartition("/")[2]
             if "." in name and not name.startswith("__"):
                 yield member, name.partition(".")[2].lower(), archive
@@ -126,16 +122,6 @@ def _contexts(tar: TarSource) -> Iterator[NDArray[np.integer[Any]]]:
             yield read_member(archive, member, tar.path)
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    tar: TarSource
-    input: TarInput
-    target: Path
-    first_row: int
-    done: Path
-    """Marks a tar whose rows are in the target, and on the disk."""
-
-
 def flatten_tars(found: TarInput, folder: Path, *, workers: int, listener: ProgressCallback = silent) -> Path:
     """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished are left alone.
 
@@ -144,53 +130,45 @@ def flatten_tars(found: TarInput, folder: Path, *, workers: int, listener: Progr
         InputError: contexts of another length, or tokens that the dtype cannot hold.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    target, size = folder / "tokens.bin", found.tokens * np.dtype(found.dtype).itemsize
+    target, size = folder / _TOKENS, found.tokens * np.dtype(found.dtype).itemsize
     with target.open("ab") as file:
         os.posix_fallocate(file.fileno(), 0, max(size, 1))
         file.truncate(size)
-    common = replace(found, tars=())
     firsts = np.cumsum([0, *(tar.contexts for tar in found.tars)]).tolist()
-    tasks = [
-        _Task(tar, common, target, firsts[number], folder / f"done-{number}.json")
-        for number, tar in enumerate(found.tars)
-    ]
+    tasks = [(folder, number, replace(found, tars=(tar,)), firsts[number]) for number, tar in enumerate(found.tars)]
     for finished, _ in enumerate(run_tasks(_flatten, tasks, workers), start=1):
         listener(Progress("read", "tars", finished, len(tasks), unit="tars"))
     return target
 
 
-def _flatten(task: _Task) -> None:
-    tar = task.tar
+def _flatten(task: tuple[Path, int, TarInput, int]) -> None:
+    """Write the contexts of the one tar of an input, behind so many rows of others, and note that they are there."""
+    folder, number, found, first_row = task
+    (tar,), length, dtype = found.tars, found.sequence_length, np.dtype(found.dtype)
     identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}
-    if task.done.exists() and json.loads(read_regular(task.done)) == identity:
+    done = folder / f"done-{number}.json"
+    if done.exists() and json.loads(read_regular(done)) == identity:
         return
-    length, dtype = task.input.sequence_length, np.dtype(task.input.dtype)
     rows = max(1, _CHUNK_BYTES // (length * dtype.itemsize))
-    chunk, filled = np.empty((rows, length), dtype), 0
-    with task.target.open("r+b") as file:
-        file.seek(task.first_row * length * dtype.itemsize)
-        for number, tokens in enumerate(_contexts(tar)):
-            _check_row(tokens, task, number)
-            chunk[filled] = tokens
-            filled += 1
-            if filled == rows:
-                file.write(chunk.tobytes())
-                filled = 0
-        file.write(chunk[:filled].tobytes())
+    contexts = (_checked(tokens, f"{tar.path}, context {at}", found) for at, tokens in enumerate(_contexts(tar)))
+    with (folder / _TOKENS).open("r+b") as file:
+        file.seek(first_row * length * dtype.itemsize)
+        while chunk := list(islice(contexts, rows)):
+            file.write(np.array(chunk, dtype).tobytes())
         file.flush()
         os.fsync(file.fileno())
-    write_atomic(task.done, json.dumps(identity).encode())
+    write_atomic(done, json.dumps(identity).encode())
 
 
-def _check_row(tokens: NDArray[np.integer[Any]], task: _Task, number: int) -> None:
-    where, length = f"{task.tar.path}, context {number}", task.input.sequence_length
-    if len(tokens) != length:
-        what, expected = "the contexts of the tars must have one length", f"{length}, as in the first"
+def _checked(tokens: NDArray[np.integer[Any]], where: str, found: TarInput) -> NDArray[np.integer[Any]]:
+    """Return the tokens of a context, if they are as many as those of others and the dtype holds them."""
+    if len(tokens) != found.sequence_length:
+        what, expected = "the contexts of the tars must have one length", f"{found.sequence_length}, as in the first"
         remedy = "shuffle tars of different lengths apart"
         raise InputError(what, where=where, found=f"{len(tokens)} tokens", expected=expected, remedy=remedy)
-    limits = np.iinfo(task.input.dtype)
-    if int(tokens.min()) < max(limits.min, 0) or int(tokens.max()) > limits.max:
-        found, expected = f"{tokens.min()} to {tokens.max()}", f"0 to {limits.max} ({task.input.dtype})"
+    least, most, limit = int(tokens.min()), int(tokens.max()), np.iinfo(found.dtype).max
+    if least < 0 or most > limit:
+        expected, what = f"0 to {limit} ({found.dtype})", "a token does not fit the token type"
         remedy = "name the tokenizer that made the tokens with --tokenizer"
-        what = "a token does not fit the token type"
-        raise InputError(what, where=where, found=found, expected=expected, remedy=remedy)
+        raise InputError(what, where=where, found=f"{least} to {most}", expected=expected, remedy=remedy)
+    return tokens

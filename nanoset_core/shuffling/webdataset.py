@@ -1,18 +1,17 @@
-"""Complete a webdataset: the lists that name its shards (for OpenLM, for wids, DCLM's record), and its manifest."""
+"""The lists that name the shards of a webdataset: for OpenLM, for wids, and DCLM's record, which can be completed."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.outputs.recorded import OutputPlace
-from nanoset_core.shuffling.markers import clear_markers
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.atomic import write_atomic
@@ -26,13 +25,10 @@ EXP_DATA_NAME = "exp_data.json"
 LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
 """What names the tars."""
 
-Finalize = Callable[[Recipe, Mapping[str, Any], Mapping[str, FileFact]], Manifest]
-"""`finalize(recipe, facts, files)`: write the manifest of a folder whose files are all there."""
-
 
 def write_lists(
     plan: ShufflePlan, shards: Sequence[TarFacts], folder: Path, *, name: str, tokenizer: str | None = None
-) -> dict[str, str]:
+) -> dict[str, FileFact]:
     """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) into `folder`.
 
     Args:
@@ -43,7 +39,7 @@ def write_lists(
         tokenizer: name to record in `exp_data.json`.
 
     Returns:
-        File name → sha256.
+        File name → size and sha256 of all tars and lists.
     """
     texts = {
         WIDS_NAME: _pretty(_wids_index(shards, name)),
@@ -51,40 +47,11 @@ def write_lists(
         # OpenLM drops what follows the last newline, so the last line needs its own.
         MANIFEST_NAME: b"".join(orjson.dumps(_manifest_row(facts)) + b"\n" for facts in shards),
     }
+    files = {f"{facts.stem}.tar": FileFact(facts.size_bytes, facts.sha256) for facts in shards}
     for file_name, text in texts.items():
         write_atomic(folder / file_name, text)
-    return {file_name: hashlib.sha256(text).hexdigest() for file_name, text in texts.items()}
-
-
-def complete_webdataset(
-    plan: ShufflePlan,
-    shards: Sequence[TarFacts],
-    folder: Path,
-    recipe: Recipe,
-    facts: Mapping[str, Any],
-    *,
-    tokenizer: str | None,
-    finalize: Finalize,
-    others: Mapping[str, str] | None = None,
-) -> Manifest:
-    """Complete a folder of tars: write the lists that name them, then the manifest, and remove the markers.
-
-    Args:
-        plan: the plan of all shards.
-        shards: facts of every shard of the plan, in order.
-        folder: where the tars are.
-        recipe: what they are made from; its name is the dataset's.
-        facts: counts for the manifest.
-        tokenizer: name to record in `exp_data.json`.
-        finalize: writes the manifest, which is the mark of completeness.
-        others: name → sha256 of further files in the folder.
-    """
-    checksums = write_lists(plan, shards, folder, name=recipe.name, tokenizer=tokenizer) | dict(others or {})
-    files = {f"{shard.stem}.tar": FileFact(shard.size_bytes, shard.sha256) for shard in shards}
-    files |= {name: FileFact((folder / name).stat().st_size, checksum) for name, checksum in checksums.items()}
-    manifest = finalize(recipe, facts, files)
-    clear_markers(folder, manifest.access)
-    return manifest
+        files[file_name] = FileFact(len(text), hashlib.sha256(text).hexdigest())
+    return files
 
 
 def _manifest_row(facts: TarFacts) -> dict[str, Any]:
@@ -127,7 +94,9 @@ def _pretty(value: Mapping[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-def complete_exp_data(folder: Location, given: Path | None, target: Path, *, overwrite: bool = True) -> None:
+def complete_exp_data(
+    folder: Location, given: Path | None, target: Path, *, overwrite: bool = True, only_check: bool = False
+) -> None:
     """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's `--output-json` does.
 
     `dataset_url`, `manifest_url` and `tokenized` are set; `tokenizer`, `num_tokens`, `size` and our other counts are
@@ -138,32 +107,17 @@ def complete_exp_data(folder: Location, given: Path | None, target: Path, *, ove
         given: the record so far, a JSON object; None = empty.
         target: where to write it.
         overwrite: whether another record there may be replaced.
+        only_check: write nothing, but raise what this would raise once there are tars.
 
     Raises:
         ConfigError: another record is there, and may not be replaced.
-        MissingError: `given` is not there.
+        MissingError: `given` is not there, or the folder has no record.
         FormatError: `given` holds no JSON object.
         StorageError: the record cannot be written.
     """
-    check_exp_data(folder, given, target, overwrite=overwrite)
-    if (data := OutputPlace(folder).read(EXP_DATA_NAME)) is None:
+    data = OutputPlace(folder).read(EXP_DATA_NAME)
+    if data is None and not only_check:
         raise MissingError("no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again")
-    text = _completed(folder, data, given)
-    if not target.exists() or read_regular(target) != text:
-        with writing_to(target.parent):
-            write_atomic(target, text)
-
-
-def check_exp_data(folder: Location, given: Path | None, target: Path, *, overwrite: bool) -> None:
-    """Raise, before any work is done, the errors that `complete_exp_data` would raise after it."""
-    text = _completed(folder, OutputPlace(folder).read(EXP_DATA_NAME) or b"{}", given)
-    if target.exists() and not overwrite and read_regular(target) != text:
-        remedy = "name another --output-json, or replace this one with --overwrite"
-        raise ConfigError("another record is there already", where=target, remedy=remedy)
-
-
-def _completed(folder: Location, data: bytes, given: Path | None) -> bytes:
-    """Return the record `given`, completed by `exp_data.json` of a folder of tars."""
     try:
         record = {} if given is None else orjson.loads(read_regular(given))
         if not isinstance(record, dict):
@@ -175,4 +129,11 @@ def _completed(folder: Location, data: bytes, given: Path | None) -> bytes:
         raise FormatError(what, where=given, found=str(error), expected="one JSON object", remedy=remedy) from error
     url = f"{folder.absolute().as_posix() if isinstance(folder, Path) else folder}/"
     set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
-    return _pretty(orjson.loads(data) | record | set_here)
+    text = _pretty(orjson.loads(data or b"{}") | record | set_here)
+    is_other = not target.exists() or read_regular(target) != text
+    if is_other and target.exists() and not overwrite:
+        remedy = "name another --output-json, or replace this one with --overwrite"
+        raise ConfigError("another record is there already", where=target, remedy=remedy)
+    if is_other and not only_check:
+        with writing_to(target.parent):
+            write_atomic(target, text)

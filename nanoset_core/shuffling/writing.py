@@ -2,15 +2,17 @@
 
 The engines differ in how the rows of a run of shards are gathered: `mmap` gathers each tile from the mapped sources as
 it is written, `tiled` holds the rows of the whole run, read in one sweep over the sources, and `buckets` reads them
-from a spill file, to which one sweep for all runs wrote them.
+from a spill file, to which one sweep for all runs wrote them. Of each row it holds the number of its context, int64,
+then the tokens. The shards of a run are an interval of the keys that define the global order: sorted by them, the rows
+are in order.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.config.webdataset import ShuffleEngine
+from nanoset_core.errors import FormatError, StorageError
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback, silent
-from nanoset_core.shuffling import sizing, spill
-from nanoset_core.shuffling.markers import read_markers, send_tars, write_marker
+from nanoset_core.shuffling.order import context_keys, keys_at, keys_of
 from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.shards import Fill, TarFacts, output_bytes, write_tar
+from nanoset_core.shuffling.shards import Fill, TarFacts, output_bytes, read_markers, write_markers, write_tar
+from nanoset_core.shuffling.sizing import CHUNK_BYTES, NUMBER_BYTES, ROW_BYTES, choose_engine, runs_of
 from nanoset_core.shuffling.sources import BLOCK_BYTES, TokenSource, gather, opened_once
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import claim_scratch, fsync_folder, sweep_abandoned
@@ -56,24 +59,8 @@ class WriteOptions:
     name: str = "shards"
     """What progress reports call the output."""
     access: FileAccess | None = None
-    """How the folder is reached, where it is one of outputs that are in a store: each tar is sent there, and then its
-    marker, by the worker that made it. What is there already is what the store has."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """Some neighbouring shards, for one worker."""
-
-    plan: ShufflePlan
-    sources: tuple[TokenSource, ...]
-    shards: range
-    folder: Path
-    made_from: str
-    access: FileAccess | None
-    hold: bool
-    """Whether all rows of the run are held in memory."""
-    spilled: Path | None = None
-    """Its spill file, where its rows are in one."""
+    """How the folder is reached; None = as a local one. Where outputs are in a store, each tar is sent there, and then
+    its marker, by the worker that made it. What is there already is what the store has."""
 
 
 def write_shards(
@@ -108,110 +95,97 @@ def write_shards(
     plan.shard_ranks(max(numbers, default=0))
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
-    facts = {} if force else read_markers(folder, numbers, made_from, options.access)
+    access, scratch = options.access or FileAccess(folder), options.scratch or folder
+    facts = {} if force else read_markers(folder, numbers, made_from, access)
     todo = [shard for shard in numbers if shard not in facts]
-    scratch = options.scratch or folder
     if todo:
         with explained(folder, expected=f"room for the shards in {folder}, and for buckets in {scratch}"):
-            made = _write_missing(plan, tuple(sources), todo, folder, scratch, options, made_from)
-            facts |= {fact.shard: fact for fact in made}
+            work = partial(_write, plan, folder, made_from, access)
+            facts |= {fact.shard: fact for fact in _write_all(work, plan, tuple(sources), todo, scratch, options)}
     return [facts[shard] for shard in numbers]
 
 
-def _write_missing(
+def _write_all(
+    work: Callable[[_Run], list[TarFacts]],
     plan: ShufflePlan,
     sources: tuple[TokenSource, ...],
     todo: list[int],
-    folder: Path,
     scratch: Path,
     options: WriteOptions,
-    made_from: str,
 ) -> list[TarFacts]:
-    available, budget = sizing.free_memory(), options.memory_bytes
-    if budget is None:
-        budget = sizing.default_budget(plan, available, options.workers)
-    if options.access is not None and options.access.capacity is not None:  # rows whose tars fit the scratch quota
-        rows = options.access.capacity // 2 * plan.contexts // max(output_bytes(plan)[0], 1)
-        budget = min(budget, options.workers * sizing.least_bytes(plan, rows))
     # Other engines read sources in a store at random places, which would fetch all of them.
-    in_store = any(source.access is not None for source in sources)
-    engine = sizing.choose_engine(
-        plan,
-        available,
-        engine="tiled" if in_store else options.engine,
-        memory_bytes=budget,
-        workers=options.workers,
-        shards=len(todo),
-    ).engine
-    most = _MAPPED_SHARDS if engine == "mmap" else sizing.shards_held(plan, budget // options.workers)
-    tasks = [
-        _Task(plan, sources, run, folder, made_from, options.access, engine != "mmap")
-        for run in sizing.runs_of(todo, most)
-    ]
-    if engine != "buckets":
-        return _run(tasks, options)
+    engine = "tiled" if any(source.access is not None for source in sources) else options.engine
+    memory, workers = options.memory_bytes, options.workers
+    choice = choose_engine(plan, engine=engine, memory_bytes=memory, workers=workers, shards=len(todo))
+    most = choice.shards_held or _MAPPED_SHARDS
+    if options.access is not None and options.access.capacity is not None:  # tars that fit the scratch quota
+        most = max(1, min(most, options.access.capacity // 2 * plan.shards // max(output_bytes(plan)[0], 1)))
+    runs = list(runs_of(todo, most))
+    if choice.engine != "buckets":
+        return _run(work, [(run, sources, choice.engine == "tiled", None) for run in runs], options)
     scratch.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(scratch)
     with claim_scratch(scratch / "buckets") as own:
-        tasks = [replace(task, sources=(), spilled=own / f"bucket-{number:06d}") for number, task in enumerate(tasks)]
-
-        def progress(contexts: int) -> None:
-            done, total = contexts * plan.row_bytes, plan.table.contexts * plan.row_bytes
-            options.listener(Progress("buckets", options.name, done, total))
-
-        files = {task.spilled: task.shards for task in tasks if task.spilled is not None}
-        spill.spill_rows(plan, files, budget // 2, partial(_sweep, plan, sources), progress)
-        return _run(tasks, options)
+        files = {own / f"bucket-{number:06d}": run for number, run in enumerate(runs)}
+        _spill(plan, sources, files, choice.memory_bytes // 2, options)
+        return _run(work, [(run, (), True, path) for path, run in files.items()], options)
 
 
-def _run(tasks: Sequence[_Task], options: WriteOptions) -> list[TarFacts]:
-    total, made = sum(len(task.shards) for task in tasks), list[TarFacts]()
-    for number, facts in run_tasks(_write, tasks, options.workers, options.executor):
+_Run = tuple[range, tuple[TokenSource, ...], bool, Path | None]
+"""Neighbouring shards for one worker; their sources; whether all rows are held in memory; their spill file, if any."""
+
+
+def _run(work: Callable[[_Run], list[TarFacts]], runs: Sequence[_Run], options: WriteOptions) -> list[TarFacts]:
+    total, made = sum(len(run[0]) for run in runs), list[TarFacts]()
+    for number, facts in run_tasks(work, runs, options.workers, options.executor):
         made += facts
-        if (spilled := tasks[number].spilled) is not None:
+        if (spilled := runs[number][-1]) is not None:
             spilled.unlink()
         options.listener(Progress("tars", options.name, len(made), total, unit="shards"))
     return made
 
 
-def _write(task: _Task) -> list[TarFacts]:
-    """Write the tars of a task, each with a marker that goes where the tar goes."""
-    plan = task.plan
+def _write(plan: ShufflePlan, folder: Path, made_from: str, access: FileAccess, run: _Run) -> list[TarFacts]:
+    """Write the tars of a run, each with a marker that goes where the tar goes."""
     plan.check_compressor()  # a worker may be of another machine
-    contexts, fill = _rows(task)
-    first, done = plan.shard_ranks(task.shards[0])[0], list[TarFacts]()
+    contexts, fill = _rows(plan, *run)
+    first, done = plan.shard_ranks(run[0][0])[0], list[TarFacts]()
 
     def write(shard: int) -> TarFacts:
         begin, end = (rank - first for rank in plan.shard_ranks(shard))
-        return write_tar(plan, shard, contexts[begin:end], folder, lambda a, b, out: fill(begin + a, begin + b, out))
+        return write_tar(plan, shard, contexts[begin:end], here, lambda a, b, out: fill(begin + a, begin + b, out))
 
-    with _reached(task) as (folder, access), ThreadPoolExecutor(_SHARDS_AT_ONCE[plan.settings.member]) as pool:
+    with for_a_task(access) as reached, ThreadPoolExecutor(_SHARDS_AT_ONCE[plan.settings.member]) as pool:
+        here = reached.folder / access.name(folder)
+        here.mkdir(parents=True, exist_ok=True)
         try:
-            for fact in pool.map(write, task.shards):
-                write_marker(folder, fact, task.made_from)
-                if access is not None:
-                    send_tars(access, folder, [fact])
-                    access.drop([folder / f"{fact.stem}.tar"])
+            for fact in pool.map(write, run[0]):
+                tar = here / f"{fact.stem}.tar"
+                reached.send([tar], {tar: fact.sha256})
+                write_markers(here, [fact], made_from, reached)
+                reached.drop([tar])
                 done.append(fact)
         finally:
             pool.shutdown(cancel_futures=True)
-        fsync_folder(folder)
+        fsync_folder(here)
     return done
 
 
-def _rows(task: _Task) -> tuple[NDArray[np.int64], Fill]:
+def _rows(
+    plan: ShufflePlan, shards: range, sources: tuple[TokenSource, ...], hold: bool, spilled: Path | None
+) -> tuple[NDArray[np.int64], Fill]:
     """Return the context numbers of a run of shards, in their order, and what fills in their rows."""
-    plan, table = task.plan, task.plan.table
-    if task.spilled is not None:
-        contexts, spilled, order = spill.read_spill(plan, task.spilled, task.shards)
-        return contexts, lambda begin, end, out: np.copyto(out, spilled[order[begin:end]])
-    sources = opened_once(task.sources, tuple(stat_signature(source.path) for source in task.sources))
-    contexts = np.concatenate([plan.shard_contexts(shard) for shard in task.shards])
-    if not task.hold:
-        return contexts, lambda begin, end, out: gather(sources, table, contexts[begin:end], out=out)
-    rows = np.empty((len(contexts), plan.sequence_length), dtype=plan.dtype)
-    _sweep(plan, sources, contexts, rows)
-    return contexts, lambda begin, end, out: np.copyto(out, rows[begin:end])
+    if spilled is not None:
+        numbers, rows = _records(np.fromfile(spilled, dtype=np.uint8), len(_ranks(plan, shards)), plan, spilled)
+        order = np.argsort(keys_of(numbers.astype(np.uint64), plan.settings.seed))
+        return numbers[order], lambda begin, end, out: np.copyto(out, rows[order[begin:end]])
+    sources = opened_once(sources, tuple(stat_signature(source.path) for source in sources))
+    contexts = np.concatenate([plan.shard_contexts(shard) for shard in shards])
+    if not hold:
+        return contexts, lambda begin, end, out: gather(sources, plan.table, contexts[begin:end], out=out)
+    held = np.empty((len(contexts), plan.sequence_length), dtype=plan.dtype)
+    _sweep(plan, sources, contexts, held)
+    return contexts, lambda begin, end, out: np.copyto(out, held[begin:end])
 
 
 def _sweep(
@@ -222,13 +196,9 @@ def _sweep(
     Of the sources' files no more than the pages of a chunk of 8 MiB are held; of those in a store, the blocks of chunks
     of 64 MiB.
     """
-    step = max(1, sizing.CHUNK_BYTES // plan.row_bytes)
-    stored = [source.access for source in sources if source.access is not None]
-    if stored:
-        rooms = [
-            access.capacity // 4 // (BLOCK_BYTES + plan.row_bytes) for access in stored if access.capacity is not None
-        ]
-        step = max(1, min([_STORED_BYTES // plan.row_bytes, *rooms]))
+    stored = [source.access.capacity for source in sources if source.access is not None]
+    rooms = [capacity // 4 // (BLOCK_BYTES + plan.row_bytes) for capacity in stored if capacity is not None]
+    step = max(1, min([(_STORED_BYTES if stored else CHUNK_BYTES) // plan.row_bytes, *rooms]))
     order = np.argsort(contexts)  # contexts are numbered in the order in which they lie
     for begin in range(0, len(contexts), step):
         places = order[begin : begin + step]
@@ -237,13 +207,72 @@ def _sweep(
             source.evict()
 
 
-@contextlib.contextmanager
-def _reached(task: _Task) -> Iterator[tuple[Path, FileAccess | None]]:
-    """Give the folder of the tars as this process reaches it, and how, where it is in a store."""
-    if task.access is None:
-        yield task.folder, None
-        return
-    with for_a_task(task.access) as access:
-        folder = access.folder / task.access.name(task.folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder, access
+def _spill(
+    plan: ShufflePlan,
+    sources: Sequence[TokenSource],
+    files: Mapping[Path, range],
+    memory_bytes: int,
+    options: WriteOptions,
+) -> None:
+    """Append every row to the spill file of its run of shards, in one sweep over the sources.
+
+    Args:
+        plan: says where each context goes.
+        sources: the plan's.
+        files: file → its run of shards; ascending, all in one folder.
+        memory_bytes: for records that are held at once: the more, the longer the single writes.
+        options: names who hears of the progress.
+
+    Raises:
+        StorageError: the disk has too little room for them.
+    """
+    ranks = [_ranks(plan, run) for run in files.values()]
+    paths, record = list(files), NUMBER_BYTES + plan.row_bytes
+    needed, free = sum(map(len, ranks)) * record, shutil.disk_usage(paths[0].parent).free
+    if free < needed:
+        raise StorageError(
+            "too little room for the buckets",
+            where=paths[0].parent.parent,
+            found=f"{free:,} bytes free",
+            expected=f"{needed:,} bytes",
+            remedy="name a scratch folder on a larger disk, give more memory, or take the engine tiled (no scratch)",
+        )
+    contexts, seed = plan.table.contexts, plan.settings.seed
+    step = max(1, min(memory_bytes // (record + ROW_BYTES), contexts))
+    records = np.empty((step, record), dtype=np.uint8)
+    numbers, rows = _records(records, step, plan, paths[0])
+    low, high = keys_at(contexts, seed, np.array([[own[0], own[-1]] for own in ranks]).ravel()).reshape(-1, 2).T
+    for begin in range(0, contexts, step):
+        end = min(begin + step, contexts)
+        keys = context_keys(begin, end, seed)
+        place = np.searchsorted(low, keys, side="right") - 1
+        chosen = np.flatnonzero((place >= 0) & (keys <= high[place]))
+        order = chosen[np.argsort(place[chosen], kind="stable")]
+        numbers[: len(order)] = order + begin
+        _sweep(plan, sources, numbers[: len(order)], rows[: len(order)])
+        ends = np.searchsorted(place[order], np.arange(len(paths) + 1))
+        for i in np.flatnonzero(np.diff(ends)):
+            with paths[i].open("ab") as file:
+                file.write(records[ends[i] : ends[i + 1]].data)
+        options.listener(Progress("buckets", options.name, end * plan.row_bytes, contexts * plan.row_bytes))
+
+
+def _ranks(plan: ShufflePlan, run: range) -> range:
+    """Return the ranks that a run of shards holds."""
+    return range(plan.shard_ranks(run[0])[0], plan.shard_ranks(run[-1])[1])
+
+
+def _records(
+    records: NDArray[np.uint8], count: int, plan: ShufflePlan, path: Path
+) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
+    """Return views of the numbers, shape (count,), and rows of so many records of a spill file.
+
+    Raises:
+        FormatError: they are not so many.
+    """
+    if records.size != (size := count * (NUMBER_BYTES + plan.row_bytes)):
+        what = "a spill file does not hold the rows that were written to it"
+        remedy = "run again; nothing else may write to the scratch folder"
+        raise FormatError(what, where=path, found=f"{records.size:,} bytes", expected=f"{size:,} bytes", remedy=remedy)
+    table = records.reshape(count, -1)
+    return table[:, :NUMBER_BYTES].view(np.int64)[:, 0], table[:, NUMBER_BYTES:].view(plan.dtype)

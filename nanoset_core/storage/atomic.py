@@ -130,10 +130,11 @@ def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -
             else:
                 with open_regular(path) as file:
                     os.fsync(file.fileno())
-        _move_into_place(scratch, final, keep)
+        move_into_place(scratch, final, keep)
 
 
-def _move_into_place(scratch: Path, final: Path, keep: Callable[[], bool]) -> None:
+def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambda: False) -> None:
+    """Rename a folder to `final`; one that stands there is replaced, unless `keep()` says that it may stay."""
     replaced: list[Path] = []
     try:
         while True:
@@ -141,7 +142,7 @@ def _move_into_place(scratch: Path, final: Path, keep: Callable[[], bool]) -> No
                 scratch.rename(final)
                 break
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise
             if keep():
                 return

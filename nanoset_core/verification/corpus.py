@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.context import InspectionContext
-from nanoset_core.lineage.documents import Lineage, token_starts
-from nanoset_core.lineage.excerpts import retokenizer
-from nanoset_core.lineage.source_state import file_state
-from nanoset_core.lineage.source_text import NotReadError, SourceLine, read_texts
+from nanoset_core.lineage.documents import InspectionContext, Lineage, token_starts
+from nanoset_core.lineage.texts import NotReadError, file_state, read_texts, retokenizer
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
@@ -292,8 +289,7 @@ def _check_round_trip(
     begins, ends = (token_starts(dataset, bounds[[one.document + at for one in short]]) for at in (0, 1))
     size = dataset.dtype.itemsize
     tokens = dataset.tokens_for(begins * size, ends * size)
-    lines = [SourceLine(origin.file, origin.line, origin.byte_offset) for origin in short]
-    texts = read_texts(folder, lines, options["text_key"], most_skipped_bytes=None if deep else _QUICK_SKIPPED_BYTES)
+    texts = read_texts(folder, short, options["text_key"], most_skipped_bytes=None if deep else _QUICK_SKIPPED_BYTES)
     compared, inventory = 0, None
     wrong: dict[Severity, list[tuple[str | None, ...]]] = {"error": [], "warning": []}
     for origin, text, begin, end in zip(short, texts, begins, ends, strict=True):

@@ -16,7 +16,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.shuffling.members import decode_member
+from nanoset_core.shuffling.members import read_member
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem
 from nanoset_core.shuffling.sources import TokenSource, gather
@@ -126,9 +126,7 @@ def _check_tar(report: Report, path: Path, row: Mapping[str, Any], wanted: _Want
         tile = chosen[begin : begin + _TILE]
         planned = _planned(wanted, row["shard"], tile)
         for number in tile:
-            one = members[number]
-            data = archive[one.offset : one.offset + one.size_bytes]
-            context = decode_member(one.name, data, f"{path}, offset {one.offset}")
+            context = read_member(archive, members[number], path)
             if len(context) != wanted.length:
                 wrong = f"{len(context):,} tokens", f"{wanted.length:,} tokens"
             elif context.min() < 0 or context.max() > wanted.greatest:

@@ -299,7 +299,7 @@ def _tar_of(name: str, body: Callable[[], bytes], **options: Any) -> Make:
     return lambda folder: survey(tar(folder / "x.tar", (name, body()), **options))
 
 
-_HUGE, _LONG_HEADER = "more than 67,108,864", "a header of more than 16,384 bytes"
+_HUGE = "more than 67,108,864"
 _STRINGS = json.dumps(["a" * 100_000] + [""] * 100_000).encode()
 _HOLES = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "a.json"}
 _HOLES |= {"GNU.sparse.realsize": str(1 << 40)}
@@ -314,14 +314,8 @@ add(
     refused=_HUGE,
 )
 add("shard of zeros", lambda folder: _hollow_shard(folder, b"", 300 * MIB), reads=[])
-add(
-    "tar with a huge extended header",
-    lambda folder: survey(hollow(folder / "x.tar", header("a", 4 << 30, tarfile.XHDTYPE), (4 << 30) + 4096)),
-    refused=_LONG_HEADER,
-)
-add("tar with an extended header of digits", _digits, refused=_LONG_HEADER)
-add("tar with a long name", _tar_of("a/" * 100_000 + "b.json", lambda: b"[1]"), refused=_LONG_HEADER)
-add("tar with holes", _tar_of("a.json", lambda: b"1" * 400_000, pax=_HOLES), refused="a sparse file")
+add("tar with an extended header of digits", _digits, refused="an extended header that cannot be read")
+add("tar with holes", _tar_of("a.json", lambda: b"1" * 400_000, pax=_HOLES), refused="does not hold the tokens")
 add("tar of strings", _tar_of("a.json", lambda: _STRINGS), refused="text among the numbers")
 add("tar of zipped strings", _tar_of("a.json.gz", lambda: gzip.compress(_STRINGS)), refused="text among the numbers")
 add(
@@ -331,7 +325,7 @@ add(
 )
 
 
-@case(refused="not a plain tar header")
+@case(refused="not a tar header")
 def shard_with_a_negative_size(folder: Path) -> Any:
     block = bytearray(header("a.npy", 0))
     block[124:136], block[148:156] = b"-0000001000\0", b" " * 8

@@ -21,7 +21,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import raw, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.survey import known_inventory, list_corpora
-from nanoset_core.shuffling.markers import read_markers
+from nanoset_core.shuffling.shards import read_markers
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenization.document_table import DocumentRows, counts_by_file
 
@@ -269,7 +269,7 @@ def _note() -> bytes:
 
 
 def _read_note(folder: Path) -> Any:
-    facts = read_markers(folder / "shards", [0], "m").get(0)
+    facts = read_markers(folder / "shards", [0], "m", FileAccess(folder)).get(0)
     return None if facts is None else (facts.stem, facts.size_bytes)
 
 

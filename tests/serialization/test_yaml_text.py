@@ -7,7 +7,7 @@ import pytest
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.serialization.parsing import read_yaml
-from nanoset_core.shuffling.dclm import load_sampling
+from nanoset_core.shuffling.inputs import load_sampling
 
 WRONG = {
     "deep nesting": "[" * 2_000,

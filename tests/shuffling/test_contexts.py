@@ -48,15 +48,8 @@ TAILS = st.sampled_from(["drop", "pad", "carry", "pad_always"])
 @given(lengths=LENGTHS, sequence_length=st.integers(1, 17), tail=TAILS, bos=st.booleans())
 def test_table_equals_the_rows_written_out(lengths, sequence_length, tail, bos):
     names = [(f"s{i}", tokens) for i, tokens in enumerate(lengths)]
-    table = ContextTable(
-        names,
-        PlanSettings(
-            sequence_length=sequence_length + bos,
-            tail=tail,
-            pad_id=3 if tail.startswith("pad") else None,
-            bos_id=1 if bos else None,
-        ),
-    )
+    ids = {"pad_id": 3 if tail.startswith("pad") else None, "bos_id": 1 if bos else None}
+    table = ContextTable(names, PlanSettings(sequence_length=sequence_length + bos, tail=tail, **ids))
     rows, dropped = rows_one_by_one(lengths, sequence_length, tail)
     source, start, length = table.locate(np.arange(table.contexts))
     assert list(zip(source.tolist(), start.tolist(), length.tolist(), strict=True)) == rows
@@ -161,32 +154,19 @@ def test_counts_per_source(changes, web, firsts):
     assert table.first_contexts.tolist() == firsts
 
 
-@pytest.mark.parametrize("contexts", [[-1], [4], [0, 1, 99]])
-def test_locate_refuses_numbers_outside_the_table(contexts):
-    table = ContextTable([("web", 20)], PlanSettings(sequence_length=5))
-    with pytest.raises(SampleIndexError, match=r"\[0, 4\)"):
-        table.locate(np.array(contexts))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"sequence_length": 0}, "no room for a token"),
-        ({"sequence_length": 1, "bos_id": 0}, "no room for a token"),
-        ({"sequence_length": 5, "streams": {"web": [10, 9]}}, "not all of their source"),
-    ],
-)
-def test_settings_that_cannot_be(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        ContextTable([("web", 20)], PlanSettings(**arguments))
-
-
-def test_two_sources_of_one_name():
-    with pytest.raises(ConfigError, match="same name"):
-        ContextTable([("web", 20), ("web", 30)], PlanSettings(sequence_length=5))
-
-
-def test_tokens_are_integers():
+def test_what_cannot_be():
+    web = [("web", 20)]
+    for sources, changes, message in (
+        (web, {"sequence_length": 0}, "no room for a token"),
+        (web, {"sequence_length": 1, "bos_id": 0}, "no room for a token"),
+        (web, {"sequence_length": 5, "streams": {"web": [10, 9]}}, "not all of their source"),
+        ([*web, ("web", 30)], {"sequence_length": 5}, "same name"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            ContextTable(sources, PlanSettings(**changes))
     for dtype in ("float32", "uint64", "bool"):
         with pytest.raises(ConfigError, match="source 'web'"):
             TokenSource("web", Path("web.bin"), dtype, 4)
+    for contexts in ([-1], [4], [0, 1, 99]):
+        with pytest.raises(SampleIndexError, match=r"\[0, 4\)"):
+            ContextTable(web, PlanSettings(sequence_length=5)).locate(np.array(contexts))

@@ -1,7 +1,7 @@
 import pytest
 
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.shuffling.dclm import load_sampling
+from nanoset_core.shuffling.inputs import load_sampling
 
 GOOD = """\
 sources:
@@ -26,8 +26,7 @@ def test_the_first_source_with_a_marker_in_the_path_counts(write):
     sampling = load_sampling(write(GOOD))
     paths = ["/a/cc-main/1", "/a/stack/commoncrawl", "/a/stack/2", "/a/books/3", "/a/other"]
     assert [sampling.source_of(path) for path in paths] == ["CC", "CC", "CODE", None, None]
-    assert sampling.group(paths) == {"CC": [0, 1], "CODE": [2]}
-    assert sampling.sampling_frequencies == {"CC": 0.5, "CODE": 2.0}
+    assert [sampling.frequency_of(path) for path in paths] == [0.5, 0.5, 2.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,7 @@ def test_frequencies_repeat_and_choose(project):
     opened = project(mixed={"corpora": {"web": 0.5, "code": 2.0, "books": 0}})
     found = Counter(rows_of(made(opened, "mixed")))
     web, code = rows(opened, "web"), rows(opened, "code")
-    for row, count in (Counter(code * 2)).items():
-        assert found[row] >= count
+    assert Counter(code * 2) <= found
     rest = found - Counter(code * 2)
     assert not rest - Counter(web)
     assert rest.total() == int(len(web) * 0.5 + 0.5)
@@ -193,20 +192,10 @@ def test_tars_that_are_missing(project):
         shuffling.finish(opened, "a")
 
 
-def test_a_group_that_is_written_is_refused_as_well_once_its_plan_is_stale(project, tmp_path):
-    opened = project(a={"corpora": ["web"]})
-    shuffling.make_plan(opened, "a")
-    shuffling.write_group(opened, "a", 0)
-    (tmp_path / "project/raw/web/zz.jsonl").write_text('{"text": "one more"}\n')
-    for stage in (raw.make_inventory, tokenization.tokenize, indexed.index):
-        stage(opened, "web")
-    with pytest.raises(StaleError, match="made from other datasets"):
-        shuffling.write_group(opened, "a", 0)
-
-
 def test_tars_are_made_of_the_planned_datasets_alone(project, tmp_path):
     opened = project(a={"corpora": ["web"]})
     shuffling.make_plan(opened, "a")
+    shuffling.write_group(opened, "a", 0)
     file = tmp_path / "project/raw/web/part-1/web-3.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
     before = indexed.current_dataset(opened, "web").facts["tokens"]
@@ -214,12 +203,10 @@ def test_tars_are_made_of_the_planned_datasets_alone(project, tmp_path):
     for stage in (raw.make_inventory, tokenization.tokenize, indexed.index):
         stage(opened, "web")
     assert indexed.current_dataset(opened, "web").facts["tokens"] == before
-    with pytest.raises(StaleError, match="made from other datasets"):
-        shuffling.write_group(opened, "a", 0)
-    tokens = tokens_of(opened, "web")
-    assert sorted(rows_of(made(opened, "a"))) == sorted(
-        tuple(tokens[at : at + LENGTH]) for at in range(0, len(tokens) - LENGTH + 1, LENGTH)
-    )
+    for group in (0, 1):  # one is written already
+        with pytest.raises(StaleError, match="made from other datasets"):
+            shuffling.write_group(opened, "a", group)
+    assert sorted(rows_of(made(opened, "a"))) == sorted(rows(opened, "web"))
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"nanoset": 1}', "altered"])
@@ -233,7 +220,8 @@ def test_a_webdataset_whose_manifest_is_damaged_is_made_again(project, text):
     assert {path.name: path.read_bytes() for path in manifest.folder.iterdir() if path.is_file()} == expected
 
 
-def test_notes_of_a_build_that_was_killed_after_completing_it_go(project):
+def test_what_killed_builds_left_beside_a_complete_one_goes(project):
+    """Markers; tars in the making, of processes that are gone; what a living one holds stays."""
     opened = project(plain={"corpora": ["web"]})
     done = made(opened, "plain")
     before = sorted(path.name for path in done.folder.iterdir())
@@ -241,23 +229,15 @@ def test_notes_of_a_build_that_was_killed_after_completing_it_go(project):
     (done.folder / ".shards" / "shard-00000000.json").write_text("{}")
     made(opened, "plain")
     assert sorted(path.name for path in done.folder.iterdir()) == before
-
-
-def test_what_a_build_left_that_was_killed_after_another_one_had_completed_it_goes(project):
-    """Tars and notes in the making, of processes that are gone; what a living one holds stays."""
-    opened = project(plain={"corpora": ["web"]})
-    done = made(opened, "plain")
-    before = sorted(path.name for path in done.folder.iterdir())
     living = open_unfinished(done.folder / "shard-00000000.tar")
     gone = subprocess.Popen(["true"])
     gone.wait()
-    for name in ("shard-00000001.tar", ".shards/shard-00000001.json"):
-        with open_unfinished(done.folder / name) as file:
-            os.rename(file.name, file.name.replace(f"-{os.getpid()}.", f"-{gone.pid}."))
+    with open_unfinished(done.folder / "shard-00000001.tar") as file:
+        os.rename(file.name, file.name.replace(f"-{os.getpid()}.", f"-{gone.pid}."))
+    (done.folder / ".shards").mkdir()
     sweep(opened.outputs)
     assert sorted(path.name for path in done.folder.iterdir()) == sorted([*before, Path(living.name).name])
     discard(living)
-    assert sorted(path.name for path in done.folder.iterdir()) == before
 
 
 def test_another_build_may_complete_it_between_two_looks(project, monkeypatch):

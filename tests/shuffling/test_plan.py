@@ -7,7 +7,6 @@ import pytest
 from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
 from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.shuffling import PlanSettings, ShufflePlan, TokenSource, global_order, plan_shuffle
-from nanoset_core.shuffling import plan as plan_module
 
 
 def source(name, tokens, dtype=np.uint16):
@@ -19,7 +18,7 @@ def small_plan(**changes):
     return plan_shuffle([source("web", 103), source("code", 55)], PlanSettings(**options))
 
 
-def test_counts_of_a_plan():
+def test_counts_and_dtype_of_a_plan():
     counted = ("contexts", "shards", "tokens", "tokens_dropped", "pad_tokens")
     for changes, counts in (
         ({}, (15, 4, 150, 8, 0)),
@@ -27,6 +26,8 @@ def test_counts_of_a_plan():
         ({"bos_id": 7}, (17, 5, 153, 5, 0)),
     ):
         assert tuple(getattr(small_plan(**changes), name) for name in counted) == counts
+    mixed = [source("web", 30), source("code", 30, np.int32)]
+    assert plan_shuffle(mixed, PlanSettings(sequence_length=10)).dtype == "int32"
 
 
 def test_shards_share_the_global_order():
@@ -131,6 +132,8 @@ def test_too_few_tokens_for_a_context(sources):
         ({"bos_id": 65536}, "bos_id"),
         ({"tail": "pad", "pad_id": 50256, "vocab_size": 50254}, "pad_id < 50254"),
         ({"eod": 128258, "vocab_size": 128256}, "eod"),
+        ({"samples_per_shard": 0}, "eight digits"),
+        ({"samples_per_shard": 10**8}, "eight digits"),
     ],
 )
 def test_settings_that_cannot_be(changes, message):
@@ -138,34 +141,11 @@ def test_settings_that_cannot_be(changes, message):
         small_plan(**changes)
 
 
-def test_more_shards_than_a_name_can_count(monkeypatch):
-    monkeypatch.setattr(plan_module, "MAX_INDEX", 9)
-    assert small_plan(samples_per_shard=2).shards == 8
-    with pytest.raises(ConfigError, match="eight digits"):
-        small_plan(samples_per_shard=1)
-    with pytest.raises(ConfigError, match="eight digits"):
-        small_plan(samples_per_shard=11)
-
-
-def test_dtype_holds_every_source():
-    sources = [source("web", 30), source("code", 30, np.int32)]
-    plan = plan_shuffle(sources, PlanSettings(sequence_length=10, samples_per_shard=4, seed=1, member="npy"))
-    assert plan.dtype == "int32"
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        [],
-        [("web", 103)],
-        [("code", 55), ("web", 103)],
-        [("web", 104), ("code", 55)],
-        [("web", 103, np.int32), ("code", 55)],
-    ],
-)
-def test_other_sources_than_planned(given):
-    with pytest.raises(StaleError, match="not those of the plan"):
-        small_plan().check_sources([source(*arguments) for arguments in given])
+def test_other_sources_than_planned():
+    web, code = ("web", 103), ("code", 55)
+    for given in ([], [web], [code, web], [("web", 104), code], [(*web, np.int32), code]):
+        with pytest.raises(StaleError, match="not those of the plan"):
+            small_plan().check_sources([source(*arguments) for arguments in given])
 
 
 def test_another_compressor_than_planned():

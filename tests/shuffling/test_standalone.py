@@ -153,19 +153,10 @@ def test_several_pairs_with_each_tail(pairs, tmp_path, tokenizer_file):
     assert sorted(rows_of(tmp_path / "bos")) == sorted((1, *row) for row in cut(web) + cut(code))
     plan = plan_of(tmp_path / "bos")
     assert plan["tokens"] == plan["contexts"] * LENGTH
-
-
-def test_even_shards_leave_out_the_last_of_the_order(pairs, tmp_path):
-    both = ("--input", *pairs, "--member", "npy", "--wds-chunk-size", 20)
-    made(tmp_path / "uneven", *both)
     made(tmp_path / "even", *both, "--even")
-    plan = plan_of(tmp_path / "even")
-    counts = [
-        json.loads(line)["num_sequences"] for line in (tmp_path / "even/manifest.jsonl").read_bytes().splitlines()
-    ]
-    assert len(set(counts)) == 1
-    assert 0 < plan["contexts_left_out"] < len(counts)
-    assert rows_of(tmp_path / "even") == rows_of(tmp_path / "uneven")[: sum(counts)]
+    count = plan_of(tmp_path / "even")["contexts"]
+    assert rows_of(tmp_path / "even") == rows_of(tmp_path / "drop")[:count]
+    assert 0 < plan_of(tmp_path / "even")["contexts_left_out"] < plan_of(tmp_path / "even")["shards"]
 
 
 def test_dclm_sampling_of_text(raw, pairs, tmp_path, tokenizer_file):
@@ -236,21 +227,8 @@ def test_the_same_call_does_nothing_and_another_replaces(pairs, tmp_path):
     (out / "shard-00000001.tar").write_bytes(b"cut")
     assert "there already" not in made(out, "--input", *pairs)
     assert digests(out) == first
-    with pytest.raises(ConfigError, match="other input or settings") as caught:
-        made(out, "--input", *pairs, "--seed", 5)
-    assert caught.value.found == "--seed: 1234 → 5"
-    assert digests(out) == first
-    made(out, "--input", *pairs, "--seed", 5, "--overwrite")
-    assert tars(out).keys() == {name for name in first if name.endswith(".tar")}
-    assert tars(out) != {name: first[name] for name in tars(out)}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "pairs", "raw"]
-
-
-def test_an_output_of_other_files_is_refused(pairs, tmp_path):
-    out = tmp_path / "out"
-    made(out, "--input", *pairs)
-    first = digests(out)
     for arguments, found in (
+        ((*pairs, "--seed", 5), "--seed: 1234 → 5"),
         ((pairs[0],), "it was made of other files, or they were moved or written again since"),
         ((*pairs, "--seqlen", 17), f"--seqlen: {LENGTH} → 17"),
         ((*pairs, "--wds-chunk-size", 9), "--wds-chunk-size: 16 → 9"),
@@ -260,10 +238,13 @@ def test_an_output_of_other_files_is_refused(pairs, tmp_path):
         assert caught.value.found == found
         assert "--overwrite" in caught.value.remedy
     assert digests(out) == first
+    made(out, "--input", *pairs, "--seed", 5, "--overwrite")
+    assert tars(out).keys() == {name for name in first if name.endswith(".tar")}
+    assert tars(out) != {name: first[name] for name in tars(out)}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "pairs", "raw"]
     out.rename(tmp_path / "moved")
     with pytest.raises(ConfigError, match="made under another name"):
-        made(tmp_path / "moved", "--input", *pairs)
+        made(tmp_path / "moved", "--input", *pairs, "--seed", 5)
 
 
 def test_an_output_within_its_input_is_no_input(raw, tmp_path, tokenizer_file):
@@ -278,20 +259,15 @@ def test_an_output_within_its_input_is_no_input(raw, tmp_path, tokenizer_file):
     assert tars(raw / "tars")
 
 
-def test_a_folder_of_other_things_is_not_touched(pairs, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.tex").write_text("mine")
-    with pytest.raises(ConfigError, match="something else"):
-        made(tmp_path / "out", "--input", *pairs)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
-    (tmp_path / "empty").mkdir()
-    made(tmp_path / "empty", "--input", *pairs)
-    assert tars(tmp_path / "empty")
-
-
-def test_what_others_put_into_a_damaged_output_is_not_removed_unasked(pairs, tmp_path):
+def test_what_others_put_into_an_output_is_not_removed_unasked(pairs, tmp_path):
     out = tmp_path / "out"
-    made(out, "--input", *pairs)
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="something else"):
+        made(out, "--input", *pairs)
+    assert [path.name for path in out.iterdir()] == ["mine.txt"]
+    (out / "mine.txt").unlink()
+    made(out, "--input", *pairs)  # an empty folder is none
     names = sorted(digests(out))
     (out / "mine.txt").write_text("mine")
     assert "there already" in made(out, "--input", *pairs)
@@ -341,24 +317,18 @@ def test_what_is_not_read_and_runs_of_zero_bytes_are_said_each_time(tmp_path, to
     assert "b.jsonl.bz2" in made(folder / "out", *text, "--plan")
 
 
-def test_rejected_lines_are_kept_beside_the_tars(raw, tmp_path, tokenizer_file):
-    (raw / "web" / "bad.jsonl").write_bytes(b"nonsense\n")
-    text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD)
-    assert "1 line rejected" in made(tmp_path / "out", *text, "--max-rejected-fraction", 0.5)
-    (reject,) = (json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_bytes().splitlines())
-    assert (reject["file"], reject["line"]) == ("bad.jsonl", 1)
-    for strict in (("--on-reject", "fail"), ("--max-rejected-fraction", 0)):
-        with pytest.raises(InputError):
-            made(tmp_path / "out", *text, *strict)
-
-
-def test_a_file_that_cannot_be_read_is_no_rejected_line(raw, tmp_path, tokenizer_file):
+def test_rejected_lines_and_files_are_kept_beside_the_tars(raw, tmp_path, tokenizer_file):
     (raw / "web" / "bad.jsonl").write_bytes(b"nonsense\n")
     (raw / "web" / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"text": "one"}\n' * 9)[:5])
     text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD)
     limits = ("--max-rejected-fraction", 0.5, "--max-unreadable-fraction", 1)
     for _ in range(2):
         assert "1 line and 1 file rejected (rejects.jsonl)" in made(tmp_path / "out", *text, *limits)
+    rejects = (json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_bytes().splitlines())
+    assert [(reject["file"], reject["line"]) for reject in rejects] == [("bad.jsonl", 1), ("cut.jsonl.gz", 1)]
+    for strict in (("--on-reject", "fail"), ("--max-rejected-fraction", 0)):
+        with pytest.raises(InputError):
+            made(tmp_path / "out", *text, *limits, *strict)
 
 
 def test_a_record_of_the_data_is_completed_and_not_replaced_unasked(pairs, tmp_path):
@@ -438,7 +408,7 @@ def test_a_full_disk_publishes_nothing(pairs, tmp_path, monkeypatch):
 
     inputs, options = find_inputs(pairs), ShuffleOptions(sequence_length=LENGTH, samples_per_shard=16, workers=1)
     with monkeypatch.context() as patch:
-        patch.setattr(webdataset, "write_lists", full)
+        patch.setattr(standalone, "write_lists", full)
         with pytest.raises(StorageError, match="disk is full"):
             shuffle(inputs, tmp_path / "out", options)
     assert not (tmp_path / "out").exists()
@@ -458,24 +428,22 @@ def test_two_calls_do_not_write_one_output(pairs, tmp_path):
     made(tmp_path / "out", "--input", *pairs)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--tail", "pad"], "pad token"),
-        (["--context-bos", "<s>"], "needs its tokenizer"),
-        (["--preset", "tokshuf"], "each file of text"),
-    ],
-)
-def test_settings_that_cannot_be(pairs, tmp_path, arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        made(tmp_path / "out", "--input", *pairs, *arguments)
+def test_settings_that_cannot_be(raw, pairs, tmp_path):
+    for inputs, arguments, message in (
+        (pairs, ["--tail", "pad"], "pad token"),
+        (pairs, ["--context-bos", "<s>"], "needs its tokenizer"),
+        (pairs, ["--preset", "tokshuf"], "each file of text"),
+        ([raw / "web"], [], "text needs a tokenizer"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            made(tmp_path / "out", "--input", *inputs, *arguments)
     assert not list(tmp_path.glob(".out*"))
 
 
 def test_inputs(raw, pairs, tmp_path):
     assert find_inputs([raw]).kind == "text"
-    assert [path.name for path in find_inputs([raw / "web"]).sources[0].paths] == ["part-2.jsonl", "part-10.jsonl"]
-    assert find_inputs([raw], extension="10.jsonl").sources[0].paths == (
+    assert [path.name for path in find_inputs([raw / "web"]).sources[0].files] == ["part-2.jsonl", "part-10.jsonl"]
+    assert find_inputs([raw], extension="10.jsonl").sources[0].files == (
         raw / "code/part-10.jsonl",
         raw / "web/part-10.jsonl",
     )
@@ -499,8 +467,8 @@ def test_text_among_tars_is_not_passed_over(raw, tmp_path):
     (folder / "tars" / "a.tar").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"1 tars and 2 texts, such as part-2\.jsonl"):
         find_inputs([folder])
-    assert find_inputs([folder], shuffle_only=True).sources[0].paths == (folder / "tars/a.tar",)
-    assert [path.name for path in find_inputs([folder], extension=".jsonl").sources[0].paths] == [
+    assert find_inputs([folder], shuffle_only=True).sources[0].files == (folder / "tars/a.tar",)
+    assert [path.name for path in find_inputs([folder], extension=".jsonl").sources[0].files] == [
         "part-2.jsonl",
         "part-10.jsonl",
     ]

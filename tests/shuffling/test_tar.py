@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.errors import FormatError
 from nanoset_core.shuffling.tar import (
     TarMember,
     end_of_archive,
     headers,
     iterate_members,
-    map_archive,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "webdataset"
@@ -77,23 +76,22 @@ WHOLE = our_tar([("a.npy", b"x" * 600), ("b.npy", b"yz")])
 @pytest.mark.parametrize(
     ("archive", "message"),
     [
-        (b"", "ends without its two zero blocks"),
-        (WHOLE[:100], "ends without its two zero blocks"),
+        (b"", "does not end in two or more zero blocks"),
+        (WHOLE[:100], "does not end in two or more zero blocks"),
         (WHOLE[:900], "is cut off"),
-        (WHOLE[: 512 + 1024], "is cut off|ends without"),
-        (WHOLE[: 512 + 1024 + 1024], "ends without its two zero blocks"),
+        (WHOLE[: 512 + 1024], "does not end in two or more zero blocks"),
+        (WHOLE[: 512 + 1024 + 1024], "does not end in two or more zero blocks"),
         (WHOLE[: 512 + 1024 + 1024 + 512], "does not end in two or more zero blocks"),
         (changed(WHOLE, len(WHOLE) - 1, b"x"), "does not end in two or more zero blocks"),
         (WHOLE + bytes(2 << 20) + b"x" + bytes(511), "does not end in two or more zero blocks"),
         (WHOLE[:-1], "does not end in two or more zero blocks"),
         (changed(WHOLE, 0, b"z"), "checksum is wrong"),
-        (changed(WHOLE, 124, b"zzz"), "not a plain tar header"),
-        (changed(WHOLE, 124, b"-0000001000"), "not a plain tar header"),
-        (changed(WHOLE, 124, b"+0000001000"), "not a plain tar header"),
-        (changed(WHOLE, 124, b"0_000000010"), "not a plain tar header"),
-        (changed(WHOLE, 148, b"        "), "not a plain tar header"),
-        (changed(WHOLE, 0, "é".encode()), "not a plain tar header"),
-        (b"just some text" * 1000, "not a plain tar header"),
+        (changed(WHOLE, 124, b"zzz"), "not a tar header"),
+        (changed(WHOLE, 124, b"-0000001000"), "not a tar header"),
+        (changed(WHOLE, 124, b"+0000001000"), "not a tar header"),
+        (changed(WHOLE, 124, b"0_000000010"), "not a tar header"),
+        (changed(WHOLE, 148, b"        "), "not a tar header"),
+        (b"just some text" * 1000, "not a tar header"),
     ],
 )
 def test_malformed_archives(archive, message):
@@ -102,35 +100,12 @@ def test_malformed_archives(archive, message):
     assert "shard.tar, offset" in str(caught.value)
 
 
-def test_checksums_of_signed_bytes_are_taken_in_foreign_tars_alone():
-    header = changed(WHOLE, 0, "é.npy".encode())[:512]
-    blank = changed(header, 148, b" " * 8)
-    total = sum(byte - 256 * (byte >= 0x80) for byte in blank)
-    archive = changed(header, 148, b"%06o\0 " % total) + WHOLE[512:]
-    assert [member.name for member in iterate_members(archive, "a", plain=False)] == ["é.npy", "b.npy"]
-    with pytest.raises(FormatError, match="checksum is wrong"):
-        list(iterate_members(changed(archive, 1, b"\xaa"), "a", plain=False))
-    ours = changed(WHOLE, 200, b"\xc3")[:512]  # in the name of a link, which is not decoded
-    total = sum(byte - 256 * (byte >= 0x80) for byte in changed(ours, 148, b" " * 8))
-    with pytest.raises(FormatError, match="checksum is wrong"):
-        list(iterate_members(changed(ours, 148, b"%06o\0 " % total) + WHOLE[512:], "a"))
-
-
-def test_links_and_extended_headers_are_refused_in_plain_tars():
-    for format, name in ((tarfile.USTAR_FORMAT, "link"), (tarfile.PAX_FORMAT, "n" * 300)):
-        info = tarfile.TarInfo(name)
-        info.type = tarfile.SYMTYPE if name == "link" else tarfile.REGTYPE
-        out = io.BytesIO()
-        with tarfile.open(fileobj=out, mode="w", format=format) as archive:
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_links_are_skipped_and_extended_headers_read(format):
+    out, names = io.BytesIO(), ["link", "é" * 20, *(["n" * 300] if format != tarfile.USTAR_FORMAT else [])]
+    with tarfile.open(fileobj=out, mode="w", format=format) as archive:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.SYMTYPE if name == "link" else tarfile.REGTYPE
             archive.addfile(info)
-        with pytest.raises(FormatError, match="regular file"):
-            list(iterate_members(out.getvalue(), "shard.tar"))
-        names = [member.name for member in iterate_members(out.getvalue(), "any.tar", plain=False)]
-        assert names == [name] * (name != "link")
-
-
-def test_a_missing_and_an_empty_archive(tmp_path):
-    with pytest.raises(MissingError, match="no such shard"):
-        map_archive(tmp_path / "shard.tar")
-    (tmp_path / "empty.tar").touch()
-    assert map_archive(tmp_path / "empty.tar") == b""
+    assert [member.name for member in iterate_members(out.getvalue(), "any.tar")] == names[1:]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.shuffling import iterate_shards
-from nanoset_core.shuffling.tokshuf import tokshuf_tokens
+from nanoset_core.shuffling.settings import tokshuf_tokens
 
 PAD = 50256
 
@@ -66,8 +66,7 @@ def test_an_empty_file_gives_a_context_of_padding(tmp_path, golden):
 
 
 def test_tokenizers_that_it_knows(golden, tokenizer_file):
-    tokens = tokshuf_tokens(golden / "tokenizer" / "tokenizer.json")
-    assert (tokens.eot, tokens.pad_id) == ("<|endoftext|>", PAD)
+    assert tokshuf_tokens(golden / "tokenizer" / "tokenizer.json") == ("<|endoftext|>", PAD)
     with pytest.raises(ConfigError, match="default preset"):
         tokshuf_tokens(tokenizer_file)
 
@@ -79,5 +78,4 @@ def test_llama_3_ends_documents_with_an_exclamation_mark(tmp_path):
     vocabulary = {"!": 0, "<|begin_of_text|>": 128000, "<|end_of_text|>": 128001}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="!"))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    tokens = tokshuf_tokens(tmp_path / "tokenizer.json")
-    assert (tokens.eot, tokens.pad_id) == ("!", 128258)
+    assert tokshuf_tokens(tmp_path / "tokenizer.json") == ("!", 128258)

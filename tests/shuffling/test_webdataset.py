@@ -10,8 +10,8 @@ from token_sources import plan_of as small_plan
 from token_sources import read_shard, stored, write, write_webdataset
 
 from nanoset_core.shuffling import ShufflePlan, iterate_shards, shards
-from nanoset_core.shuffling.members import decode_member
-from nanoset_core.shuffling.webdataset import write_lists
+from nanoset_core.shuffling.members import read_member
+from nanoset_core.shuffling.tar import TarMember
 
 LENGTH = 33
 
@@ -90,7 +90,7 @@ def test_wids_finds_every_context_by_its_number(tmp_path, sources, member):
         bodies = [dataset[number][f".{member}"].read() for number in range(plan.contexts)]
         del dataset
         gc.collect()
-    found = [decode_member(f"k.{member}", body, "here").tolist() for body in bodies]
+    found = [read_member(body, TarMember(f"k.{member}", 0, len(body)), "here").tolist() for body in bodies]
     assert found == in_our_order(plan, sources)
 
 
@@ -118,63 +118,39 @@ def test_npy_shards_have_known_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
-def test_facts_tell_the_truth(tmp_path, sources, member):
+def test_facts_and_lists_tell_the_truth(tmp_path, sources, golden, member):
     plan = plan_of(sources, member, tail="pad", pad_id=60_000)
-    facts, _ = write_webdataset(plan, sources, tmp_path)
+    facts, files = write_webdataset(plan, sources, tmp_path)
+    assert {name: fact.sha256 for name, fact in files.items()} == digests(tmp_path)
+    assert all((tmp_path / name).stat().st_size == fact.size for name, fact in files.items())
     for shard in facts:
-        path = tmp_path / f"{shard.stem}.tar"
-        data = path.read_bytes()
-        assert shard.size_bytes == len(data)
-        assert len(data) % 10240 == 0
-        assert shard.sha256 == hashlib.sha256(data).hexdigest()
-        contexts = read_shard(path)
+        contexts = read_shard(tmp_path / f"{shard.stem}.tar")
+        assert shard.size_bytes == files[f"{shard.stem}.tar"].size
+        assert shard.size_bytes % 10240 == 0
         assert shard.sequences == len(contexts)
         assert shard.pad_tokens == int((contexts == 60_000).sum())
         assert shard.tokens == contexts.size - shard.pad_tokens
     assert sum(shard.tokens for shard in facts) == sum(source.count for source in sources)
     assert sum(shard.pad_tokens for shard in facts) == plan.pad_tokens > 0
-
-
-def test_openlm_sees_every_shard_of_the_manifest(tmp_path, sources):
-    plan = plan_of(sources, "npy")
-    facts, checksums = write_webdataset(plan, sources, tmp_path)
-    assert set(checksums) == {"manifest.jsonl", "index.json", "exp_data.json"}
-    assert checksums.items() <= digests(tmp_path).items()
     # open_lm file_utils.get_metadata_file: what follows the last newline is not a row
     rows = [json.loads(line) for line in (tmp_path / "manifest.jsonl").read_text().split("\n")[:-1]]
-    assert [row["shard"] for row in rows] == [f"shard-{shard:08d}" for shard in range(plan.shards)]
-    assert [row["num_sequences"] for row in rows] == [16, 16, 16, 9]
-    assert rows[1] == {
-        "shard": "shard-00000001",
-        "num_sequences": 16,
-        "tokens": 16 * LENGTH,
-        "pad_tokens": 0,
-        "bytes": facts[1].size_bytes,
-        "sha256": facts[1].sha256,
-    }
-
-
-def test_wids_index_has_the_fields_of_widsindex(tmp_path, sources, golden):
-    plan = plan_of(sources, "npy")
-    facts, _ = write_webdataset(plan, sources, tmp_path)
-    index = json.loads((tmp_path / "index.json").read_text())
-    theirs = json.loads((golden / "npy" / "index.json").read_text())
+    keys = {"num_sequences": "sequences", "bytes": "size_bytes"}
+    names = ("num_sequences", "tokens", "pad_tokens", "bytes", "sha256")
+    assert rows == [
+        {"shard": f"shard-{fact.shard:08d}"} | {name: getattr(fact, keys.get(name, name)) for name in names}
+        for fact in facts
+    ]
+    index, theirs = (json.loads((folder / "index.json").read_text()) for folder in (tmp_path, golden / "npy"))
     assert set(index) == set(theirs)
     assert (index["__kind__"], index["wids_version"]) == (theirs["__kind__"], theirs["wids_version"])
     for row, shard in zip(index["shardlist"], facts, strict=True):
         assert set(row) == set(theirs["shardlist"][0]) - {"md5sum"}  # optional in wids, which checks none
         assert (row["nsamples"], row["filesize"]) == (shard.sequences, (tmp_path / row["url"]).stat().st_size)
-
-
-def test_exp_data(tmp_path, sources):
-    plan = plan_of(sources, "npy", tail="pad", pad_id=1, eod=0)
-    write_lists(plan, write(plan, sources, tmp_path), tmp_path, name="dclm", tokenizer="neox")
     found = json.loads((tmp_path / "exp_data.json").read_text())
     assert (found["dataset_url"], found["manifest_url"]) == ("./", "./manifest.jsonl")
-    assert found["tokenized"] is True
-    assert found["num_tokens"] + found["pad_tokens"] == plan.contexts * LENGTH
+    assert (found["name"], found["tokenized"], found["tokenizer"]) == ("nanoset", True, None)
     assert found["num_tokens"] == sum(source.count for source in sources)
-    assert (found["name"], found["tokenizer"]) == ("dclm", "neox")
+    assert found["num_tokens"] + found["pad_tokens"] == plan.contexts * LENGTH
 
 
 def test_a_failed_shard_leaves_nothing(tmp_path, sources, monkeypatch):

@@ -15,7 +15,7 @@ from nanoset_assets.ui.previews import first_rejects
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.find import find_document
-from nanoset_core.lineage.source_state import file_state
+from nanoset_core.lineage.texts import file_state
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import mapping, raw, tokenization

@@ -12,8 +12,7 @@ from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
-from nanoset_core.shuffling.markers import read_markers, send_tars, write_marker
-from nanoset_core.shuffling.shards import TarFacts
+from nanoset_core.shuffling.shards import TarFacts, read_markers, write_markers
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.versions.diff import find_versions
@@ -79,14 +78,15 @@ def test_a_tar_that_is_not_as_it_was_noted_is_not_sent(place, tmp_path):
     access = FileAccess(tmp_path / "mirror", place)
     folder = access.folder / "webdatasets/mix/version"
     noted = TarFacts(0, 1, 1, 0, 4, hashlib.sha256(b"good").hexdigest())
-    write_marker(folder, noted, "plan")
-    for content in (b"dead", b"good"):
-        (folder / f"{noted.stem}.tar").write_bytes(content)
-        if content == b"dead":
-            with pytest.raises(StorageError, match="other bytes than were written"):
-                send_tars(access, folder, [noted])
-            assert not s3_server.objects(place)
-    send_tars(access, folder, [noted])
+    tar = folder / f"{noted.stem}.tar"
+    folder.mkdir(parents=True)
+    tar.write_bytes(b"dead")
+    with pytest.raises(StorageError, match="other bytes than were written"):
+        access.send([tar], {tar: noted.sha256})
+    assert not s3_server.objects(place)
+    tar.write_bytes(b"good")
+    access.send([tar], {tar: noted.sha256})
+    write_markers(folder, [noted], "plan", access)
     assert read_markers(folder, [0], "plan", access) == {0: noted}
 
 

@@ -14,7 +14,7 @@ from built_project import one, poke, whats
 from sample_project import jsonl, make_corpora, sentences
 
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.lineage import source_state
+from nanoset_core.lineage import texts
 from nanoset_core.mapping import cache
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import handoff, shuffling, stage
@@ -297,8 +297,8 @@ def test_a_large_raw_file_is_not_hashed_for_a_warning(copy, monkeypatch):
     project = copy()
     path = project.config.raw_folder / "web/part-0/web-1.jsonl"
     path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
-    monkeypatch.setattr(source_state, "MOST_HASHED_BYTES", 0)
-    monkeypatch.setattr(source_state, "StoredPiece", None)
+    monkeypatch.setattr(texts, "MOST_HASHED_BYTES", 0)
+    monkeypatch.setattr(texts.StoredPiece, "check", None)
     report = verify_indexed(project, "web")
     assert report.passed
     assert all(finding.found != "the file was changed since" for finding in report.warnings)

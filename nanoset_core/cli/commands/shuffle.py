@@ -105,12 +105,11 @@ def command(
 ) -> None:
     """Shuffle contexts into tars for webdataset, OpenLM and wids: the same bytes for any machine and engine."""
     from nanoset_core.outputs.recorded import check_apart
-    from nanoset_core.shuffling.dclm import load_sampling
-    from nanoset_core.shuffling.inputs import find_inputs
+    from nanoset_core.shuffling.inputs import find_inputs, load_sampling
     from nanoset_core.shuffling.options import ShuffleOptions
     from nanoset_core.shuffling.preview import preview
     from nanoset_core.shuffling.standalone import shuffle
-    from nanoset_core.shuffling.webdataset import check_exp_data, complete_exp_data
+    from nanoset_core.shuffling.webdataset import complete_exp_data
     from nanoset_core.tokenization.files import tokenizer_files
     from nanoset_core.tokenization.preprocess import end_token
 
@@ -137,7 +136,7 @@ def command(
     if output_json is not None:
         others = (path for path in (sampling, input_json) if path is not None)
         check_apart([output_json], [*found.files, *tokenizer_files(tokenizer), *others])
-        check_exp_data(output, input_json, output_json, overwrite=overwrite)
+        complete_exp_data(output, input_json, output_json, overwrite=overwrite, only_check=True)
     with progress_bars() as (listener, _):
         result = shuffle(found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite)
     if output_json is not None:
@@ -166,7 +165,7 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
     silent = {"contexts left out"} if not plan.settings.even else set()
     silent |= {"inputs left out"} if not inputs.left_out else set()
     rows = [{"plan": what, "": much.format_map(values)} for what, much in _TOTALS.items() if what not in silent]
-    quality = shuffle_quality(plan).to_json()
+    quality = shuffle_quality(plan)
     print_rows(rows, text=[""])
     print_rows(quality_rows(quality), title=f"Evenly shuffled: {'yes' if quality['even'] else 'no'}")
     print_rows(source_rows(plan, _SOURCES_SHOWN), title="Sources")
