@@ -24,9 +24,16 @@ from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.graph import Graph, Step, check_corpora, graph_over, inventory_node
+from nanoset_core.pipeline.graph import (
+    Graph,
+    Step,
+    check_corpora,
+    graph_over,
+    inventory_node,
+    runnable,
+    with_stale_needs,
+)
 from nanoset_core.pipeline.project import Project, names_of
-from nanoset_core.pipeline.runs import runnable, with_stale_needs
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import sweep
 from nanoset_core.storage.leases import leased

@@ -23,10 +23,9 @@ from nanoset_assets.dagster_compat import (
 )
 from nanoset_assets.names import Names
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.pipeline.graph import Graph, Step
+from nanoset_core.pipeline.graph import Graph, GraphState, Step
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
-from nanoset_core.pipeline.runs import GraphState
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import stages
 

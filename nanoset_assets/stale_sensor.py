@@ -28,9 +28,8 @@ from nanoset_assets.names import Names
 from nanoset_core.config.running import no_cron_line
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.graph import Step, graph_over
+from nanoset_core.pipeline.graph import GraphState, Step, graph_over, runnable
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.runs import GraphState, runnable
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.stages import stages, sweep
 from nanoset_core.raw.survey import RawText

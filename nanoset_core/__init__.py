@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nanoset_core.loading.samplers import PretrainingSampler
     from nanoset_core.mapping.blending import build_blending_indices
     from nanoset_core.mapping.config import NanosetConfig
-    from nanoset_core.mapping.sample_index import build_sample_index
+    from nanoset_core.mapping.indices import build_sample_index
     from nanoset_core.packed import PackedDataset
     from nanoset_core.storage.location import StorageSpec
 
@@ -44,7 +44,7 @@ _PLACES = {
     "PretrainingSampler": "loading.samplers",
     "StorageSpec": "storage.location",
     "build_blending_indices": "mapping.blending",
-    "build_sample_index": "mapping.sample_index",
+    "build_sample_index": "mapping.indices",
     "load_nanoset": "loading.opening",
     "merge_indexed_datasets": "indexed",
 }

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT, MASKS, check_masks
-from nanoset_core.mapping.epoch_limits import Policy
-from nanoset_core.mapping.naming import read_identifiers
+from nanoset_core.mapping.coverage import Policy
+from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.outputs.names import check_asset_name, check_corpora

@@ -10,7 +10,7 @@ from typing import Any
 from nanoset_core.config.nanoset import ScheduleSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.mapping.config import Blend, NanosetConfig
-from nanoset_core.mapping.naming import read_identifiers
+from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.storage.regular_files import read_regular

@@ -167,9 +167,12 @@ class FileSet:
         except _UNREADABLE:
             return None
 
-    def note(self, files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the content of the sidecar, by {file name: {"bytes", "sha256"}}."""
-        return {"version": _VERSION, "made_from": self.made_from, "files": files}
+    def note(self, files: Mapping[str, Mapping[str, Any]] | None = None) -> bytes:
+        """Return the content of the sidecar, by {file name: {"bytes", "sha256"}}; None: the set is being written."""
+        listed = {} if files is None else {"files": files}
+        return json.dumps(
+            {"version": _VERSION, "made_from": self.made_from, **listed}, indent=1, sort_keys=True
+        ).encode()
 
     def foreign(self, there: str, sidecar: bytes | None) -> str | None:
         """Return why a file that is there, with this sidecar beside it, is not of this set; None where it is."""
@@ -202,7 +205,7 @@ class FileSet:
             return self._replace(arrays) if known is None else known
 
     def _replace(self, arrays: MemberIndices | BlendIndices) -> dict[str, str]:
-        self._withdraw()
+        self._begin()
         notes = {}
         text = self.description.encode("utf-8")
         for part, name in self.files.items():
@@ -213,25 +216,26 @@ class FileSet:
             notes[name] = {"bytes": sum(map(len, pieces)), "sha256": digest.hexdigest()}
             if part != "description":
                 _write(self.folder / name, pieces)
-        note = json.dumps(self.note(notes), indent=1, sort_keys=True)
-        _write(self.folder / self.sidecar, [memoryview(note.encode("utf-8"))])
+        _write(self.folder / self.sidecar, [memoryview(self.note(notes))])
         if "description" in self.files:
             _write(self.folder / self.files["description"], [memoryview(text)])
         for folder in {(self.folder / name).parent for name in notes}:
             fsync_folder(folder)
         return {name: str(note["sha256"]) for name, note in notes.items()}
 
-    def _withdraw(self) -> None:
-        """Remove what makes a trainer take the files that are there for a whole set.
+    def _begin(self) -> None:
+        """Remove what makes a trainer take the files that are there for a whole set, and note what is being written.
 
         Index files themselves stay until new ones take their place: another process may be writing the same ones.
-        Without a description they are all that a trainer looks for, so those of another origin are removed.
+        Without a description they are all that a trainer looks for, so those of another origin are removed. By the note
+        the same call may go on where it was killed.
         """
         names = [self.files["description"]] if "description" in self.files else []
         if not names and (self.folder / self.sidecar).exists():
             names = list(self.files.values())
-        for name in (*names, self.sidecar):
+        for name in names:
             (self.folder / name).unlink(missing_ok=True)
+        _write(self.folder / self.sidecar, [memoryview(self.note())])
 
 
 def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:
@@ -254,19 +258,16 @@ def _open_parts(
     access: FileAccess | None,
 ) -> dict[str, NDArray[Any]]:
     """Return part → memory-mapped array of the shape planned."""
-    paths = {part: Path(cache_dir) / files[part] for part in shapes}
-    return {part: _open(path if access is None else access.fetch(path), shapes[part]) for part, path in paths.items()}
-
-
-def _open(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
-    remedy = "build the nanoset again"
-    try:
-        array = array_of(map_file(path))
-    except MissingError as error:
-        raise MissingError("an index file is not there", where=path, remedy=remedy) from error
-    except ValueError as error:
-        raise StaleError("not an index file", where=path, found=error, remedy=remedy) from error
-    if array.shape != shape or array.dtype.kind not in "iu" or not array.dtype.isnative:
-        what, found = "an index file is not the one that was planned", f"shape {array.shape}, {array.dtype.str}"
-        raise StaleError(what, where=path, found=found, expected=f"shape {shape}, whole numbers", remedy=remedy)
-    return array
+    opened, remedy = {}, "build the nanoset again"
+    for part, shape in shapes.items():
+        path = Path(cache_dir) / files[part]
+        try:
+            array = opened[part] = array_of(map_file(path if access is None else access.fetch(path)))
+        except MissingError as error:
+            raise MissingError("an index file is not there", where=path, remedy=remedy) from error
+        except ValueError as error:
+            raise StaleError("not an index file", where=path, found=error, remedy=remedy) from error
+        if array.shape != shape or array.dtype.kind not in "iu" or not array.dtype.isnative:
+            what, found = "an index file is not the one that was planned", f"shape {array.shape}, {array.dtype.str}"
+            raise StaleError(what, where=path, found=found, expected=f"shape {shape}, whole numbers", remedy=remedy)
+    return opened

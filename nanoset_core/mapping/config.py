@@ -12,8 +12,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.presets import Preset, get_preset
-from nanoset_core.mapping.sample_index import sample_count
-from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
+from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, sample_count
 from nanoset_core.serialization.parsing import FrozenDict, freeze
 
 Blend = str | os.PathLike[str] | Mapping[str, float] | Sequence[str]
@@ -191,20 +190,19 @@ class NanosetConfig:
         return cls(**values)
 
     def _check_numbers(self) -> None:
-        ranges = {"sequence_length": (1, 2**31 - 2), "random_seed": (0, 2**32 - 1)}
-        asked = (f"{split}_split_samples" for split in SPLITS if self.samples(split) is not None)
-        for name, (low, high) in (ranges | dict.fromkeys(asked, (0, 2**62))).items():
-            self._set_integer(name, low, high)
+        """Make numbers plain integers (numpy's would not go into a description), within their ranges."""
+        asked = {f"{split}_split_samples": (0, 2**62) for split in SPLITS if self.samples(split) is not None}
+        ranges = {"sequence_length": (1, 2**31 - 2), "random_seed": (0, 2**32 - 1), **asked}
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            number = None if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
+            if number is None or not low <= number <= high:
+                raise ConfigError(
+                    "not a whole number in range", where=name, found=repr(value), expected=f"{low} to {high}"
+                )
+            object.__setattr__(self, name, number)
         if not 0 <= self.surplus < math.inf:
             raise ConfigError("this share is impossible", where="surplus", found=self.surplus, expected="0 or more")
-
-    def _set_integer(self, name: str, low: int, high: int) -> None:
-        """Make a field a plain integer (numpy's would not go into a description)."""
-        value = getattr(self, name)
-        number = None if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
-        if number is None or not low <= number <= high:
-            raise ConfigError("not a whole number in range", where=name, found=repr(value), expected=f"{low} to {high}")
-        object.__setattr__(self, name, number)
 
     def _set_data(self) -> None:
         """Make the data plain strings, numbers and immutable containers."""

@@ -1,22 +1,34 @@
-"""Build the index arrays of a plan."""
+"""Build the index arrays of a plan.
+
+The sample index says at which document, and at which token of it, every sample begins. The tokens of an epoch, read
+along the document index, form one long line that is cut every `sequence_length` tokens. With end = inclusive running
+sum of the documents' sizes, the border p = j * sequence_length of sample j lies in the first document d with end[d] >=
+p + add_extra_token, at offset p - (end[d] - size[d]). Work goes in blocks of documents, so that scratch is bounded and,
+in most blocks, sums fit 32 bits; the random gather of sizes is what takes the time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import SampleIndexError
+from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.mapping.blending import build_blending_indices, build_exhaustive_blending_indices
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.document_index import build_document_index
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
-from nanoset_core.mapping.sample_index import build_sample_index
 from nanoset_core.mapping.shuffle_index import build_shuffle_index
+from nanoset_core.mapping.splits import sample_count
 
 _CHUNK = 1 << 20
+BLOCK_DOCUMENTS = 1 << 16
+_INT32_MAX = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +119,130 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
         if preset.wraps == "built":
             numbers[chunk] %= limits
     return BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), numbers)
+
+
+def build_sample_index(
+    sizes: NDArray[np.int32],
+    document_index: NDArray[np.int32],
+    sequence_length: int,
+    num_epochs: int,
+    tokens_per_epoch: int,
+    add_extra_token: int = 1,
+    *,
+    drop_last_partial_sequence: bool = True,
+    empty_end: bool = False,
+    threads: int = 1,
+) -> NDArray[np.int32] | NDArray[np.int64]:
+    """Find where every sample begins.
+
+    Source: Megatron-LM `helpers.cpp`, `build_sample_idx`.
+
+    Args:
+        sizes: tokens of every sequence of the dataset, shape (sequences,).
+        document_index: sequence numbers in the order of reading, all epochs, shape (positions,).
+        sequence_length: tokens of a sample, without the extra one.
+        num_epochs: in document_index.
+        tokens_per_epoch: num_epochs of them must be what document_index holds.
+        add_extra_token: 1 where a sample has one token more, which is the next one's first; else 0.
+        drop_last_partial_sequence: without it the last sample may be short.
+        empty_end: the last, short sample may end in an empty sequence, at offset -add_extra_token (as NeMo has it).
+        threads: more than one shortens the wall time; the result is the same.
+
+    Returns:
+        Shape (samples + 1, 2), int32, or int64 where a position or a size needs it. Row j is (position in
+        document_index, token offset) at which sample j begins, and the inclusive end of sample j - 1: with
+        add_extra_token=1 neighbours share a token.
+
+    Raises:
+        ConfigError: the tokens don't add up, or, without `empty_end`, the last short sample ends in an empty sequence
+            (the peer's own check refuses it too).
+    """
+    total = num_epochs * tokens_per_epoch
+    full = sample_count(total, sequence_length, add_extra_token)
+    rows = sample_count(total, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence)
+    index = np.empty((rows + 1, 2), dtype=_index_dtype(len(document_index), int(sizes.max()) if len(sizes) else 0))
+    index[0] = 0
+    base = 0
+    for first, ends in _block_ends(sizes, document_index, threads):
+        _fill_rows(index, base, first, ends, sequence_length, add_extra_token, full)
+        base += int(ends[-1])
+    if base != total:
+        expected = f"{num_epochs} epochs of {tokens_per_epoch} tokens"
+        raise ConfigError("the document index holds other tokens", found=f"{base} tokens", expected=expected)
+    if rows > full:
+        index[rows] = len(document_index) - 1, _last_offset(sizes, document_index, add_extra_token, empty_end)
+    return index
+
+
+def _index_dtype(documents: int, longest: int) -> np.dtype:
+    return np.dtype(np.int32 if max(documents, longest) <= _INT32_MAX else np.int64)
+
+
+def _last_offset(
+    sizes: NDArray[np.int32], document_index: NDArray[np.int32], add_extra_token: int, empty_end: bool
+) -> int:
+    offset = int(sizes[document_index[-1]]) - add_extra_token
+    if offset < 0 and not empty_end:
+        raise ConfigError(
+            "the last, short sample would end in an empty sequence",
+            found=f"sequence {int(document_index[-1])}, 0 tokens, as the last one of the shuffled epoch",
+            expected="a sequence with tokens",
+            remedy="set drop_last_partial_validation_sequence=True, use another seed, or drop empty sequences",
+        )
+    return offset
+
+
+def _block_ends(
+    sizes: NDArray[np.int32], document_index: NDArray[np.int32], threads: int
+) -> Iterator[tuple[int, NDArray[np.signedinteger]]]:
+    """Yield (first position, running sums of the sizes of a block with a 0 in front), in order."""
+    narrow = len(sizes) == 0 or int(sizes.max()) * BLOCK_DOCUMENTS < _INT32_MAX
+
+    def sums(first: int) -> tuple[int, NDArray[np.signedinteger]]:
+        # (documents of the block,)
+        block = np.take(sizes, document_index[first : first + BLOCK_DOCUMENTS])
+        fits = narrow or int(block.sum(dtype=np.int64)) < _INT32_MAX
+        kind: type[np.signedinteger] = np.int32 if fits else np.int64
+        ends = np.empty(len(block) + 1, kind)
+        ends[0] = 0
+        np.cumsum(block, dtype=ends.dtype, out=ends[1:])
+        return first, ends
+
+    firsts = range(0, len(document_index), BLOCK_DOCUMENTS)
+    with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+        if pool is None:
+            yield from map(sums, firsts)
+            return
+        window = 4 * threads
+        ahead = pool.map(sums, firsts[:window])
+        for begin in range(window, len(firsts) + window, window):
+            ready, ahead = ahead, pool.map(sums, firsts[begin : begin + window])
+            yield from ready
+
+
+def _fill_rows(
+    index: NDArray[np.signedinteger],
+    base: int,
+    first: int,
+    ends: NDArray[np.signedinteger],
+    sequence_length: int,
+    add_extra_token: int,
+    full: int,
+) -> None:
+    """Write the rows whose border lies in this block; `base` tokens lie in front of it, `ends` as of `_block_ends`."""
+    begin = max((base - add_extra_token) // sequence_length + 1, 1)
+    stop = min((base + int(ends[-1]) - add_extra_token) // sequence_length, full) + 1
+    if begin >= stop:
+        return
+    # (stop - begin,): tokens of this block up to and with the border's (extra) token
+    targets = np.arange(
+        begin * sequence_length + add_extra_token - base,
+        stop * sequence_length + add_extra_token - base - sequence_length + 1,
+        sequence_length,
+        dtype=ends.dtype,
+    )
+    documents = np.searchsorted(ends[1:], targets, side="left")
+    part = index[begin:stop]
+    targets -= add_extra_token
+    np.add(documents, first, out=part[:, 0], casting="unsafe")
+    np.subtract(targets, ends[documents], out=part[:, 1], casting="unsafe")

@@ -15,8 +15,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.indexed.dataset import index_here
 from nanoset_core.indexed.layout import idx_path, map_file, read_idx
 from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.naming import blend_names, member_names
-from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan, blend_names, member_names
 from nanoset_core.mapping.speculation import greedy_segments
 from nanoset_core.mapping.splits import SPLITS, Rows, SplitName, rows_by_bookends, rows_by_cuts, split_bookends
 from nanoset_core.storage.access import FileAccess

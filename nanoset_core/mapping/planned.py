@@ -1,12 +1,27 @@
-"""The plan of a split: sizes, epochs, descriptions, hashes and file names, as plain values."""
+"""The plan of a split as plain values, with the trainers' descriptions, hashes and file names.
+
+Descriptions and hashes differ between any two nanosets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypedDict
 
-from nanoset_core.mapping.splits import Rows, SplitName
+from nanoset_core.errors import ConfigError
+from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.mapping.presets import Preset
+from nanoset_core.mapping.splits import Rows, SplitName, parse_split, split_bookends
+from nanoset_core.storage.regular_files import read_regular
+
+_INDICES = ("document_index", "sample_index", "shuffle_index")
+_BLEND_INDICES = {part: f"{part}.npy" for part in ("dataset_index", "dataset_sample_index")}
 
 
 class _Part:
@@ -110,3 +125,118 @@ class SplitPlan:
         if blend is not None:
             blend = BlendPlan(**blend | {"weights": tuple(blend["weights"])})
         return cls(values["split"], values["preset"], members, blend)
+
+
+class Names(TypedDict):
+    """Names of the index files of a member or a blend: the trainer's description, its hash, and file names."""
+
+    description: str
+    hash: str
+    files: dict[str, str]
+    """Part → file name, the description last."""
+    sidecar: str
+
+
+def member_names(config: NanosetConfig, split: SplitName, prefix: str, requested: int | None) -> Names:
+    """Return the names of one dataset's part of a split (Megatron-LM `MegatronDataset`, nanotron `Nanoset`).
+
+    Args:
+        config: of the nanoset.
+        split: train, valid or test.
+        prefix: of the dataset.
+        requested: samples that are built, the blend's margin included; None is one epoch.
+    """
+    rules, path = config.rules, config.trainer_path(prefix)
+    shared = config.blend_per_split is None
+    facts = {
+        "class": rules.member_kind,
+        "dataset_path": path,
+        "path_prefix": path,
+        "data_prefix": path,
+        "num_samples": requested,
+        "index_split": split,
+        "random_seed": config.random_seed,
+        "sequence_length": config.sequence_length,
+        "split": config.split if shared else None,
+        "split_matrix": split_bookends(parse_split(config.split)) if shared else None,
+        "tokenizer": config.tokenizer_identifiers,
+    }
+    endings = dict(zip(_INDICES, rules.member_parts, strict=True))
+    return _names(
+        *(rules.member_keys, facts, rules.member_file, endings),
+        describes=rules.describes,
+        kind=rules.member_kind,
+        split=split,
+        basename=os.path.basename(path),
+        samples=requested,
+        sequence_length=config.sequence_length,
+        seed=config.random_seed,
+    )
+
+
+def blend_names(
+    rules: Preset, split: SplitName, members: Sequence[MemberPlan], weights: Sequence[float], size: int | None
+) -> Names:
+    """Return the names of a blend (Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`).
+
+    Args:
+        rules: of the trainer.
+        split: train, valid or test.
+        members: plans of the datasets, in the order of the blend.
+        weights: normalised, or the datasets' lengths where all their samples are taken once.
+        size: samples of the blend; None where all samples are taken once.
+    """
+    facts = {
+        "class": rules.blend_kind,
+        "datasets": [json.loads(member.description) for member in members],
+        "split": split,
+        "weights": list(weights),
+        "size": size,
+        "dataset_sizes": [member.samples_given for member in members],
+        "renormalize_blend_weights": False,
+    }
+    return _names(rules.blend_keys, facts, rules.blend_file, _BLEND_INDICES, kind=rules.blend_kind, split=split)
+
+
+def _names(
+    keys: Sequence[str],
+    facts: Mapping[str, Any],
+    pattern: str,
+    endings: Mapping[str, str],
+    *,
+    describes: bool = True,
+    **parts: object,
+) -> Names:
+    text = json.dumps({key: facts[key] for key in keys}, indent=4, default=dict)
+    digest = hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
+    described = {"description": "description.txt"} if describes else {}
+    named = partial(pattern.format, hash=digest, **parts)
+    files = {part: named(part=ending) for part, ending in (*endings.items(), *described.items())}
+    return {"description": text, "hash": digest, "files": files, "sidecar": named(part="nanoset.json")}
+
+
+def read_identifiers(path: Path, where: object) -> dict[str, Any]:
+    """Read a trainer's tokenizer identifiers from a JSON file, or from a description that the trainer wrote.
+
+    Args:
+        path: of the JSON object itself, or of a …-description.txt, of which it is the `tokenizer`.
+        where: who names the file, for the message.
+
+    Raises:
+        ConfigError: there are no identifiers in it.
+    """
+    try:
+        value = json.loads(read_regular(path))
+        found = value["datasets"][0] if isinstance(value.get("datasets"), list) else value
+        found = found.get("tokenizer", found) if "class" in found and "dataset_path" in found else found
+        if not isinstance(found, dict):
+            raise TypeError(f"{found!r} is no JSON object")
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            "this file holds no tokenizer identifiers",
+            where=where,
+            found=f"{path}: {error}",
+            expected='a …-GPTDataset-train-description.txt of the trainer, or JSON such as {"class": "…"}',
+            remedy="name such a file, or give the identifiers themselves",
+        ) from error
+    return dict(found)

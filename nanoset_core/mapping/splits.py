@@ -1,4 +1,4 @@
-"""Cut the sequences of a dataset into train, valid and test."""
+"""Cut the sequences of a dataset into train, valid and test, and count the samples in their tokens."""
 
 from __future__ import annotations
 
@@ -53,6 +53,21 @@ def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = 
     total = compensated_sum(numbers) if compensated else 0.0
     train, valid, test = [number / total for number in numbers] if compensated else normalize(numbers)
     return train, valid, test
+
+
+def sample_count(tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True) -> int:
+    """Return how many samples a number of tokens gives; 0 for too few.
+
+    Megatron-LM counts the short one in 32-bit floats, which miscounts above 2**24 tokens; this is exact.
+
+    Args:
+        tokens: in a row.
+        sequence_length: tokens of a sample, without the extra one.
+        add_extra_token: 1 where a sample has one token more, which is the next one's first; else 0.
+        drop_last_partial: without it the last sample may be short.
+    """
+    usable = max(tokens - add_extra_token, 0)
+    return usable // sequence_length if drop_last_partial else -(-usable // sequence_length)
 
 
 def plain_sum(values: Iterable[float]) -> float:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.cache import FileSet, index_sets
@@ -66,7 +65,7 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
         sets = {plan.split: list(index_sets(plan, config)) for plan in plans}
         if not overwrite:
             for files in (files for found in sets.values() for files in found):
-                _check_own(files, OutputPlace(bucket or files.folder), bucket or files.folder)
+                _check_own(files, OutputPlace(bucket or files.folder))
         return [_write_split(plan, sets[plan.split], config, bucket) for plan in plans]
 
 
@@ -74,7 +73,7 @@ def _write_split(
     plan: SplitPlan, sets: Sequence[FileSet], config: NanosetConfig, bucket: RemoteFolder | None
 ) -> SplitFiles:
     """Write all sets of a split where `config` says, and send them from there to a bucket where one is given."""
-    made = [_write(files, OutputPlace(bucket or files.folder), bucket) for files in sets]
+    made = [_write(files, OutputPlace(bucket or files.folder)) for files in sets]
     folder: Location | None = bucket
     if bucket is None and (plan.blend is None or config.path_to_cache is not None):
         folder = sets[0].folder
@@ -82,53 +81,34 @@ def _write_split(
     return SplitFiles(plan.split, plan.samples, own.hash, folder, any(made))
 
 
-def _check_own(files: FileSet, place: OutputPlace, folder: Location) -> None:
-    """Refuse to replace files of another origin; files of an interrupted call for the same set may be replaced."""
+def _check_own(files: FileSet, place: OutputPlace) -> None:
+    """Refuse to replace files of another origin."""
     there = next((name for name in files.files.values() if place.has(name)), None)
     foreign = None if there is None else files.foreign(there, place.read(files.sidecar))
-    if foreign is not None and place.read(_mark(files)) != _marked(files):
+    if foreign is not None:
         raise ConfigError(
             "other index files are there already",
-            where=folder,
+            where=place.folder,
             found=foreign,
             expected="none of these names, or those of the same dataset",
             remedy="name another --data-cache-path, or replace them with --overwrite",
         )
 
 
-def _write(files: FileSet, place: OutputPlace, bucket: RemoteFolder | None) -> bool:
-    """Write a set unless it is there; return whether it was written."""
-    noted, mark = files.notes_in(place.read(files.sidecar)), _mark(files)
+def _write(files: FileSet, place: OutputPlace) -> bool:
+    """Write a set unless it is there; return whether it was written. In a bucket its description is put last."""
+    noted = files.notes_in(place.read(files.sidecar))
     if noted is not None and all(place.has_size(name, note["bytes"]) for name, note in noted.items()):
-        if place.has(mark):  # of a call that was killed just after it had written all
-            place.remove(mark)
         return False
     with place.writing():
-        place.write(mark, _marked(files))
-        if bucket is None:
+        if isinstance(place.folder, Path):
             files.write()
-        else:
-            _send(files, place)
-        place.remove(mark)
+            return True
+        last = [files.files["description"]] if "description" in files.files else []
+        for name in last:
+            place.remove(name)
+        place.write(files.sidecar, files.note())
+        sums = files.write()
+        for name in (*(name for name in sums if name not in last), files.sidecar, *last):
+            place.take(files.folder / name, name, sha256=sums.get(name))
     return True
-
-
-def _send(files: FileSet, place: OutputPlace) -> None:
-    """Write a set to its folder, and move it to a bucket, the description last."""
-    description = [files.files["description"]] if "description" in files.files else []
-    for name in (*description, files.sidecar):
-        place.remove(name)
-    sums = files.write()
-    arrays = [name for name in sums if name not in description]
-    for name in (*arrays, files.sidecar, *description):
-        place.take(files.folder / name, name, sha256=sums.get(name))
-
-
-def _mark(files: FileSet) -> str:
-    """Return the name of the file that holds `made_from` while a set is written: a killed call may be repeated."""
-    sidecar = PurePosixPath(files.sidecar)
-    return str(sidecar.with_name(f".{sidecar.name}.begun"))
-
-
-def _marked(files: FileSet) -> bytes:
-    return json.dumps(files.made_from).encode()

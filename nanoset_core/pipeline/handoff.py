@@ -94,20 +94,17 @@ def _check_cache(nanoset: NanosetContext) -> None:
 
     With --dataloader-fast-cache-load Megatron-LM takes them for granted.
     """
-    outputs = nanoset.project.outputs
-    sizes: dict[str, int] = {}
-    asked_by: dict[str, tuple[str, SplitName]] = {}
-    for split in SPLITS:
-        for asset in (MAPPINGS, BLEND):
-            manifest = outputs.current(STAGE, f"{nanoset.name}/{split}/{asset}")
-            for file, fact in manifest.facts["cache_files"].items() if manifest is not None else ():
-                sizes[file] = fact["bytes"]
-                asked_by[file] = asset, split
+    outputs, assets = nanoset.project.outputs, [(split, asset) for split in SPLITS for asset in (MAPPINGS, BLEND)]
+    found = (outputs.current(STAGE, f"{nanoset.name}/{split}/{asset}") for split, asset in assets)
+    listed = (manifest.facts["cache_files"] for manifest in found if manifest is not None)
+    sizes = {file: fact["bytes"] for files in listed for file, fact in files.items()}
     if (fault := first_fault(outputs.access.sizes(nanoset.cache, sizes), sizes)) is not None:
-        asset, split = asked_by[fault[0]]
-        what, expected = "an index file that the trainer will look for is not there", f"{sizes[fault[0]]:,} bytes"
-        remedy = f"run `nanoset build`, or materialise {nanoset.name}/{asset} for the split {split!r} again"
-        raise MissingError(what, where=nanoset.cache / fault[0], expected=expected, remedy=remedy)
+        raise MissingError(
+            "an index file that the trainer will look for is not there",
+            where=nanoset.cache / fault[0],
+            expected=f"{sizes[fault[0]]:,} bytes",
+            remedy=f"run `nanoset build`, or materialise {nanoset.name}/{MAPPINGS} and {nanoset.name}/{BLEND} again",
+        )
 
 
 def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:
@@ -139,17 +136,16 @@ def _counts(dataset: Manifest) -> DatasetCounts:
 
 def _whole(planned: Mapping[SplitName, PlannedSplit]) -> NanosetConfig:
     """Merge the configurations that the three splits were built with."""
-    first = planned["train"].config.with_samples(
-        {split: found.config.samples(split) for split, found in planned.items()}
-    )
+    samples = {split: found.config.samples(split) for split, found in planned.items()}
     paths = {prefix: path for found in planned.values() for prefix, path in found.config.trainer_paths.items()}
-    if first.blend_per_split is not None:
-        blends = [
-            found.config.blend_per_split[number] if found.plan is not None and found.config.blend_per_split else None
-            for number, found in enumerate(planned.values())
-        ]
-        return replace(first, blend_per_split=blends, trainer_paths=paths)
-    return replace(first, trainer_paths=paths)
+    whole = replace(planned["train"].config.with_samples(samples), trainer_paths=paths)
+    if whole.blend_per_split is None:
+        return whole
+    blends = [
+        found.config.blend_per_split[number] if found.plan is not None and found.config.blend_per_split else None
+        for number, found in enumerate(planned.values())
+    ]
+    return replace(whole, blend_per_split=blends)
 
 
 def _transitions(spec: NanosetSpec) -> list[int]:

@@ -52,16 +52,8 @@ def index(project: Project, corpus: str) -> Manifest:
             files = _compose(project, tokenized, recipe, folder, prefix)
         else:
             files = _merge(project, tokenized, folder, prefix)
-        facts = {
-            "prefix": prefix,
-            "documents": tokenized.facts["documents"],
-            "sequences": tokenized.facts["sequences"],
-            "tokens": tokenized.facts["tokens"],
-            "rejected": tokenized.facts["rejected"],
-            "faults": tokenized.facts["faults"],
-            "dtype": recipe.options["dtype"],
-        }
-        return facts, files
+        counts = {name: tokenized.facts[name] for name in ("documents", "sequences", "tokens", "rejected", "faults")}
+        return {"prefix": prefix, **counts, "dtype": recipe.options["dtype"]}, files
 
     return project.outputs.make_current(project.outputs.commit(recipe, write))
 
@@ -171,12 +163,12 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
     for found in outputs.versions(tokenization.STAGE, dataset.name, strict=strict):
         if _has_same_origin(found, dataset):
             return found
-    what, where = (
+    raise MissingError(
         "the shards that the dataset was merged from are gone",
-        outputs.folder / TOKENIZED.folder / dataset.name,
+        where=outputs.folder / tokenization.STAGE / dataset.name,
+        expected=f"those of the inventory {dataset.recipe['parents']['inventory']}",
+        remedy="run `nanoset build`: it makes them again",
     )
-    expected = f"those of the inventory {dataset.recipe['parents']['inventory']}"
-    raise MissingError(what, where=where, expected=expected, remedy="run `nanoset build`: it makes them again")
 
 
 def _has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:

@@ -12,8 +12,7 @@ from nanoset_core.config.nanoset import BlendSpec, corpora_of, is_blended
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.mapping.config import Blend, NanosetConfig
-from nanoset_core.mapping.coverage import MemberCoverage, coverage
-from nanoset_core.mapping.epoch_limits import ExceededLimit, apply_epoch_limits
+from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage, apply_epoch_limits, coverage
 from nanoset_core.mapping.plan import BlendPlan, LengthReader, MemberPlan, SplitPlan, largest_epoch_size, plan_split
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split

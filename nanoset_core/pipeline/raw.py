@@ -23,7 +23,6 @@ from nanoset_core.raw.survey import (
     CorpusFiles,
     QuietPeriod,
     RawText,
-    discover_corpora,
     known_inventory,
     list_corpora,
     take_inventory,
@@ -41,36 +40,30 @@ def corpora(project: Project) -> list[str]:
     """Return every corpus of the raw folder, sorted: its folders, and corpora of nanoset.yaml that read from them.
 
     Raises:
-        MissingError, InputError, ConfigError: see discover_corpora; or a corpus could be either of two folders.
+        MissingError, InputError, ConfigError: see list_corpora; or a corpus could be either of two folders.
     """
-    config = project.config
-    folders = discover_corpora(config.raw_folder)
-    for fault in _ambiguous(config, folders).values():
+    text = scan(project, names_only=True)
+    for fault in text.faults.values():
         raise fault
-    return sorted({*folders, *_sources(config, folders)})
+    return list(text.corpora)
 
 
-def scan(project: Project) -> RawText:
-    """List the files of every corpus, and the errors of those that cannot be read.
+def scan(project: Project, *, names_only: bool = False) -> RawText:
+    """List the files of every corpus, or its name alone, and the errors of those that cannot be read.
 
     Raises:
         MissingError, InputError: see list_corpora.
     """
-    text = list_corpora(project.config.raw_folder)
-    ambiguous = _ambiguous(project.config, [*text.corpora, *text.faults])
+    config, text = project.config, list_corpora(project.config.raw_folder, names_only=names_only)
+    ambiguous = _ambiguous(config, [*text.corpora, *text.faults])
     found, faults = dict(text.corpora), dict(text.faults)
-    for name, folder in _sources(project.config, text.corpora).items():
-        found[name] = replace(text.corpora[folder], corpus=name)
-    for name, folder in _sources(project.config, text.faults).items():
-        faults[name] = text.faults[folder]
+    for name, folder in ((name, config.folder_name(name)) for name in config.corpora):
+        if folder in text.corpora:
+            found[name] = replace(text.corpora[folder], corpus=name)
+        if folder in text.faults:
+            faults[name] = text.faults[folder]
     unambiguous = {name: found[name] for name in sorted(found) if name not in ambiguous}
     return RawText(unambiguous, faults | ambiguous, text.aside)
-
-
-def _sources(config: ProjectConfig, folders: Collection[str]) -> dict[str, str]:
-    """Return corpus of nanoset.yaml → its folder, of those whose folder is there."""
-    named = {name: config.folder_name(name) for name in config.corpora}
-    return {name: folder for name, folder in named.items() if folder in folders}
 
 
 def _ambiguous(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:
@@ -193,15 +186,6 @@ def pieces_by_file(inventory: Manifest | None) -> dict[str, list[Piece]]:
     for piece in inventory.load(FILE, Inventory.from_json).pieces if inventory is not None else ():
         files.setdefault(piece.path, []).append(piece)
     return files
-
-
-def aside(project: Project) -> Mapping[str, str]:
-    """Return what below the raw folder is no corpus, since nothing in it is read: its name → what it is.
-
-    Raises:
-        MissingError, InputError: the raw folder is not there, or cannot be listed.
-    """
-    return list_corpora(project.config.raw_folder, names_only=True).aside
 
 
 def known(project: Project, found: CorpusFiles, quiet: QuietPeriod | None = None) -> Inventory | None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from nanoset_core.execution.dask import sweep_runs
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.handoff import TRAINER_FILES
@@ -41,16 +38,6 @@ def add_stage(stage: Stage) -> None:
     """Add a stage from outside this package to the graph."""
     if stage not in stages():
         _added.append(stage)
-
-
-@contextmanager
-def added(stage: Stage) -> Iterator[None]:
-    """Add a stage within this block alone."""
-    add_stage(stage)
-    try:
-        yield
-    finally:
-        _added.remove(stage)
 
 
 def sweep(outputs: OutputRoot) -> None:

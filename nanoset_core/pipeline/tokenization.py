@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,11 +41,8 @@ _NAMES = SettingNames(
 def token_options(project: Project, corpus: str) -> dict[str, Any]:
     """Return what decides a corpus's tokens: settings, and the engines that are not trusted with the tokenizer."""
     distrusted = distrust.noted(project.outputs, project.tokenizer.fingerprint)
-    return _settings_options(project, corpus) | distrust.recipe_options(distrusted)
-
-
-def _settings_options(project: Project, corpus: str) -> dict[str, Any]:
-    return _settings(project, corpus).recipe_options(project.tokenizer.fingerprint)
+    settings = _settings(project, corpus)
+    return settings.recipe_options(project.tokenizer.fingerprint) | distrust.recipe_options(distrusted)
 
 
 def _settings(project: Project, corpus: str) -> shards.ShardSettings:
@@ -152,14 +150,9 @@ def each_shard(project: Project, corpus: str, digests: Sequence[str], work: Call
     return project.outputs.each_version(look, SHARDS, corpus, digests)
 
 
-def tokenized_facts(tokenized: Manifest) -> shards.ShardFacts:
-    """Return the counts of a tokenized corpus."""
-    return shards.ShardFacts.of(tokenized.facts)
-
-
 def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     """Return what a tokenized corpus lost; FormatError where a shard's manifest or the inventory cannot be read."""
-    facts = tokenized_facts(tokenized)
+    facts = shards.ShardFacts.of(tokenized.facts)
     if not facts.reasons:
         return Losses(facts)
 
@@ -180,13 +173,14 @@ def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
 
 
 def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> tuple[Sequence[Manifest], dict[str, Any]]:
+    settings = _settings(project, corpus)
     return job.TokenizeJob(
         root=project.outputs,
         corpus=corpus,
         folder=corpus_folder(project, corpus),
         ranges=ranges,
-        options=_settings_options(project, corpus),
-        settings=_settings(project, corpus),
+        options=settings.recipe_options(project.tokenizer.fingerprint),
+        settings=settings,
         workers=project.config.workers,
         executor=project.executor,
         listener=project.listener,
@@ -244,10 +238,9 @@ class TokenizedStage(CorpusStage):
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         try:
             each_shard(project, key.subject, manifest.facts[SHARDS], lambda shard: None)
-        except NanosetError:
-            return "a shard is missing or damaged"
-        try:
             return _in_one_line(refusal(project, key.subject, losses(project.outputs, manifest)))
+        except MissingError:
+            return "a shard is missing or damaged"
         except NanosetError as error:
             return one_line(error)
 
@@ -266,12 +259,10 @@ class TokenizedStage(CorpusStage):
     def rejects(self, project: Project, manifest: Manifest) -> Iterator[str]:
         if manifest.facts["rejected"] + manifest.facts["faults"]:
             for digest in manifest.facts["shards"]:
-                try:
+                with contextlib.suppress(NanosetError):  # the shard is damaged, which is reported elsewhere
                     shard = project.outputs.manifest_at(project.outputs.folder / SHARDS / manifest.name / digest)
-                except NanosetError:
-                    continue  # the shard is damaged, which is reported elsewhere
-                if shard is not None and shard.facts["reasons"]:
-                    yield shard.url(shards.REJECTS)
+                    if shard is not None and shard.facts["reasons"]:
+                        yield shard.url(shards.REJECTS)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return map(str, manifest.facts["shards"])

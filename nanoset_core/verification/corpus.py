@@ -71,7 +71,7 @@ def verify_inventory(project: Project, corpus: str, deep: bool = False) -> Repor
 def verify_raw(project: Project) -> Report:
     """Warn of what lies below the raw folder and is no corpus: nothing in it is read."""
     report = Report("raw")
-    for name, what in raw.aside(project).items():
+    for name, what in raw.scan(project, names_only=True).aside.items():
         remedy = "put files there that are read, or move it out of the raw folder"
         report.warn(what, project.config.raw_folder / name, None, None, remedy)
     return report

@@ -118,7 +118,7 @@ def graph_status(graph: Graph) -> Iterator[Row]:
 
 
 def _aside(project: Project) -> Iterator[Row]:
-    for name, what in raw.aside(project).items():
+    for name, what in raw.scan(project, names_only=True).aside.items():
         yield Row("folder", name, None, "not read", (what,), {}, None)
 
 

@@ -49,7 +49,7 @@ def write(platform, corpus, *, name="new", count=20, seconds=3600.0):
 
 
 def documents(project, corpus="web"):
-    return tokenization.tokenized_facts(project.outputs.current(tokenization.STAGE, corpus)).documents
+    return project.outputs.current(tokenization.STAGE, corpus).facts["documents"]
 
 
 def test_new_corpora_are_registered_at_once_and_built_when_two_looks_agree(platform):

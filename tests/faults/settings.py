@@ -12,7 +12,7 @@ from sample_project import CONFIG, EOD, sentences
 
 from nanoset_core.config.project import load_config
 from nanoset_core.handoff.data_args import read_data_args, read_per_split
-from nanoset_core.mapping.naming import read_identifiers
+from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.shuffling.inputs import load_sampling
 from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine

@@ -11,9 +11,8 @@ from sample_pairs import write_pair
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.loading import NanosetConfig
-from nanoset_core.mapping import epoch_limits
-from nanoset_core.mapping.coverage import coverage
-from nanoset_core.mapping.epoch_limits import apply_epoch_limits, most_samples
+from nanoset_core.mapping import coverage as coverage_module
+from nanoset_core.mapping.coverage import apply_epoch_limits, coverage, most_samples
 from nanoset_core.mapping.indices import build_blend_indices
 from nanoset_core.mapping.plan import plan_split
 from nanoset_core.mapping.splits import compensated_sum, plain_sum
@@ -60,7 +59,7 @@ def test_shares_are_the_same_whatever_python_runs(data, monkeypatch):
     def outcome():
         config = blend(data, (0.6, 0.4, 0.6), 450)
         weights = [row.weight for row in coverage(plan_split(config, "train"), config)]
-        return weights, epoch_limits._filled({"a": 0.2, "b": 0.15, "c": 0.3, "d": 0.35}, dict.fromkeys("abcd", 1.0))
+        return weights, coverage_module._filled({"a": 0.2, "b": 0.15, "c": 0.3, "d": 0.35}, dict.fromkeys("abcd", 1.0))
 
     found = outcome()
     for other in (plain_sum, compensated_sum, math.fsum):

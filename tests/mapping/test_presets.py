@@ -12,8 +12,8 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.indexed import MMapIndexedDataset
 from nanoset_core.loading import NanosetConfig
 from nanoset_core.mapping.indices import build_member_indices
-from nanoset_core.mapping.naming import read_identifiers
 from nanoset_core.mapping.plan import plan_split
+from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.mapping.presets import PRESETS, get_preset
 
 ROWS = rows("size_buffers")

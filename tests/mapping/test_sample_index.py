@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping import build_sample_index, document_index, sample_index
+from nanoset_core.mapping import build_sample_index, document_index, indices
 from nanoset_core.mapping.document_index import build_document_index, shuffle_in_place
-from nanoset_core.mapping.sample_index import sample_count
 from nanoset_core.mapping.shuffle_index import build_shuffle_index, shuffle_dtype
+from nanoset_core.mapping.splits import sample_count
 
 
 def slow_sample_index(sizes, documents, length, total, extra, drop_last):
@@ -41,7 +41,7 @@ def slow_sample_index(sizes, documents, length, total, extra, drop_last):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("case", cases("build_sample_idx"), ids=name_of)
 def test_golden(case, threads, monkeypatch):
-    monkeypatch.setattr(sample_index, "BLOCK_DOCUMENTS", 16)
+    monkeypatch.setattr(indices, "BLOCK_DOCUMENTS", 16)
     golden, params = arrays(case), case["params"]
     built = build_sample_index(
         golden["sizes"],
@@ -82,7 +82,7 @@ def test_plain_loop(sizes, length, epochs, extra, drop_last, block, threads, see
         threads=threads,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sample_index, "BLOCK_DOCUMENTS", block)
+        patch.setattr(indices, "BLOCK_DOCUMENTS", block)
         if partial and sizes[documents[-1]] < extra:
             with pytest.raises(ConfigError, match="empty sequence"):
                 build()
@@ -103,7 +103,7 @@ def test_blocks_whose_tokens_need_64_bits():
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_narrow_blocks_beyond_2_to_the_31_tokens(monkeypatch, threads):
-    monkeypatch.setattr(sample_index, "BLOCK_DOCUMENTS", 64)  # a block's sums fit 32 bits, their base does not
+    monkeypatch.setattr(indices, "BLOCK_DOCUMENTS", 64)  # a block's sums fit 32 bits, their base does not
     sizes = np.random.RandomState(0).randint(0, 2**21, 4500).astype(np.int32)
     documents = np.random.RandomState(1).permutation(4500).astype(np.int32)
     total = int(sizes.sum(dtype=np.int64))
@@ -116,13 +116,13 @@ def test_narrow_blocks_beyond_2_to_the_31_tokens(monkeypatch, threads):
     ("documents", "longest", "dtype"), [(2**31 - 1, 5, np.int32), (2**31, 5, np.int64), (5, 2**31, np.int64)]
 )
 def test_rows_widen_where_the_peer_widens(documents, longest, dtype):
-    assert sample_index._index_dtype(documents, longest) == dtype
+    assert indices._index_dtype(documents, longest) == dtype
 
 
 def test_wide_rows_have_the_same_values(monkeypatch):
     sizes = np.array([3, 0, 9, 4], dtype=np.int32)
     narrow = build_sample_index(sizes, np.arange(4, dtype=np.int32), 3, 1, 16)
-    monkeypatch.setattr(sample_index, "_index_dtype", lambda *_: np.dtype(np.int64))
+    monkeypatch.setattr(indices, "_index_dtype", lambda *_: np.dtype(np.int64))
     wide = build_sample_index(sizes, np.arange(4, dtype=np.int32), 3, 1, 16)
     assert (narrow.dtype, wide.dtype) == (np.int32, np.int64)
     np.testing.assert_array_equal(narrow, wide)

@@ -11,7 +11,7 @@ from sample_pairs import GROWING, write_pair
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.loading import NanosetBuilder, NanosetConfig
-from nanoset_core.mapping.cache import FileSet
+from nanoset_core.mapping import cache
 from nanoset_core.mapping.standalone import write_index_files
 
 
@@ -78,40 +78,23 @@ def test_index_files_of_a_trainer_are_not_replaced_unasked(data, made):
     assert digests(folder) == first
 
 
-def test_a_killed_call_goes_on(data, made, monkeypatch):
+@pytest.mark.parametrize("step", range(5))
+def test_a_killed_call_goes_on(data, made, monkeypatch, step):
     arguments, folder, first = made
-    real = FileSet.write
+    real, steps = cache._write, iter(range(1000))
 
-    def killed(files):
-        real(files)
-        (files.folder / files.sidecar).unlink()
-        raise KeyboardInterrupt
+    def killed(path, pieces):
+        if next(steps) == step:
+            raise KeyboardInterrupt
+        real(path, pieces)
 
     for path in folder.iterdir():
         path.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(FileSet, "write", killed)
+        patch.setattr(cache, "_write", killed)
         assert run(data, *arguments).exit_code != 0
     assert run(data, *arguments).exit_code == 0
     assert digests(folder) == first, "nothing is left of the first call"
-
-
-def test_the_same_call_on_another_machine_may_be_first(data, tmp_path, monkeypatch):
-    arguments = ("--data-cache-path", tmp_path / "cache")
-    run(data, *arguments)
-    first = digests(tmp_path / "cache")
-    real = FileSet.write
-    for path in (tmp_path / "cache").iterdir():
-        path.unlink()
-
-    def written(files):
-        real(files)
-        for mark in files.folder.glob(".*.begun"):
-            mark.unlink()
-
-    monkeypatch.setattr(FileSet, "write", written)
-    assert run(data, *arguments).exit_code == 0
-    assert digests(tmp_path / "cache") == first
 
 
 def test_without_a_cache_folder_the_datasets_files_lie_beside_them(data, tmp_path):

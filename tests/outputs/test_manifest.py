@@ -193,9 +193,9 @@ def test_foreign_pointer_is_refused(root, text):
 def test_versions_are_read_as_they_are_asked_for(root):
     made = [root.commit(dataclasses.replace(RECIPE, version=version), write) for version in range(4)]
     for number, manifest in enumerate(made):
-        os.utime(manifest.folder / MANIFEST, (number, number))
+        os.utime(manifest.folder / MANIFEST, (number + 1, number + 1))
     (made[1].folder / MANIFEST).write_text("{")
-    os.utime(made[1].folder / MANIFEST, (1, 1))
+    os.utime(made[1].folder / MANIFEST, (2, 2))
     assert list(root.versions("shards", "web")) == [made[3], made[2], made[0]]
     assert root.previous(made[2]) == made[0]
     strictly = root.versions("shards", "web", strict=True)

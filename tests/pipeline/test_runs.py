@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nanoset_core.pipeline.graph import Step
-from nanoset_core.pipeline.runs import GraphState, runnable, with_stale_needs
+from nanoset_core.pipeline.graph import GraphState, Step, runnable, with_stale_needs
 from nanoset_core.pipeline.stage import Key, Node
 from nanoset_core.pipeline.stages import DATASET, INVENTORY, PACKED, TOKENIZED
 

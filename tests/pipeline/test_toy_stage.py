@@ -15,12 +15,11 @@ from nanoset_assets.build import build
 from nanoset_assets.stages_table import PAGES, Page
 from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.pipeline import indexed, raw
+from nanoset_core.pipeline import indexed, raw, stages
 from nanoset_core.pipeline.graph import graph_over, stale_reasons
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
-from nanoset_core.pipeline.stages import added
 from nanoset_core.versions.diff import diff_datasets
 from nanoset_core.versions.gc import collect
 from nanoset_core.versions.status import project_status
@@ -76,8 +75,8 @@ def counts_page(work):
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
     monkeypatch.setitem(PAGES, COUNTS, Page("Counts of a corpus.", make=counts_page))
-    with added(COUNTS):
-        yield
+    monkeypatch.setattr(stages, "_added", [])
+    stages.add_stage(COUNTS)
 
 
 @pytest.fixture

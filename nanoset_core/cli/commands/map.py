@@ -27,8 +27,7 @@ from nanoset_core.mapping.config import DEFAULT_SPLIT
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 
 if TYPE_CHECKING:
-    from nanoset_core.mapping.coverage import MemberCoverage
-    from nanoset_core.mapping.epoch_limits import ExceededLimit
+    from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage
 MANY_EPOCHS = 8
 """Reading a text more often than this gets a warning."""
 _MISPLACED = {
@@ -127,8 +126,7 @@ def _map_project(
 
 def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as_json: bool) -> None:
     from nanoset_core.handoff.data_args import config_from_arguments
-    from nanoset_core.mapping.coverage import coverage
-    from nanoset_core.mapping.epoch_limits import apply_epoch_limits
+    from nanoset_core.mapping.coverage import apply_epoch_limits, coverage
     from nanoset_core.mapping.plan import LengthReader, plan_split
     from nanoset_core.mapping.standalone import write_index_files
 
