@@ -23,7 +23,7 @@ from nanoset_core.pipeline.stage import CorpusStage, Key, Node, size_bytes
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED, sha256_file
-from nanoset_core.storage.pieces import PieceDigest, pieces_text, read_pieces
+from nanoset_core.storage.store import PieceDigest, pieces_text, read_pieces
 from nanoset_core.tokenization.framing import pair_name
 from nanoset_core.tokenization.shards import STAGE as SHARDS
 from nanoset_core.tokenization.shards import TOKENS

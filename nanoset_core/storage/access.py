@@ -21,12 +21,10 @@ from nanoset_core.storage.atomic import UNFINISHED, sha256_file, unfinished_name
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
 from nanoset_core.storage.local import LocalStore, make_room
 from nanoset_core.storage.paths import is_inside
-from nanoset_core.storage.pieces import read_pieces
 from nanoset_core.storage.reading import BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular, read_regular
-from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.s3_uploads import etag_of_bytes
-from nanoset_core.storage.store import Store, Stored, in_parallel
+from nanoset_core.storage.s3_requests import CONNECTIONS, etag_of_bytes
+from nanoset_core.storage.store import Store, Stored, in_parallel, read_pieces
 
 T = TypeVar("T")
 R = TypeVar("R")

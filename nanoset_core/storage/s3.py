@@ -17,22 +17,20 @@ from typing import Any, NamedTuple, TypeVar
 from nanoset_core.errors import StorageError
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.s3_requests import (
-    DamagedTransferError,
-    is_missing,
-    new_client,
-    status_of,
-    unless_missing,
-    with_retries,
-)
-from nanoset_core.storage.s3_uploads import (
     MULTIPART_BYTES,
+    DamagedTransferError,
     Part,
     bytes_part,
     encoded,
     etags_tell,
     file_parts,
+    is_missing,
+    new_client,
     sent_etag,
+    status_of,
     stream_parts,
+    unless_missing,
+    with_retries,
 )
 from nanoset_core.storage.store import (
     RANGE_BYTES,

@@ -19,8 +19,7 @@ from typing import NamedTuple
 from nanoset_core.errors import SourceChangedError, StorageError
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.s3 import Head, S3Store, Upload, uploading
-from nanoset_core.storage.s3_requests import status_of
-from nanoset_core.storage.s3_uploads import bytes_part, encoded, md5_of_etag
+from nanoset_core.storage.s3_requests import bytes_part, encoded, md5_of_etag, status_of
 from nanoset_core.storage.store import OnJoin, Stored, changed, checked_name, damaged, gone, in_parallel, no_progress
 
 LEAST_BYTES = 5 << 20

@@ -15,7 +15,7 @@ from nanoset_core.outputs.recorded import read_record
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.location import Location
-from nanoset_core.storage.pieces import PieceDigest
+from nanoset_core.storage.store import PieceDigest
 from nanoset_core.storage.working_copies import room_beside
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenization.preprocess import MANIFEST_ENDING

@@ -23,8 +23,7 @@ from nanoset_core.execution.processes import available_processors
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import HEADER, Tokens, idx_path
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.pieces import PieceCheck, PieceDigest
-from nanoset_core.storage.store import THREADS, Store
+from nanoset_core.storage.store import THREADS, PieceCheck, PieceDigest, Store
 from nanoset_core.verification.report import PART_BYTES, Report, runs
 
 REMEDY = "write the dataset again (`nanoset build`, or `nanoset tokenize`)"

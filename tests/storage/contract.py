@@ -18,8 +18,7 @@ import pytest
 
 from nanoset_core.errors import ConfigError, MissingError, SourceChangedError, StorageError
 from nanoset_core.storage import reading
-from nanoset_core.storage.pieces import PieceDigest
-from nanoset_core.storage.store import Store, Stored
+from nanoset_core.storage.store import PieceDigest, Store, Stored
 
 MIB = 1 << 20
 NAMES = (

@@ -18,8 +18,8 @@ from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import s3_joining
-from nanoset_core.storage.pieces import read_pieces
 from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.store import read_pieces
 from nanoset_core.verification.verify import verify_indexed
 from nanoset_core.versions.gc import collect, plan_gc
 

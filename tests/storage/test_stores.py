@@ -24,7 +24,7 @@ from nanoset_core.storage.s3_joining import (
     plan_parts,
     runs_of,
 )
-from nanoset_core.storage.s3_uploads import bytes_part
+from nanoset_core.storage.s3_requests import bytes_part
 
 
 class TestLocal(StoreContract):

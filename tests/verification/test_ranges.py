@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from verification.conftest import write_sequences as write
 
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.pieces import PieceDigest
+from nanoset_core.storage.store import PieceDigest
 from nanoset_core.verification import ranges as module
 from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.ranges import Expected, SequenceHashes, TokenCheck, hash_limit, token_ranges
