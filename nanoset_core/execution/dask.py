@@ -178,13 +178,10 @@ class _Run(Generic[Task, Result]):
             self._connection.wait_seconds = self._waiting.limit = self._cluster.wait_seconds
         elif not self._waiting.goes_on():
             self._connection.wait_seconds = 0.0
-            raise MissingError(
-                "the Dask cluster has no workers",
-                where=self._cluster.name,
-                found=f"none for {format_age(self._waiting.limit)}",
-                remedy=f"{self._cluster.start_workers}, and run again, or set executor.wait to more; one that cannot "
-                "load nanoset-platform leaves at its first task: see its log",
-            )
+            what, found = "the Dask cluster has no workers", f"none for {format_age(self._waiting.limit)}"
+            remedy = f"{self._cluster.start_workers}, and run again, or set executor.wait to more; one that cannot "
+            remedy += "load nanoset-platform leaves at its first task: see its log"
+            raise MissingError(what, where=self._cluster.name, found=found, remedy=remedy)
 
     def _result(self, future: Future) -> Result:
         from distributed import KilledWorker
@@ -234,20 +231,14 @@ class CompatibilityCheck:
     def check(self) -> None:
         """Check a worker, from within it.
 
-        Raises:
-            MissingError: it does not see the marker; or the run has ended, and the task was called back.
-            StaleError: it runs other software.
-            StorageError: it cannot reach the bucket of the outputs, or is refused there.
+        StaleError where it runs other software; MissingError where it does not see the marker, or the run has ended.
         """
         found = software()
         if found != self.software:
-            raise StaleError(
-                "a worker runs other software than the process that hands out its tasks, and might write other bytes",
-                where=_worker(),
-                found=_format(found, self.software),
-                expected=_format(self.software, found),
-                remedy="install the same versions on all machines, and start the workers again",
-            )
+            what = "a worker runs other software than the process that hands out its tasks, and might write other bytes"
+            theirs, ours = _format(found, self.software), _format(self.software, found)
+            remedy = "install the same versions on all machines, and start the workers again"
+            raise StaleError(what, where=_worker(), found=theirs, expected=ours, remedy=remedy)
         deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
         while (found_token := self.store.read(self._marker)) != self.token:
             if time.monotonic() > deadline:
@@ -255,14 +246,9 @@ class CompatibilityCheck:
             time.sleep(0.1)
 
     def download(self, folder: Path) -> dict[Path, Path]:
-        """Copy the run's files into a folder of this process, those that are not there yet.
+        """Copy the run's files into a folder of this process, those that are not there yet; → path there → copy.
 
-        Returns:
-            Path of each on the machine of the run → the copy.
-
-        Raises:
-            MissingError: the run has ended.
-            StorageError: the store cannot be reached, or the bytes are not those of the run.
+        MissingError where the run has ended; StorageError where the bytes are not those of the run.
         """
         copies = {}
         for path, name, sha256 in self.files:
@@ -280,16 +266,15 @@ class CompatibilityCheck:
         return f"{self.place}/{_MARKER}"
 
     def _unseen(self, seen: bytes | None) -> MissingError:
-        is_local = isinstance(self.store, LocalStore)
-        return MissingError(
-            "a worker does not see the output folder" if is_local else "a worker reaches another store",
-            where=f"{_worker()}: {self.store.url()}",
-            found="no such file" if seen is None else "another file of that name",
-            expected=f"{self._marker}, which the run that gives it work wrote there",
-            remedy="give all machines one file system, mounted under the same path, or let raw and root be in a bucket"
-            if is_local
-            else "give all machines the same endpoint and credentials: see storage.endpoint_url and AWS_ENDPOINT_URL",
-        )
+        what = "a worker reaches another store"
+        remedy = "the same endpoint and credentials: see storage.endpoint_url and AWS_ENDPOINT_URL"
+        if isinstance(self.store, LocalStore):
+            what = "a worker does not see the output folder"
+            remedy = "one file system, mounted under the same path, or let raw and root be in a bucket"
+        where, remedy = f"{_worker()}: {self.store.url()}", f"give all machines {remedy}"
+        expected = f"{self._marker}, which the run that gives it work wrote there"
+        found = "no such file" if seen is None else "another file of that name"
+        return MissingError(what, where=where, found=found, expected=expected, remedy=remedy)
 
 
 @contextlib.contextmanager

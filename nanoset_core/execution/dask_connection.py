@@ -57,24 +57,24 @@ class DaskScheduler:
         return f"start some with `dask worker {self.address or f'--scheduler-file {self.file}'} --nthreads 1`"
 
     def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
-        """Connect to it, as soon as it is there.
+        """Connect to it, as soon as it is there; ConfigError where that takes too long, or it refuses this client."""
+        from distributed.comm import core as untyped
 
-        Raises:
-            ConfigError: it is not there in time, refuses this client, or `distributed` is not installed.
-        """
-        check_installed(self.where)
+        fatal: Any = untyped.FatalCommClosedError  # a refusal by TLS, which waiting does not change
         waiting = Waiting(listener, f"for the Dask scheduler {self.name}", wait_seconds)
         while True:
             try:
-                client = _client_of(self._address())
-                break
+                address = self._address()
+                # In a thread, since this one may run an event loop, as notebooks do.
+                with ThreadPoolExecutor(1) as thread:
+                    thread.submit(asyncio.run, _greet(address, CONNECT_SECONDS)).result()
+                client = open_client(address)
+                waiting.end()
+                return client
             except (OSError, ValueError, TypeError, RuntimeError) as error:  # TimeoutError is an OSError
-                if _is_final(error) or not waiting.goes_on():
+                if not isinstance(error, OSError) or isinstance(error, fatal) or not waiting.goes_on():
                     raise self._unreachable(error) from error
             time.sleep(_PAUSE_SECONDS)
-        waiting.end()
-        stack.enter_context(client)
-        return client
 
     def _address(self) -> str:
         """Return the address; a file is read each time, since a scheduler that is started again writes it again."""
@@ -88,21 +88,16 @@ class DaskScheduler:
     def _unreachable(self, error: Exception) -> ConfigError:
         found = str(error) or "it accepts connections, and does not greet"
         if self.file is not None and isinstance(error, FileNotFoundError):
-            return ConfigError(
-                "no Dask scheduler has written its file",
-                where=self.where,
-                found=f"{error.strerror}: {self.file}" if error.strerror else found,
-                expected=f"the file within {format_age(self.wait_seconds)}",
-                remedy=f"start it with `dask scheduler --scheduler-file {self.file}`, or set executor.wait to more",
-            )
-        return ConfigError(
-            "no Dask scheduler answers at this address",
-            where=self.where,
-            found=f"{self.name}: {found}",
-            expected=f"an answer within {format_age(max(self.wait_seconds, CONNECT_SECONDS))}",
-            remedy="start it with `dask scheduler`, or correct the address; one of tls:// takes a client that Dask's "
-            "configuration gives a certificate of the same authority",
-        )
+            what = "no Dask scheduler has written its file"
+            expected = f"the file within {format_age(self.wait_seconds)}"
+            found = f"{error.strerror}: {self.file}" if error.strerror else found
+            remedy = f"start it with `dask scheduler --scheduler-file {self.file}`, or set executor.wait to more"
+        else:
+            what, found = "no Dask scheduler answers at this address", f"{self.name}: {found}"
+            expected = f"an answer within {format_age(max(self.wait_seconds, CONNECT_SECONDS))}"
+            remedy = "start it with `dask scheduler`, or correct the address; one of tls:// takes a client that Dask's "
+            remedy += "configuration gives a certificate of the same authority"
+        return ConfigError(what, where=self.where, found=found, expected=expected, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +138,8 @@ class SlurmJobs:
     def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
         """Start a scheduler in this process, and submit the jobs, which are cancelled when the stack is closed.
 
-        Raises:
-            ConfigError: dask-jobqueue or Slurm is not installed, or Slurm refuses such a job.
+        ConfigError where dask-jobqueue or Slurm is not installed, or Slurm refuses such a job.
         """
-        check_installed(self.where)
         if shutil.which("sbatch") is None:
             remedy = "build on a machine from which jobs are submitted, or set executor.kind to processes or dask"
             raise ConfigError("there is no Slurm here", where=self.where, found="no command sbatch", remedy=remedy)
@@ -159,9 +152,7 @@ class SlurmJobs:
         stack.callback(cluster.close)
         self._check_job(cluster.job_script())
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)  # `scale` would not replace a job that ended
-        client = open_client(cluster)
-        stack.enter_context(client)
-        return client
+        return open_client(cluster)
 
     def _cluster(self) -> Any:
         """Return the cluster; to join it takes a new TLS certificate, in temporary files of `folder`."""
@@ -211,25 +202,6 @@ DaskCluster: TypeAlias = DaskScheduler | SlurmJobs
 """What can be connected to; equal ones are the same."""
 
 
-def check_installed(where: str) -> None:
-    """Raise ConfigError where `distributed` is not installed."""
-    try:
-        import distributed as _  # noqa: F401
-    except ImportError as error:
-        what, remedy = "the package `distributed` is not installed", "pip install 'nanoset-platform[dask]'"
-        raise ConfigError(what, where=where, found=str(error), remedy=remedy) from error
-
-
-def _client_of(address: str) -> Client:
-    """Return a client of the scheduler at an address, once that has greeted.
-
-    The greeting is waited for in a thread of its own, since this one may run an event loop, as notebooks do.
-    """
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, _greet(address, CONNECT_SECONDS)).result()
-    return open_client(address)
-
-
 async def _greet(address: str, seconds: float) -> None:
     """Connect to an address and disconnect; TimeoutError where it accepts connections and does not greet.
 
@@ -260,14 +232,6 @@ def open_client(scheduler: Any) -> Client:
     raise TimeoutError(f"workers were joining each time that this process wanted to, {_ATTEMPTS} times")
 
 
-def _is_final(error: Exception) -> bool:
-    """Return whether waiting would not help: a malformed address, a refusal by TLS."""
-    from distributed.comm import core as untyped
-
-    fatal: Any = untyped.FatalCommClosedError
-    return not isinstance(error, OSError) or isinstance(error, fatal)
-
-
 class Connection:
     """A client of a cluster, and how long this process still waits for that cluster."""
 
@@ -279,11 +243,19 @@ class Connection:
         self._stack = ExitStack()
 
     def open(self, listener: ProgressCallback) -> Client:
-        """Return the client; a new one where there is none, or where the former has lost its scheduler."""
+        """Return the client; a new one where there is none, or where the former has lost its scheduler.
+
+        ConfigError where `distributed` is not installed, or as `connect`.
+        """
+        try:
+            import distributed as _  # noqa: F401
+        except ImportError as error:
+            what, remedy = "the package `distributed` is not installed", "pip install 'nanoset-platform[dask]'"
+            raise ConfigError(what, where=self.cluster.where, found=str(error), remedy=remedy) from error
         if self._client is None or self._client.status != "running":
             self.close()
             patience, self.wait_seconds = self.wait_seconds, 0.0
-            self._client = self.cluster.connect(self._stack, listener, patience)
+            self._client = self._stack.enter_context(self.cluster.connect(self._stack, listener, patience))
             self.wait_seconds = self.cluster.wait_seconds
         return self._client
 

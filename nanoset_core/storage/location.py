@@ -71,22 +71,18 @@ def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Store:
     bucket, _, prefix = url.removeprefix(SCHEME).rstrip("/").partition("/")
     parts = prefix.split("/") if prefix else []
     if not is_remote(url) or not bucket or {"", ".", ".."} & set(parts) or "\0" in url or "?" in bucket:
-        raise ConfigError(
+        what, expected = (
             "this does not name a place in a bucket",
-            where=where,
-            found=repr(url),
-            expected="s3://bucket/prefix, without empty parts, '.' and '..'",
-            remedy="write it as s3://bucket/prefix",
+            "s3://bucket/prefix, without empty parts, '.' and '..'",
+        )
+        raise ConfigError(
+            what, where=where, found=repr(url), expected=expected, remedy="write it as s3://bucket/prefix"
         )
     scheme, _, address = (storage.endpoint_url or "").partition("//")
     if "@" in address.partition("/")[0]:
-        raise ConfigError(
-            "the endpoint holds a user's name or password",
-            where="storage.endpoint_url",
-            found=f"{scheme}//…@{address.rpartition('@')[2]}",
-            expected="scheme, host and port alone",
-            remedy="remove it: credentials come by the usual AWS chain, and would stand in logs here",
-        )
+        what, found = "the endpoint holds a user's name or password", f"{scheme}//…@{address.rpartition('@')[2]}"
+        remedy = "remove it: credentials come by the usual AWS chain, and would stand in logs here"
+        raise ConfigError(what, where="storage.endpoint_url", found=found, remedy=remedy)
     return S3Store(bucket, prefix, storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
 
 
@@ -202,13 +198,9 @@ class RemoteFolder:
             if name.endswith("/") or any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
                 continue  # the empty objects by which consoles mark folders, and hidden files
             if not is_inside(name) or has_control_characters(name):
-                raise InputError(
-                    "an object's key is no path of a file",
-                    where=str(self),
-                    found=ascii(name),
-                    expected="parts between single slashes, none of them '.' or '..', without control characters",
-                    remedy="copy it to another key, and remove this one",
-                )
+                what, remedy = "an object's key is no path of a file", "copy it to another key, and remove this one"
+                expected = "parts between single slashes, none of them '.' or '..', without control characters"
+                raise InputError(what, where=str(self), found=ascii(name), expected=expected, remedy=remedy)
             yield name, found.size, found.written_ns, etag_mark(found.mark)
 
 
