@@ -1,14 +1,9 @@
-"""What people type and script against, as plain values: commands and options, keys of a nanoset.yaml, public names.
-
-`PYTHONPATH=.:tests python -m golden_outputs.interface` writes down what the code that is imported has.
-"""
+"""What people type and script against, as plain values: commands and options, keys of a nanoset.yaml, public names."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
-import tempfile
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -115,14 +110,3 @@ def _parameters(value: Any) -> str:
     found = inspect.signature(value)
     plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in found.parameters.values()]
     return str(found.replace(parameters=plain, return_annotation=inspect.Signature.empty))
-
-
-def main() -> None:
-    """Write the file that the test compares with."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = interface(Path(folder))
-    FILE.write_text(json.dumps(found, indent=1, sort_keys=True, default=str) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,10 @@
-"""Projects that earlier commits built: unpacked, and what commands and Dagster make of them, as plain values.
-
-`PYTHONPATH=.:tests python -m golden_outputs.old_project COMMIT` writes down what the imported code makes of one.
-"""
+"""Projects that earlier commits built: unpacked, and what commands and Dagster make of them, as plain values."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import sys
 import tarfile
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -134,21 +128,3 @@ def _asset(node: Any, instance: dg.DagsterInstance) -> dict[str, Any]:
         "partitions_name": getattr(partitions, "name", None),
         "pools": sorted(node.pools or ()),
     }
-
-
-def main() -> None:
-    """Write the file that the test compares with."""
-    (commit,) = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = unpack(commit, Path(scratch) / "project").resolve()
-        os.environ.update(DAGSTER_HOME=str(folder / ".dagster"), NANOSET_CONFIG=str(folder / "nanoset.yaml"))
-        os.environ["XDG_CACHE_HOME"] = scratch
-        os.chdir(folder)
-        run(["build"])
-        with dg.DagsterInstance.get() as instance:
-            found = {"printed": printed(commit, folder), "defined": defined(instance), "read": read(folder)}
-    golden(commit).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,24 +1,59 @@
-"""Writes the golden outputs, with the code that is imported: `PYTHONPATH=.:tests python -m golden_outputs.regenerate`.
+"""Writes what the tests compare with: `PYTHONPATH=.:tests python -m golden_outputs.regenerate`, by what is imported.
 
-They were written by commit 2f92378 and hold what no later commit may change unawares. Write them again only where a
-change of bytes or digests is meant, which makes users' outputs stale: raise the stage's version, say so in the change
-log, and look at each line of the difference.
+    regenerate                      the golden outputs
+    regenerate interface            what people type and script against
+    regenerate requests             how many requests commands send
+    regenerate COMMIT               what is made of the project that a commit built
+    regenerate pack FOLDER FILE     such a project, which `nanoset build` has built with its history, as a .tar.xz
+
+The outputs were written by commit 2f92378 and hold what no later commit may change unawares. Write them again only
+where a change of bytes or digests is meant, which makes users' outputs stale: raise the stage's version, say so in the
+change log, and look at each line of the difference. The raw text stays as it is committed: what a compressor or pyarrow
+makes of a text differs between their versions.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import sqlite3
+import sys
+import tarfile
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
+from golden_outputs import interface, old_project, requests
+from golden_outputs.command import run
 from golden_outputs.commands import run_commands
 from golden_outputs.projects import PROJECTS, make_project
 from golden_outputs.record import FILE, record, writers
+from s3_server import CREDENTIALS
 
 
-def made(folder: Path) -> dict[str, Any]:
+def main(what: str = "outputs", *words: str) -> None:
+    """Write a file."""
+    if what == "pack":
+        return pack(*map(Path, words))
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ.update(CREDENTIALS, XDG_CACHE_HOME=scratch)
+        folder = Path(scratch).resolve() / "made"
+        folder.mkdir()
+        os.chdir(folder)
+        made = {"outputs": _outputs, "interface": interface.interface, "requests": requests.requests_sent}.get(what)
+        found = made(folder) if made else _old(what, folder)
+        os.chdir("/")
+    if what == "outputs":
+        FILE.write_text(_text({"writers": {"writers": writers()}} | found))
+        return
+    file = {"interface": interface.FILE, "requests": requests.FILE}.get(what) or old_project.golden(what)
+    file.write_text(json.dumps(found, indent=1, sort_keys=True, default=str) + "\n")
+
+
+def _outputs(folder: Path) -> dict[str, Any]:
     """Everything, made below an empty folder, as it is held."""
     found = {name: record(make_project(name, folder) / "data") for name in PROJECTS}
     (folder / "commands").mkdir()
@@ -27,12 +62,33 @@ def made(folder: Path) -> dict[str, Any]:
     return found | {"commands": record(Path.cwd())}
 
 
-def main() -> None:
-    """Write the file."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = folder
-        made_here = made(Path(folder) / "made")
-    FILE.write_text(_text({"writers": {"writers": writers()}} | made_here))
+def _old(commit: str, folder: Path) -> dict[str, Any]:
+    """What is made of the project of a commit."""
+    old_project.unpack(commit, folder)
+    os.environ.update(DAGSTER_HOME=str(folder / ".dagster"), NANOSET_CONFIG=str(folder / "nanoset.yaml"))
+    run(["build"])
+    with dg.DagsterInstance.get() as instance:
+        parts = {"printed": old_project.printed(commit, folder), "defined": old_project.defined(instance)}
+    return parts | {"read": old_project.read(folder)}
+
+
+def pack(project: Path, file: Path) -> None:
+    """Write all of a project with times, by which the build knows its files; without owners and captured output."""
+    home = project / ".dagster"
+    shutil.rmtree(home / "storage", ignore_errors=True)
+    for path in sorted(home.rglob("*.db")):
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("PRAGMA journal_mode=DELETE")
+            database.execute("VACUUM")
+
+    def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        return member
+
+    with tarfile.open(file, "w:xz", format=tarfile.PAX_FORMAT, preset=9) as archive:
+        for path in sorted(project.rglob("*")):
+            archive.add(path, path.relative_to(project).as_posix(), recursive=False, filter=anonymous)
 
 
 def _text(value: dict[str, dict[str, dict[str, Any]]]) -> str:
@@ -49,4 +105,4 @@ def _lines(entries: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

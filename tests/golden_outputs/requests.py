@@ -1,19 +1,14 @@
-"""How many requests commands send to a bucket, for a small project with every stage.
-
-`PYTHONPATH=.:tests python -m golden_outputs.requests` writes down what the imported code sends.
-"""
+"""How many requests commands send to a bucket, for a small project with every stage."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from golden_outputs.command import run
 from golden_outputs.projects import GOLDEN, NEOX, RAW, TOKENIZER
-from s3_server import CREDENTIALS, new_bucket, requests_answered, s3_server
+from s3_server import new_bucket, requests_answered, s3_server
 
 FILE = GOLDEN / "requests.json"
 COMMANDS = ("build", "build", "status", "verify", "verify --deep", "gc", "explain weighted train 3", "build")
@@ -58,18 +53,3 @@ def requests_sent(folder: Path) -> list[tuple[str, int]]:
             run(command.split())
             sent.append((command, requests_answered[endpoint] - before))
     return sent
-
-
-def main() -> None:
-    """Write the file that the test compares with."""
-    os.environ.update(CREDENTIALS)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
-        (Path(folder) / "project").mkdir()
-        found = requests_sent(Path(folder) / "project")
-        os.chdir("/")
-    FILE.write_text(json.dumps(found, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
