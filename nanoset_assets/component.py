@@ -17,7 +17,7 @@ from nanoset_assets.hosted import Automation, ProjectDefs
 from nanoset_assets.names import names_of
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.project import ProjectConfig, check_config, config_from, load_config
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, raised
 from nanoset_core.serialization.settings import json_schema
 
 _INLINE = "project"
@@ -36,42 +36,40 @@ def _rendered(context: dg.ResolutionContext, value: Any) -> Any:
 
 
 def _checked(attributes: Any) -> Any:
-    """Point to an invalid key; a value with templates is checked once they are filled in."""
+    """Point to invalid keys; a value with templates is checked once they are filled in."""
     if not isinstance(attributes, Mapping):
         return attributes
-    value = attributes.get(_INLINE)
-    plain = {name: attributes.get(name) for name in ("key_prefix", "group_prefix")}
+    value, chosen = attributes.get(_INLINE), attributes.get("automation", "own")
+    prefix, group = (attributes.get(name) for name in ("key_prefix", "group_prefix"))
     named = [name for name in ("config", _INLINE) if attributes.get(name) is not None]
+    wrong: list[tuple[ConfigError, tuple[str | int, ...]]] = []
     if len(named) != 1:
-        raise _pointing(_no_project(named), attributes, *named[1:])
-    try:
-        if _TEMPLATE not in str(plain):
-            names_of(plain["key_prefix"], plain["group_prefix"], where="key_prefix, group_prefix")
-    except ConfigError as error:
-        name = "group_prefix" if error.found == repr(plain["group_prefix"]) else "key_prefix"
-        raise _pointing(error, attributes, name) from error
-    chosen = attributes.get("automation", "own")
+        wrong.append((_no_project(named), tuple(named[1:])))
+    for error in raised(names_of, prefix, group) if _TEMPLATE not in f"{prefix} {group}" else ():
+        wrong.append((error, ("group_prefix" if error.found == repr(group) else "key_prefix",)))
     if chosen not in _AUTOMATIONS and _TEMPLATE not in str(chosen):
         expected = f"one of {', '.join(_AUTOMATIONS)}"
-        raise _pointing(
-            ConfigError("no such automation", found=repr(chosen), expected=expected), attributes, "automation"
-        )
+        wrong.append((ConfigError("no such automation", found=repr(chosen), expected=expected), ("automation",)))
     if isinstance(value, Mapping) and _TEMPLATE not in str(value):
-        _, errors = check_config(value, Path(_INLINE))
-        if errors:
-            raise _pointing_to([(error, (_INLINE, *_key_path(value, error.where or ""))) for error in errors], value)
+        for error in check_config(value, Path(_INLINE))[1]:
+            wrong.append((error, (_INLINE, *_key_path(value, error.where or ""))))
+    if wrong:
+        details = [
+            InitErrorDetails(type="value_error", loc=place, input=attributes, ctx={"error": error})
+            for error, place in wrong
+        ]
+        raise ValidationError.from_exception_data(NanosetComponent.__name__, details)
     return attributes
 
 
 def _no_project(named: Sequence[str]) -> ConfigError:
-    return ConfigError(
-        "a component has one project",
-        found="both `config` and `project`" if named else "neither `config` nor `project`",
-        expected="`config`, the path of a nanoset.yaml, or its keys under `project`",
-        remedy="remove one of them"
+    found, remedy = (
+        ("both `config` and `project`", "remove one of them")
         if named
-        else f"run `nanoset init` to write a {CONFIG_FILE}, and name it by `config`",
+        else ("neither `config` nor `project`", f"run `nanoset init` to write a {CONFIG_FILE}, and name it by `config`")
     )
+    expected = "`config`, the path of a nanoset.yaml, or its keys under `project`"
+    return ConfigError("a component has one project", found=found, expected=expected, remedy=remedy)
 
 
 def _located(context: dg.ResolutionContext, value: str | None) -> str | None:
@@ -80,17 +78,6 @@ def _located(context: dg.ResolutionContext, value: str | None) -> str | None:
     if path is not None:
         load_config(context.resolve_source_relative_path(path))
     return path
-
-
-def _pointing(error: ConfigError, value: Any, *place: str | int) -> ValidationError:
-    return _pointing_to([(error, place)], value)
-
-
-def _pointing_to(errors: Sequence[tuple[ConfigError, tuple[str | int, ...]]], value: Any) -> ValidationError:
-    wrong = [
-        InitErrorDetails(type="value_error", loc=place, input=value, ctx={"error": error}) for error, place in errors
-    ]
-    return ValidationError.from_exception_data(NanosetComponent.__name__, wrong)
 
 
 def _key_path(value: Any, where: str) -> tuple[str | int, ...]:
@@ -115,15 +102,6 @@ class CorpusUpstream(dg.Resolvable, dg.Model):
     )
 
 
-def _resolved(context: dg.ResolutionContext, models: Mapping[str, Any]) -> dict[str, CorpusUpstream]:
-    return {name: CorpusUpstream.resolve_from_model(context.at_path(name), model) for name, model in models.items()}
-
-
-Corpora = Annotated[
-    Mapping[str, CorpusUpstream], dg.Resolver(_resolved, model_field_type=Mapping[str, CorpusUpstream.model()])  # type: ignore[misc]
-]
-
-
 class ScaffoldParams(BaseModel):
     """Options of `dg scaffold defs`."""
 
@@ -144,7 +122,7 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
         from nanoset_core.config.template import write_config
 
         folder, params = request.target_path, request.params
-        names = names_of(params.key_prefix or folder.name, None, where="the key prefix; by default the folder's name")
+        names = names_of(params.key_prefix or folder.name, None, "the key prefix; by default the folder's name")
         attributes: dict[str, Any] = {}
         if params.config is None:
             config = write_config((request.project_root or folder) / folder.name, key_prefix=names.key_prefix).path
@@ -177,7 +155,9 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     group_prefix: str | None = Field(
         default=None, description="Before the name of every group of assets; default: made of key_prefix."
     )
-    corpora: Corpora = Field(default_factory=dict, description="Corpus → the assets that land its text.")
+    corpora: dict[str, CorpusUpstream] = Field(
+        default_factory=dict, description="Corpus → the assets that land its text."
+    )
     automation: Automation = Field(
         default="own",
         description="own: sensors and a schedule of this project; host: a condition on each asset, for an "

@@ -76,19 +76,16 @@ class ProjectDefs:
             ConfigError: a prefix can be no part of a name, or is another than that of nanoset.yaml.
         """
         spec, where = config.dagster, f"{config.file}: dagster"
-        configured = names_of(spec.key_prefix, spec.group_prefix, where=where)
-        given = names_of(
-            key_prefix, spec.group_prefix if group_prefix is None else group_prefix, where="key_prefix, group_prefix"
-        )
+        configured = names_of(spec.key_prefix, spec.group_prefix, where)
+        given = names_of(key_prefix, spec.group_prefix if group_prefix is None else group_prefix)
         if configured.key_prefix and given.key_prefix not in ((), configured.key_prefix):
-            raise ConfigError(
+            found, expected = "/".join(configured.key_prefix), "/".join(given.key_prefix)
+            what, remedy = (
                 "this project has another key prefix already",
-                where=where,
-                found="/".join(configured.key_prefix),
-                expected="/".join(given.key_prefix),
-                remedy="give it the same prefix in both places, or in one",
+                "give it the same prefix in both places, or in one",
             )
-        names = given if given.key_prefix else Names(configured.key_prefix, given.group_prefix)
+            raise ConfigError(what, where=where, found=found, expected=expected, remedy=remedy)
+        names = Names(given.key_prefix or configured.key_prefix, given.group_prefix)
         return ProjectDefs(config, names, **details)
 
     def open_in_run(self, context: dg.AssetExecutionContext, *, rebuild: bool) -> Project:

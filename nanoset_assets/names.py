@@ -43,19 +43,19 @@ class Names:
     @property
     def corpora(self) -> dg.DynamicPartitionsDefinition:
         """The partitions of the assets that are cut by corpus."""
-        return _dynamic("/".join([*self.key_prefix, "corpora"]))
+        return _dynamic(self.corpora_name)
 
     @property
     def corpora_name(self) -> str:
         """What the instance knows these partitions by."""
-        return self.corpora.name or ""
+        return self.path_name("corpora")
 
     def definition(self, name: str) -> str:
         """Return the name of a job, sensor or schedule."""
         return "__".join([*self.key_prefix, name])
 
-    def pool(self, name: str) -> str:
-        """Return the name of a pool of concurrent runs."""
+    def path_name(self, name: str) -> str:
+        """Return the name of a set of partitions, or of a pool of concurrent runs."""
         return "/".join([*self.key_prefix, name])
 
     def group(self, name: str) -> str:
@@ -74,7 +74,9 @@ def _dynamic(name: str) -> dg.DynamicPartitionsDefinition:
     return dg.DynamicPartitionsDefinition(name=name)
 
 
-def names_of(key_prefix: str | Sequence[str] | None, group_prefix: str | None, *, where: object) -> Names:
+def names_of(
+    key_prefix: str | Sequence[str] | None, group_prefix: str | None, where: object = "key_prefix, group_prefix"
+) -> Names:
     """Return the names under a prefix, checked.
 
     Args:
@@ -87,29 +89,16 @@ def names_of(key_prefix: str | Sequence[str] | None, group_prefix: str | None, *
     """
     parts = tuple(key_prefix.split("/") if isinstance(key_prefix, str) else key_prefix or ())
     parts = () if parts == ("",) else parts  # as "" splits
+    what, remedy = "this is no valid part of a key prefix", "write a prefix such as llm, or [team, llm]"
     for part in parts:
         if _PART.fullmatch(part) is None:
-            raise ConfigError(
-                "this is no valid part of a key prefix",
-                where=where,
-                found=repr(part),
-                expected="letters and digits, with single _ between them",
-                remedy="write a prefix such as llm, or [team, llm]",
-            )
-    if len(joined := ".".join(parts)) > MOST_CHARACTERS:
-        raise ConfigError(
-            "this key prefix is too long",
-            where=where,
-            found=f"{len(joined)} characters",
-            expected=f"at most {MOST_CHARACTERS}, with one between two parts",
-            remedy="shorten it",
-        )
+            expected = "letters and digits, with single _ between them"
+            raise ConfigError(what, where=where, found=repr(part), expected=expected, remedy=remedy)
+    if (length := len(".".join(parts))) > MOST_CHARACTERS:
+        what, found = "this key prefix is too long", f"{length} characters"
+        expected = f"at most {MOST_CHARACTERS}, with one between two parts"
+        raise ConfigError(what, where=where, found=found, expected=expected, remedy="shorten it")
     if _GROUP.fullmatch(group_prefix or "") is None:
-        raise ConfigError(
-            "this is no valid part of a group's name",
-            where=where,
-            found=repr(group_prefix),
-            expected="letters, digits and _",
-            remedy="write a prefix such as llm_",
-        )
+        what, expected, remedy = "this is no valid part of a group's name", "letters, digits and _", "write llm_"
+        raise ConfigError(what, where=where, found=repr(group_prefix), expected=expected, remedy=remedy)
     return Names(parts, group_prefix)

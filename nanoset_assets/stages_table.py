@@ -293,7 +293,7 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
     # Computed here, where the project lies now: what a run recorded stays as it was when the project is moved.
     details["metadata"] = {"dagster/uri": _live_place(stage, hosted.config, subject)} | details.get("metadata", {})
     if "pool" in details:
-        details["pool"] = hosted.pool or names.pool(details["pool"])
+        details["pool"] = hosted.pool or names.path_name(details["pool"])
     tags = {} if page.folder is None else {"nanoset/stage": page.folder}
     if page.folder == "mapping":
         tags["nanoset/preset"] = hosted.config.nanosets[subject].preset

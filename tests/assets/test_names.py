@@ -80,13 +80,13 @@ def replace_dagster(config, spec):
 @pytest.mark.parametrize("prefix", ["a b", "a-b", "a__b", "_a", "a.b", "/a", "a//b", ["é"], ["a/b"], ["", "a"]])
 def test_a_prefix_that_can_be_no_name_is_refused(prefix):
     with pytest.raises(ConfigError, match="is no valid part of a key prefix"):
-        names_of(prefix, None, where="here")
+        names_of(prefix, None)
 
 
 def test_a_prefix_that_no_tag_could_hold_is_refused():
     with pytest.raises(ConfigError, match="this key prefix is too long"):
-        names_of("x" * 41, None, where="here")
-    tag = names_of("x" * 40, None, where="here").tag(".dagster/nanoset_raw_text")
+        names_of("x" * 41, None)
+    tag = names_of("x" * 40, None).tag(".dagster/nanoset_raw_text")
     assert len(tag.partition("/")[2]) <= 63
 
 
