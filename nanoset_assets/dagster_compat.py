@@ -68,12 +68,9 @@ def backfilled_assets(instance: dg.DagsterInstance) -> set[dg.AssetKey]:
 
 def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, int]:
     """Return asset → id of the event of its last materialisation, of any partition; ids grow with time."""
-    found = {}
-    for record in instance.get_asset_records(assets):
-        entry = record.asset_entry
-        if entry.last_materialization_storage_id is not None:
-            found[entry.asset_key] = entry.last_materialization_storage_id
-    return found
+    entries = (record.asset_entry for record in instance.get_asset_records(assets))
+    latest = {entry.asset_key: entry.last_materialization_storage_id for entry in entries}
+    return {key: event for key, event in latest.items() if event is not None}
 
 
 def latest_planned(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> tuple[str | None, int]:

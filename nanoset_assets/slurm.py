@@ -27,9 +27,12 @@ OPTIONS_TAG = "slurm/options"
 """Options of sbatch for one run, after those of dagster.yaml, such as `--mem=64G --time=12:00:00`."""
 _SECONDS = 60
 """That a command of Slurm's may take."""
-_WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
-_UNDER_WAY = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
-_ALIVE = _WAITING | _UNDER_WAY
+_ALIVE = {
+    *("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"),
+    *("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"),
+}
+"""States of a job that waits or is under way."""
+_ENDED = {"COMPLETED": WorkerStatus.SUCCESS}
 _FORGOTTEN = "Invalid job id"
 _SCRIPT = "#!/bin/sh\nexec {command}\n"
 
@@ -85,12 +88,9 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         script = _SCRIPT.format(command=shlex.join(args.get_command_args()))
         asked = _slurm("sbatch", "--parsable", *own, *given, text=script)
         if asked.returncode != 0:
-            raise ConfigError(
-                "Slurm refuses the run",
-                where=f"run_launcher in dagster.yaml: sbatch {shlex.join(given)}",
-                found=asked.stderr.strip(),
-                remedy=f"correct the options there, or the tag {OPTIONS_TAG} of the run",
-            )
+            where, found = f"run_launcher in dagster.yaml: sbatch {shlex.join(given)}", asked.stderr.strip()
+            remedy = f"correct the options there, or the tag {OPTIONS_TAG} of the run"
+            raise ConfigError("Slurm refuses the run", where=where, found=found, remedy=remedy)
         job = asked.stdout.strip().partition(";")[0]
         self._instance.add_run_tags(run.run_id, {JOB_TAG: job})
         log = self._folder / f"slurm-{job}.log"
@@ -105,7 +105,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         self._instance.report_run_canceling(run)
         _slurm("scancel", "--state=PENDING", job)
         state, said = _state(job)
-        if state not in _ALIVE and (state is not None or _FORGOTTEN in said):
+        if state not in _ALIVE and (state is not None or said == _FORGOTTEN):
             run = self._instance.get_run_by_id(run_id) or run
             if not run.is_finished:  # its job ended before the run began
                 self._instance.report_run_canceled(run)
@@ -129,14 +129,8 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
             return CheckRunHealthResult(WorkerStatus.UNKNOWN, f"the run has no tag {JOB_TAG}")
         state, said = _state(job)
         if state is None:
-            gone = _FORGOTTEN in said
-            return CheckRunHealthResult(WorkerStatus.NOT_FOUND if gone else WorkerStatus.RUNNING, said)
-        if state in _ALIVE:
-            status = WorkerStatus.RUNNING
-        elif state == "COMPLETED":
-            status = WorkerStatus.SUCCESS
-        else:
-            status = WorkerStatus.FAILED
+            return CheckRunHealthResult(WorkerStatus.NOT_FOUND if said == _FORGOTTEN else WorkerStatus.RUNNING, said)
+        status = WorkerStatus.RUNNING if state in _ALIVE else _ENDED.get(state, WorkerStatus.FAILED)
         return CheckRunHealthResult(status, f"Slurm job {job} is {state}", run_worker_id=job)
 
     def get_run_worker_debug_info(self, run: dg.DagsterRun, include_container_logs: bool | None = True) -> str | None:
@@ -150,10 +144,11 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
 def _state(job: str) -> tuple[str | None, str]:
     """Return (state of a job, such as RUNNING, or None where it is unknown; what Slurm said)."""
     asked = _slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
-    state = asked.stdout.strip()
-    if asked.returncode == 0 and not state:  # as some versions say that they have forgotten it
-        return None, _FORGOTTEN
-    return (state, "") if asked.returncode == 0 else (None, asked.stderr.strip())
+    state, said = asked.stdout.strip(), asked.stderr.strip()
+    if asked.returncode == 0 and state:
+        return state, ""
+    # Some versions print nothing of a job that they have forgotten.
+    return None, _FORGOTTEN if asked.returncode == 0 or _FORGOTTEN in said else said
 
 
 def _slurm(*command: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -162,11 +157,8 @@ def _slurm(*command: str, text: str | None = None) -> subprocess.CompletedProces
             command, input=text, capture_output=True, check=False, encoding="utf-8", errors="replace", timeout=_SECONDS
         )
     except FileNotFoundError as error:
-        raise ConfigError(
-            "there is no Slurm here",
-            where="run_launcher in dagster.yaml",
-            found=f"no command {command[0]}",
-            remedy="run Dagster on a machine from which jobs are submitted, or name another launcher",
-        ) from error
+        where, found = "run_launcher in dagster.yaml", f"no command {command[0]}"
+        remedy = "run Dagster on a machine from which jobs are submitted, or name another launcher"
+        raise ConfigError("there is no Slurm here", where=where, found=found, remedy=remedy) from error
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"{command[0]} did not answer within {_SECONDS} s")

@@ -32,7 +32,7 @@ class Platform:
 
     def __init__(self, config_file: Path, instance: dg.DagsterInstance) -> None:
         self.config_file, self.instance = config_file, instance
-        self.cursor = self.automation_cursor = None
+        self.cursor: str | None = None
         self.asked_for: list[dg.RunRequest] = []
         self.load()
 
@@ -48,7 +48,7 @@ class Platform:
     def corpora(self) -> set[str]:
         return set(self.instance.get_dynamic_partitions(self.names.corpora_name))
 
-    def evaluate(self, sensor: str, cursor: str | None) -> dg.SensorResult:
+    def evaluate(self, sensor: str, cursor: str | None = None) -> dg.SensorResult:
         """One tick of a sensor; what it asks for is not carried out."""
         with (
             dg.build_sensor_context(instance=self.instance, cursor=cursor, repository_def=self._repository) as context,
@@ -89,8 +89,8 @@ class Platform:
 
     def automation(self) -> dict[str, set[str | None]]:
         """One tick of the sensor over everything downstream: asset → partitions asked for."""
-        tick = self.evaluate(stale_sensor.SENSOR, self.automation_cursor)
-        self.automation_cursor, self.asked_for = tick.cursor, tick.run_requests or []
+        tick = self.evaluate(stale_sensor.SENSOR)
+        self.asked_for = tick.run_requests or []
         asked: dict[str, set[str | None]] = defaultdict(set)
         for request in self.asked_for:
             for key in request.asset_selection:
@@ -99,24 +99,19 @@ class Platform:
 
     def carry_out(self, asked: dict[str, set[str | None]] | None = None, *, raises: bool = True) -> None:
         """Run what the last tick asked for, as the daemon does, or some partitions of assets, as a person does."""
-        if asked is None:
-            for request in self.asked_for:
-                self.definitions.resolve_job_def(request.job_name).execute_in_process(
-                    instance=self.instance,
-                    partition_key=request.partition_key,
-                    asset_selection=list(request.asset_selection),
-                    tags=request.tags,
-                    raise_on_error=raises,
-                )
-        job = self.definitions.resolve_implicit_global_asset_job_def()
-        for asset, partitions in (asked or {}).items():
-            for partition in sorted(partitions, key=str):
-                job.execute_in_process(
-                    instance=self.instance,
-                    partition_key=partition,
-                    asset_selection=[dg.AssetKey.from_user_string(asset)],
-                    raise_on_error=raises,
-                )
+        by_hand = [
+            dg.RunRequest(partition_key=part, asset_selection=[dg.AssetKey.from_user_string(asset)])
+            for asset, partitions in (asked or {}).items()
+            for part in sorted(partitions, key=str)
+        ]
+        for request in self.asked_for if asked is None else by_hand:
+            self.definitions.resolve_job_def(request.job_name or "__ASSET_JOB").execute_in_process(
+                instance=self.instance,
+                partition_key=request.partition_key,
+                asset_selection=list(request.asset_selection),
+                tags=request.tags,
+                raise_on_error=raises,
+            )
 
     def follow(self) -> list[dict[str, set[str | None]]]:
         """Ticks, each carried out, until one asks for nothing."""

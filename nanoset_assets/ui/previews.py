@@ -19,7 +19,7 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.documents import InspectionContext, Lineage
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
 from nanoset_core.lineage.texts import Excerpts, shorten
-from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
+from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.indexed import opened
@@ -69,8 +69,8 @@ def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
         identity = f", id {code(origin.id)}" if origin.id is not None else ""
         decoded = excerpts.decoded(tokens)  # None where the tokenizer that made them is not the current one
         text = decoded if decoded is not None else " ".join(map(str, tokens[:24].tolist()))
-        shown = _quoted(text if text.strip() else "(empty)")
-        yield f"**{code(place_of(origin))}**{identity}: {format_count(origin.tokens, 'token')}\n\n{shown}"
+        tokens_told = format_count(origin.tokens, "token")
+        yield f"**{code(place_of(origin))}**{identity}: {tokens_told}\n\n> {code(text if text.strip() else '(empty)')}"
 
 
 def _document(dataset: MMapIndexedDataset, document: int) -> NDArray[np.generic]:
@@ -81,43 +81,30 @@ def _document(dataset: MMapIndexedDataset, document: int) -> NDArray[np.generic]
     return dataset.get(begin, 0, min(_TOKENS_DECODED + 1, int(dataset.sequence_lengths[begin])))
 
 
-def _quoted(text: str) -> str:
-    return f"> {code(text)}"
-
-
 def _rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
     for shard in shards:
         for reject in read_rejects(shard.path(REJECTS), numbers) if shard.facts["reasons"] else ():
-            place = code(f"{shard.name}/{reject.file}:{reject.line}")
-            excerpt = _quoted(shorten(reject.excerpt, False) or "(nothing)")
-            yield f"**{place}**: {reject.reason}, {code(shorten(reject.detail, False))}\n\n{excerpt}"
+            place, detail = code(f"{shard.name}/{reject.file}:{reject.line}"), code(shorten(reject.detail, False))
+            yield f"**{place}**: {reject.reason}, {detail}\n\n> {code(shorten(reject.excerpt, False) or '(nothing)')}"
 
 
 def _samples(project: Project, name: str, split: str) -> Iterator[str]:
-    place = _place(project)
-    loaded = load_nanoset(project.outputs, name, split)
+    place, loaded = _place(project), load_nanoset(project.outputs, name, split)
     for sample in range(min(SHOWN, len(loaded))):
-        nanoset, pieces = _sources(loaded, sample)
+        if isinstance(loaded, Nanoset):
+            nanoset, pieces = loaded, loaded.sources(sample)
+        else:
+            number, pieces = loaded.sources(sample)
+            nanoset = loaded.datasets[number]
         pieces = pieces[pieces[:, 2] > pieces[:, 1]]
         origins = piece_origins(place, nanoset.dataset, pieces[:_PIECES_SHOWN])
-        yield _sample(sample, place.dataset_at(nanoset.member.prefix).name, origins, len(pieces))
+        places = ", ".join(map(_piece, origins))
+        more = f" and {format_count(left, 'document')} more" if (left := len(pieces) - len(origins)) else ""
+        first = origins[0].text if origins else None
+        text = "" if first is None else f"\n\n> {code(first)}"
+        yield f"**sample {sample}** of {code(place.dataset_at(nanoset.member.prefix).name)}: {places}{more}{text}"
 
 
-def _sources(loaded: Nanoset | BlendedNanoset, sample: int) -> tuple[Nanoset, NDArray[np.int64]]:
-    if isinstance(loaded, Nanoset):
-        return loaded, loaded.sources(sample)
-    number, pieces = loaded.sources(sample)
-    return loaded.datasets[number], pieces
-
-
-def _sample(sample: int, corpus: str, origins: Sequence[PieceOrigin], count: int) -> str:
-    places = ", ".join(f"{code(place_of(piece.origin))} tokens {_span(piece)}" for piece in origins)
-    more = f" and {format_count(count - len(origins), 'document')} more" if count > len(origins) else ""
-    first = origins[0].text if origins else None
-    text = "" if first is None else f"\n\n{_quoted(first)}"
-    return f"**sample {sample}** of {code(corpus)}: {places}{more}{text}"
-
-
-def _span(piece: PieceOrigin) -> str:
+def _piece(piece: PieceOrigin) -> str:
     begin, end = piece.document_tokens
-    return f"{begin:,}–{end:,}"
+    return f"{code(place_of(piece.origin))} tokens {begin:,}–{end:,}"

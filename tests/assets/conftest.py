@@ -29,3 +29,10 @@ def built_platform(template: Path, tmp_path: Path) -> Iterator[Platform]:
     config_file = copy_template(template, tmp_path / "project")
     with dg.DagsterInstance.local_temp(str(tmp_path / "project" / "home")) as instance:
         yield Platform(config_file, instance)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """An empty history."""
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
+        yield opened

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import time
-from itertools import zip_longest
 
 import dagster as dg
 import pytest
@@ -95,14 +94,12 @@ EVENTS = {
     "a corpus outside of every blend": (outside_of_every_blend, {}),
     "an edited nanoset": (lambda at: edit(at, "seed: 7", "seed: 8", reload=False), NANOSET),
 }
-OLD_CURSORS = ['{"__class__": "AssetDaemonCursor", "evaluation_id": 7}', '{"shuffled/shuffle_plan": ["run", "0", 0]}']
 
 
-@pytest.mark.parametrize(("event", "cursor"), list(zip_longest(EVENTS, OLD_CURSORS)))
-def test_an_event_asks_for_what_is_made_of_it_and_nothing_else(built, event, cursor):
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_asks_for_what_is_made_of_it_and_nothing_else(built, event):
     happen, asked = EVENTS[event]
     happen(built)
-    built.automation_cursor = cursor
     assert built.automation() == asked
 
 
@@ -288,23 +285,9 @@ def test_an_output_whose_check_was_cut_off_is_verified_before_it_is_used(built):
     assert built.automation() == DOWNSTREAM_OF_WEB[0]
 
 
-def test_the_assets_of_a_partition_share_a_run(built):
-    change(built, "web")
-    built.automation()
-    asked = {
-        (request.job_name, request.partition_key): sorted(key.to_user_string() for key in request.asset_selection)
-        for request in built.asked_for
-    }
-    chain = ["pretrain/blend", "pretrain/index_mappings"]
-    assert asked == {
-        ("shuffled", None): ["shuffled/shuffle_plan"],
-        **{("pretrain", split): chain for split in SPLITS},
-    }
-
-
 def test_a_tick_says_what_has_to_wait_and_why(failing):
     failing.follow()
-    tick = failing.evaluate(SENSOR, failing.automation_cursor)
+    tick = failing.evaluate(SENSOR)
     assert "shuffle_plan" in tick.skip_message
     assert "it is built when what it is made from changes" in tick.skip_message
 

@@ -6,7 +6,6 @@ import struct
 from pathlib import Path
 
 import dagster as dg
-import pytest
 from sample_project import FEWER
 
 from nanoset_assets.build import build
@@ -16,12 +15,6 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance_state import CHECK
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification import corpus as verifying
-
-
-@pytest.fixture
-def instance(tmp_path):
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
-        yield opened
 
 
 def evaluations(instance):
@@ -151,15 +144,6 @@ def test_what_was_never_checked_is_not_due(make_project, instance, monkeypatch):
         patch.setattr("nanoset_assets.definitions.checks_for", lambda config: [])
         build(Project.open(config), instance)
     assert build(Project.open(config), instance).made == {}
-
-
-def test_a_run_that_ended_before_its_check_is_due(built_platform):
-    job = built_platform.definitions.resolve_job_def("corpus")
-    run = built_platform.instance.create_run_for_job(
-        job_def=job.get_subset(asset_selection={dg.AssetKey("indexed_dataset")}), tags={"dagster/partition": "web"}
-    )
-    assert unverified(built_platform) == {(dg.AssetKey("indexed_dataset"), "web")}
-    built_platform.instance.delete_run(run.run_id)
 
 
 def test_checks_say_what_they_check(make_project):

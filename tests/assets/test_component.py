@@ -18,10 +18,8 @@ from jsonschema import Draft202012Validator
 
 import nanoset_assets
 from nanoset_assets import NanosetComponent
-from nanoset_assets.build import build
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.settings import json_schema
 
 TYPE = "nanoset_assets.NanosetComponent"
@@ -247,11 +245,3 @@ def test_the_schema_takes_what_the_parser_takes(make_project):
         assert list(validator.iter_errors(value | wrong)), wrong
     assert list(validator.iter_errors({key: item for key, item in value.items() if key != "tokenizer"}))
     json.dumps(NanosetComponent.get_model_cls().model_json_schema())
-
-
-def test_the_command_reads_the_same_project(make_project, tmp_path):
-    config = make_project()
-    config.write_text(config.read_text() + "dagster: {key_prefix: [llm]}\n")
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
-        assert not build(Project.open(config), instance, corpora=["web"]).failed
-        assert instance.get_materialized_partitions(dg.AssetKey(["llm", "indexed_dataset"])) == {"web"}

@@ -18,22 +18,6 @@ def config(make_project):
     return load_config(make_project())
 
 
-@pytest.fixture
-def instance(tmp_path):
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
-        yield opened
-
-
-def test_a_corpus_is_materialised_through_its_job_as_from_the_ui(config, instance):
-    definitions = build_definitions(config)
-    instance.add_dynamic_partitions(Names().corpora_name, ["web"])
-    outcome = definitions.resolve_job_def("corpus").execute_in_process(instance=instance, partition_key="web")
-    assert outcome.success
-    dataset = outcome.asset_materializations_for_node("indexed_dataset")[0]
-    assert dataset.partition == "web"
-    assert dataset.metadata["documents"].value == 240
-
-
 def test_an_asset_without_its_input_says_which_to_materialise_first(config, instance):
     instance.add_dynamic_partitions(Names().corpora_name, ["web"])
     job = build_definitions(config).resolve_job_def("corpus")

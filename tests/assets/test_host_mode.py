@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dagster as dg
-import pytest
 
 from nanoset_assets.checks import LOSSES
 from nanoset_assets.definitions import build_definitions
@@ -33,12 +32,6 @@ class Conditions:
             done = job.execute_in_process(instance=self.instance, partition_key=corpus)
             assert done.success
         return done
-
-
-@pytest.fixture
-def instance(tmp_path):
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
-        yield opened
 
 
 def test_a_rejected_line_is_a_warning_through_which_everything_follows(make_project, instance):

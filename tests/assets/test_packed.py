@@ -30,12 +30,6 @@ def project(make_project):
     return open_project
 
 
-@pytest.fixture
-def instance(tmp_path):
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
-        yield opened
-
-
 def materialised(instance):
     return set(instance.get_materialized_partitions(ASSET))
 
@@ -109,19 +103,6 @@ def test_a_corpus_that_failed_is_named(project, instance):
     assert list(report.failed) == ["tokenized_shards [web]"]
     assert report.skipped == ["indexed_dataset [web]", "packed_dataset [web]"]
     assert materialised(instance) == {"books"}
-
-
-@pytest.mark.parametrize(
-    ("packed", "message"),
-    [
-        ("[web, web]", "packed: a corpus is named twice"),
-        ("[a/b]", "packed"),
-        ("web", "packed"),
-    ],
-)
-def test_lists_that_cannot_be(project, packed, message):
-    with pytest.raises(ConfigError, match=message):
-        project(packed)
 
 
 def test_a_corpus_that_is_not_there_is_named(project, instance):

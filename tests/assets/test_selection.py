@@ -7,7 +7,6 @@ import re
 import shlex
 from pathlib import Path
 
-import dagster as dg
 import pytest
 from sample_project import jsonl, sentences
 
@@ -20,12 +19,6 @@ from nanoset_core.pipeline.graph import Graph, graph_over
 from nanoset_core.pipeline.project import Project
 
 CORPUS = ("raw_jsonl", "tokenized_shards", "indexed_dataset")
-
-
-@pytest.fixture
-def instance(tmp_path):
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
-        yield opened
 
 
 def steps_of(*corpora):

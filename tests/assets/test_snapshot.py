@@ -88,9 +88,3 @@ def test_sensors_and_schedule_are_there_and_on(snapshot):
 
 def test_only_work_of_many_processes_is_in_the_pool(nodes):
     assert {name for name, node in nodes.items() if node.pools} == {"tokenized_shards", "shuffled/tars"}
-
-
-def test_checks_are_there_and_block(snapshot):
-    checks = {check.asset_key.to_user_string(): check for check in snapshot.asset_check_nodes}
-    assert {"tokenized_shards", "indexed_dataset", "pretrain/blend", "shuffled/manifest"} <= set(checks)
-    assert all(check.blocking for check in checks.values())

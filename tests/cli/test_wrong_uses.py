@@ -24,7 +24,6 @@ CONFIGURATIONS = {
     "tokenizer-is-folder": ("path: tokenizer.json", "path: raw"),
     "hub-name": ("path: tokenizer.json", "path: org/gpt2"),
     "unknown-eod": ("<|endoftext|>", "<nope>"),
-    "typo-inside": ("sequence_length: 32", "sequence_lenght: 32"),
     "unknown-corpus": ("blend: books", "blend: bokos"),
     "tab": ("    seed: 7", "\tseed: 7"),
     "raw-is-not-there": ("raw: raw\n", "raw: nowhere\n"),
@@ -37,7 +36,6 @@ CASES = [
     ("status -c raw", [USAGE, "'raw' is a directory"]),
     ("status -c empty.yaml", ["empty.yaml", "is empty", "raw, root and tokenizer", "nanoset init"]),
     ("status -c tab.yaml", ["tab.yaml", "not YAML", "line 11"]),
-    ("status -c typo-inside.yaml", ["sequence_lenght", "'sequence_length'"]),
     ("status -c raw-is-a-file.yaml", ["nanoset.yaml", "a file is where", "name a folder"]),
     ("status -c root-is-a-file.yaml", ["root-is-a-file.yaml:2: root", "a file is where", "name a folder"]),
     ("status -c raw-is-not-there.yaml", ["nowhere", "remedy"]),
@@ -57,7 +55,6 @@ CASES = [
     ("status -c hub-name.yaml", ["`hf download org/gpt2 tokenizer.json --local-dir org/gpt2`, and name org/gpt2/tok"]),
     ("tokenize --input raw/web --output-prefix o/z --tokenizer gpt2", ["`hf download gpt2 tokenizer.json"]),
     ("shuffle --input raw/web --output tars --tokenizer org/gpt", ["`hf download org/gpt tokenizer.json"]),
-    ("tokenize --input raw/web --output-prefix o/z --tokenizer nope.json", ["nope.json is not there", "correct the"]),
     ("tokenize --input raw/web --output-prefix o/z --tokenizer raw", ["raw/tokenizer.json|raw is a folder"]),
     (
         "tokenize --input raw/web --output-prefix o/z --tokenizer nanoset.yaml --append-eod",
@@ -90,9 +87,7 @@ CASES = [
     ("pack merge nope.pbin --output o/p.pbin", ["nope.pbin", "name a file that is there"]),
     (f"pack describe {PAIR}.bin", [f"{PAIR}.bin", "no .pbin", "layouts A to D"]),
     ("import-parquet nope --output o/a.jsonl", ["nope", "that is there"]),
-    ("import-parquet hollow --output o/a.jsonl", ["hollow", ".parquet", "remedy"]),
     ("inspect nope", ["nope.idx", "a prefix, without .bin or .idx"]),
-    (f"inspect {PAIR}.bin", [f"{PAIR}.bin.idx", "without .bin or .idx"]),
     # scratch folders that cannot be made; for outputs see tests/faults/commands.py
     *(
         (f"{line} --scratch /proc/none", ["/proc/none", "the folder cannot be made", "name a place"])
@@ -105,7 +100,6 @@ CASES = [
     # nanoset map without a project
     (f"map --data-path {PAIR}", ["--seq-length", "give the run's"]),
     (f"map --data-path {PAIR} --seq-length 0", [USAGE, "--seq-length", "1<=x"]),
-    (f"map --data-path {PAIR} --seq-length 8 --seed -5", [USAGE, "--seed", "0<=x"]),
     (f"map --data-path 0.5 {PAIR} 0.5 --seq-length 8", ["--data-path", "come in pairs", f"0.5 {PAIR} 0.5"]),
     (f"map --data-path 0.5 {PAIR} 0.5 {PAIR} --seq-length 8", [f"found: {PAIR}", "the sum of its weights"]),
     (f"map --data-path 0.5 {PAIR} x {PAIR} --seq-length 8", ["'x'", "pairs of weight and prefix", "before each"]),
@@ -120,27 +114,20 @@ CASES = [
     ("map --seq-length 8", ["--seq-length", "nanoset.yaml", "--data-path"]),
     # names that nothing has
     ("diff nope", ["nope", "no such corpus", "nanoset build"]),
-    ("diff aaaa bbbb", ["no such version", "'aaaa'", "nanoset build"]),
     ("explain nope train 0", ["nope", "correct the names"]),
-    ("explain pretrain nope 0", ["nope", "correct the names"]),
     ("explain pretrain train", [USAGE, "give a SAMPLE, or a document"]),
     ("verify --select nope", ["--select", "'nope'", "books, code, web", "name one of these"]),
     ("verify --eod x", [USAGE, "--eod"]),
     ("nope", [USAGE, "nope"]),
     ("gc --older-than -1", [USAGE, "--older-than", "x>=0"]),
     ("gc --older-than nan", [USAGE, "--older-than", "'nan' is no finite number"]),
-    ("gc --older-than inf", [USAGE, "--older-than", "'inf' is no finite number"]),
     ("demo new --megabytes inf", [USAGE, "--megabytes", "0<=x<=10000"]),
-    ("demo new --megabytes 1e300", [USAGE, "--megabytes", "0<=x<=10000"]),
     (f"tokenize --input raw/web --output-prefix o --tokenizer t --partitions {10**30}", [USAGE, "--partitions", "<=x"]),
-    (f"pack filter nanoset.yaml --output o/z.pbin --every {10**30}", [USAGE, "--every", "<=x"]),
     (f"shuffle --input raw/web --output tars --workers {10**30}", [USAGE, "--workers", "0<=x<=4096"]),
     ("tokenize --input raw/web --output-prefix out --tokenizer tokenizer.json --audit nan", [USAGE, "--audit", "nan"]),
-    ("gc -c nope.yaml", ["nope.yaml", "nanoset init"]),
     ("init .", ["nanoset.yaml", "already", "edit it"]),
     ("demo nanoset.yaml", [USAGE, "nanoset.yaml"]),
     ("shuffle --input raw/web --output tars --tokenizer tokenizer.json --seqlen -3", [USAGE, "--seqlen", "1<=x"]),
-    ("shuffle --input raw/web --output tars --tokenizer tokenizer.json --seed -1", [USAGE, "--seed", "0<=x"]),
 ]  # fmt: skip
 
 
@@ -223,10 +210,9 @@ def test_inspect_takes_the_folder_of_a_tokenizer(folder, monkeypatch):
     assert "books 0: " in outcome.output
 
 
-def test_summaries_of_commands_are_whole():
-    lines = CliRunner().invoke(nanoset, ["--help"], env={"COLUMNS": "80"}).output
-    assert "..." not in lines.partition("Commands:")[2]
-    lines = CliRunner().invoke(nanoset, ["pack", "--help"], env={"COLUMNS": "80"}).output
+@pytest.mark.parametrize("words", [["--help"], ["pack", "--help"]])
+def test_summaries_of_commands_are_whole(words):
+    lines = CliRunner().invoke(nanoset, words, env={"COLUMNS": "80"}).output
     assert "..." not in lines.partition("Commands:")[2]
 
 

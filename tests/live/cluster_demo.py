@@ -68,11 +68,9 @@ def main() -> None:
 
 def s3(scratch: Path) -> AbstractContextManager[str]:
     """A server; → its address."""
-    if all(shutil.which(tool) for tool in ceph_server.TOOLS):
-        print("bucket: a Ceph gateway")
-        return ceph_server.ceph_server(scratch / "ceph")
-    print("bucket: moto")
-    return s3_server.s3_server()
+    is_ceph = all(shutil.which(tool) for tool in ceph_server.TOOLS)
+    print(f"bucket: {'a Ceph gateway' if is_ceph else 'moto'}")
+    return ceph_server.ceph_server(scratch / "ceph") if is_ceph else s3_server.s3_server()
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -52,11 +51,10 @@ def _loaded(process: subprocess.Popen[bytes], address: str, log: Path) -> bool:
         raise RuntimeError(f"dagster dev ended with {process.returncode}:\n{log.read_text()}")
     try:
         entries = query(address, _LOCATIONS)["workspaceOrError"]["locationEntries"]
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return False
-    for entry in entries:
-        if (found := entry["locationOrLoadError"] or {}).get("message"):
-            raise RuntimeError(f"the definitions cannot be loaded: {found['message']}")
+    if errors := [found["message"] for entry in entries if "message" in (found := entry["locationOrLoadError"] or {})]:
+        raise RuntimeError(f"the definitions cannot be loaded: {errors}")
     return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
 
 

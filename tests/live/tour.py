@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from daemons import until
 from live.browser import Browser, browsing, chromium
@@ -26,20 +24,14 @@ _GROUPS = ",".join(f"global@global:{group}" for group in ("corpora", "pretrain",
 _SETTLED_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """One screenshot."""
+class Scene(NamedTuple):
+    """One screenshot: its file's name, path and query of the page, texts that it shows, height and width."""
 
     name: str
-    """of the file, without its ending"""
     page: str
-    """path and query of the page"""
     texts: tuple[str, ...]
-    """what the page shows once it is there"""
     height: int
-    """of the window"""
     width: int = 1600
-    """of the window; the screenshot has 1,600 pixels"""
 
 
 SCENES = (
@@ -56,47 +48,39 @@ HOST = Scene("your_dagster", f"/asset-groups?expanded={_HOST_GROUPS}", ("web_ded
 """Of somebody else's project, for docs/your_dagster.md."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> None:
+    """Take all of them, of the demo project in the folder that is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", type=Path, default=Path("demo"), help="folder of the demo project")
-    parser.add_argument("--output", type=Path, default=SCREENSHOTS, help="folder of the screenshots")
-    parser.add_argument("--only", help="one screenshot, by name")
-    options = parser.parse_args(arguments)
-    program, demo = chromium(), options.demo.resolve()
+    program, demo = chromium(), parser.parse_args().demo.resolve()
     if program is None or not (demo / ".dagster").is_dir():
         parser.error("needs Chromium (apt-get install chromium) and the built demo (make demo)")
-    options.output.mkdir(parents=True, exist_ok=True)
-    scenes = [scene for scene in SCENES if options.only in (None, scene.name)]
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tour-", ignore_cleanup_errors=True) as name:
         scratch = Path(name)
+        home = demo / ".dagster"
         with (
-            dagster_dev(demo / "nanoset.yaml", demo / ".dagster", scratch / "dev.log") as address,
-            browsing(program, scratch) as browser,
+            dagster_dev(demo / "nanoset.yaml", home, scratch / "dev.log") as address,
+            browsing(program, scratch) as page,
         ):
-            for scene in scenes:
-                _photograph(browser, address, scene, options.output / f"{scene.name}.png")
-        if options.only in (None, HOST.name):
-            home = scratch / "home"
-            more = write_host(scratch / "acme", home, (demo / "tokenizer.json").read_bytes())
-            with (
-                dagster_dev(
-                    scratch / "acme", home, scratch / "host.log", module="acme.definitions", more=more
-                ) as address,
-                browsing(program, home) as browser,
-            ):
-                _photograph(browser, address, HOST, options.output / f"{HOST.name}.png")
-    return 0
+            for scene in SCENES:
+                _photograph(page, address, scene)
+        acme, home = scratch / "acme", scratch / "home"
+        more = write_host(acme, home, (demo / "tokenizer.json").read_bytes())
+        with (
+            dagster_dev(acme, home, scratch / "host.log", module="acme.definitions", more=more) as address,
+            browsing(program, home) as page,
+        ):
+            _photograph(page, address, HOST)
 
 
-def _photograph(browser: Browser, address: str, scene: Scene, file: Path) -> None:
+def _photograph(browser: Browser, address: str, scene: Scene) -> None:
+    file = SCREENSHOTS / f"{scene.name}.png"
     browser.resize(scene.width, scene.height, PIXELS)
     browser.open(address + scene.page, *scene.texts)
     _settle(browser)
     browser.photograph(file)
-    size = file.stat().st_size
-    print(f"{file} {size:,} bytes")
-    if size > MOST_BYTES:
-        print(f"  more than {MOST_BYTES:,}", file=sys.stderr)
+    print(f"{file} {file.stat().st_size:,} bytes (at most {MOST_BYTES:,} are welcome)")
 
 
 def _settle(browser: Browser) -> None:
@@ -114,4 +98,4 @@ def _settle(browser: Browser) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
