@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from bisect import bisect_right
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,10 +53,6 @@ class SampleOrigin:
     """Tokens that fill it up."""
     pieces: tuple[PieceOrigin, ...]
     """In order; documents without tokens have none."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
 
 
 def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str, split: str, k: int) -> SampleOrigin:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,10 +49,6 @@ class DocumentPlaces:
     """Different tokens of the document that are in a sample."""
     reason: str | None
     """Why it, or a part of it, is never seen; None where all of it is."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
 
 
 def covered_tokens(spans: Sequence[tuple[int, int]]) -> int:

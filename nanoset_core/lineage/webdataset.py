@@ -6,9 +6,8 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,10 +54,6 @@ class ContextOrigin:
     """Tokens that fill it up."""
     pieces: tuple[PieceOrigin, ...]
     """In order; documents without tokens have none."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, order=True)

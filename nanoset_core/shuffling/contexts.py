@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, SampleIndexError
-from nanoset_core.shuffling.sampling import Choice, choice_seed, sampled_contexts
+from nanoset_core.shuffling.order import Choice, choice_seed, sampled_contexts
 from nanoset_core.shuffling.settings import PlanSettings
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -231,10 +231,6 @@ def _streams(sources: Sequence[tuple[str, int]], settings: PlanSettings) -> dict
     streams = {name: tuple(map(int, lengths)) for name, lengths in (settings.streams or {}).items()}
     for name, lengths in streams.items():
         if sizes.get(name) != sum(lengths):
-            raise ConfigError(
-                "the streams are not all of their source",
-                where=f"source {name!r}",
-                found=f"{len(lengths)} streams, {sum(lengths)} tokens",
-                expected=f"{sizes.get(name)} tokens",
-            )
+            what, found = "the streams are not all of their source", f"{len(lengths)} streams, {sum(lengths)} tokens"
+            raise ConfigError(what, where=f"source {name!r}", found=found, expected=f"{sizes.get(name)} tokens")
     return streams

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
 from nanoset_core.shuffling.contexts import ContextTable, SourceContexts
 from nanoset_core.shuffling.members import compressor_identity
-from nanoset_core.shuffling.order import ranks
-from nanoset_core.shuffling.sampling import frequencies_of_weights
+from nanoset_core.shuffling.order import frequencies_of_weights, ranks
 from nanoset_core.shuffling.settings import PlanSettings
 from nanoset_core.shuffling.sources import TOKEN_DTYPES, TokenSource, common_dtype
 

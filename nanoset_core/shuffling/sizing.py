@@ -80,13 +80,9 @@ def choose_engine(
             reason = f"the sources ({format_bytes(size)}) fit the system's cache ({format_bytes(cache)} free)"
         return EngineChoice("mmap", 1, 0, workers * _fixed_bytes(plan), reason)
     if budget // workers < least:
-        raise ConfigError(
-            "the memory budget does not hold one shard",
-            where="memory",
-            found=f"{budget // workers:,} bytes for each worker",
-            expected=f"at least {least:,} bytes",
-            remedy="give more memory, use fewer workers, or put fewer samples in a shard",
-        )
+        what, found = "the memory budget does not hold one shard", f"{budget // workers:,} bytes for each worker"
+        expected, remedy = f"{least:,} bytes or more", "give more memory, or use fewer workers or samples per shard"
+        raise ConfigError(what, where="memory", found=found, expected=expected, remedy=remedy)
     count = plan.shards if shards is None else shards
     held = (budget // workers - _fixed_bytes(plan)) // (_shard_rows(plan) * (plan.row_bytes + ROW_BYTES))
     passes = -(-count // held)

@@ -8,18 +8,27 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nanoset_core.errors import ConfigError, FormatError, NanosetError
 from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes, read_manifest
 from nanoset_core.outputs.recorded import OutputPlace, check_outside, flag_differences
-from nanoset_core.shuffling.inputs import Prepared, ShuffleInputs, prepare
+from nanoset_core.raw.contents import FileStat
+from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.endings import is_cuttable
+from nanoset_core.raw.pieces import Piece, SourceRange
+from nanoset_core.shuffling.inputs import Prepared, ShuffleInput, ShuffleInputs, prepare, survey_sources
 from nanoset_core.shuffling.members import compressor_identity
-from nanoset_core.shuffling.options import NON_RECIPE_OPTIONS, ShuffleOptions, plan_settings
-from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
-from nanoset_core.shuffling.shards import clear_markers
+from nanoset_core.shuffling.options import NON_RECIPE_OPTIONS, ShuffleOptions, plan_settings, text_options
+from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths, plan_shuffle
+from nanoset_core.shuffling.shards import clear_markers, output_bytes
+from nanoset_core.shuffling.sizing import EngineChoice, choose_engine
 from nanoset_core.shuffling.webdataset import LISTS, write_lists
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
@@ -30,16 +39,20 @@ from nanoset_core.storage.atomic import (
     sweep_abandoned,
     write_atomic,
 )
-from nanoset_core.storage.location import Location, on_this_machine
+from nanoset_core.storage.location import Location, RawFolder, on_this_machine
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.working_copies import copies_beside, temporary_folder, work_folder
+from nanoset_core.storage.working_copies import any_remote, copies_beside, temporary_folder, work_folder
+from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.files import tokenizer_files
+from nanoset_core.tokenization.inputs import files_of
+from nanoset_core.tokenization.preprocess import PreprocessOptions
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 STAGE = "webdatasets"
 VERSION = 1
 REJECTS = "rejects.jsonl"
 _ROOM = "room for the tokens (--scratch) and the tars; `--plan` says how much"
+_SAMPLE_FILES, _SAMPLE_BYTES = 8, 1 << 20  # of text, read for an estimate: so much of each file
 _FLAGS = {"sequence_length": "--seqlen", "samples_per_shard": "--wds-chunk-size", "text_key": "--json-key"}
 
 
@@ -216,18 +229,16 @@ def _write(
 
 def _facts(prepared: Prepared, options: ShuffleOptions) -> dict[str, Any]:
     """Return what was read and lost of text; what was lost and by which policy only where something was."""
-    texts, zeroed = prepared.texts, Counter[str]()
-    for text in texts:
-        zeroed.update(text.facts.zeroed)
+    texts = prepared.texts
     faults = sum(text.facts.faults for text in texts)
     rejected = sum(text.facts.rejected for text in texts) + faults
-    facts = {"documents": sum(text.facts.documents for text in texts), "rejected": rejected}
     more = {
-        "zeroed": dict(zeroed),
+        "zeroed": dict(sum((Counter(text.facts.zeroed) for text in texts), Counter[str]())),
         "lost": [text.lost for text in texts if text.lost],
         "faults": faults,
         "policy": list(options.limits.values()) if rejected else [],
     }
+    facts = {"documents": sum(text.facts.documents for text in texts), "rejected": rejected}
     return facts | {name: value for name, value in more.items() if value}
 
 
@@ -296,3 +307,75 @@ class TarsFolder:
         for name in (*((earlier.files if earlier is not None else {}).keys() - sums.keys()), _PUBLISHING):
             place.remove(name)
         return replace(manifest, access=access)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A plan and what it takes."""
+
+    plan: ShufflePlan
+    """Of sources as they are, or as they are estimated."""
+    estimated: bool
+    """Whether tokens were estimated from a sample of the text."""
+    output_bytes: int
+    """Bytes of all tars."""
+    output_exact: bool
+    """Whether that is no estimate."""
+    token_bytes: int
+    """Bytes of scratch for tokens of text or tars, at the most."""
+    engine: EngineChoice
+    """How the shards would be written."""
+
+
+def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
+    """Plan a call: exactly for pairs and tars, by a sample for text.
+
+    Raises:
+        NanosetError: as `shuffle` does before it writes.
+    """
+    options.check(inputs.kind)
+    streams: dict[str, Sequence[int]] = {}
+    length = None
+    if inputs.kind == "datasets":
+        prefixes = (str(source.files[0]).removesuffix(".bin") for source in inputs.sources)
+        pairs = [MMapIndexedDataset(prefix, validate=False) for prefix in prefixes]
+        counts, dtype = [pair.token_count for pair in pairs], np.result_type(*(pair.dtype for pair in pairs)).name
+    elif inputs.kind == "tars":
+        with temporary_folder("tars") if any_remote(inputs.files) else contextlib.nullcontext(Path()) as room:
+            surveys = survey_sources(inputs.here(room), options)
+        counts, dtype, length = [found.tokens for found in surveys], surveys[-1].dtype, surveys[-1].sequence_length
+    else:
+        settings = text_options(options)
+        streams = {source.name: _estimated(source, settings) for source in inputs.sources}
+        counts, dtype = [sum(files) for files in streams.values()], tokenizer_facts(settings.tokenizer).dtype.name
+        streams = streams if settings.count_by_file else {}
+    lengths = [(source.name, count) for source, count in zip(inputs.sources, counts, strict=True)]
+    plan = plan_lengths(lengths, dtype, plan_settings(options, inputs.frequencies, streams, length))
+    size, exact = output_bytes(plan)
+    # text is tokenized into parts that are then joined, so that it is there twice for a while
+    scratch = {"datasets": 0, "tars": 1, "text": 2}[inputs.kind] * sum(counts) * np.dtype(dtype).itemsize
+    choice = choose_engine(plan, engine=options.engine, memory_bytes=options.memory_bytes, workers=options.processes)
+    return Preview(plan, inputs.kind == "text", size, exact and inputs.kind != "text", scratch, choice)
+
+
+def _estimated(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
+    """Estimate the tokens of each file: its bytes times the tokens per byte of a few files."""
+    inputs = files_of(source.files)
+    by_size = sorted(inputs.files, key=lambda file: file.size)
+    spread = {by_size[i * (len(by_size) - 1) // (_SAMPLE_FILES - 1)] for i in range(_SAMPLE_FILES)}
+    samples = [_sample(inputs.folder, file, settings) for file in sorted(spread, key=lambda file: file.path)]
+    read, tokens = (sum(counts) for counts in zip(*samples, strict=True))
+    return [round(file.size * tokens / max(read, 1)) for file in inputs.files]
+
+
+def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> tuple[int, int]:
+    """Return (stored bytes read, their tokens) of a file's beginning; of all of it if it is compressed or a table."""
+    whole, source = not is_cuttable(file.path), SourceRange((Piece(file.path, 0, file.size, 1, ""),))
+    key, size = settings.keys[0], _SAMPLE_BYTES
+    batches = read_documents(folder, source, text_key=key, id_key="id", batch_bytes=size, verify=False)
+    engine, read, tokens = make_engine(settings.tokenizer, "tokenizers"), 0, 0
+    extra = (settings.eod is not None) + (settings.bos is not None)
+    for batch in batches if whole else islice(batches, 1):
+        tokens += len(engine.encode(batch.texts).ids) + extra * len(batch.texts)
+        read += batch.read_bytes
+    return (file.size if whole else read), tokens

@@ -230,12 +230,10 @@ def _spill(
     paths, record = list(files), NUMBER_BYTES + plan.row_bytes
     needed, free = sum(map(len, ranks)) * record, shutil.disk_usage(paths[0].parent).free
     if free < needed:
+        where, found, expected = paths[0].parent.parent, f"{free:,} bytes free", f"{needed:,} bytes"
+        remedy = "name a scratch folder on a larger disk, give more memory, or take the engine tiled (no scratch)"
         raise StorageError(
-            "too little room for the buckets",
-            where=paths[0].parent.parent,
-            found=f"{free:,} bytes free",
-            expected=f"{needed:,} bytes",
-            remedy="name a scratch folder on a larger disk, give more memory, or take the engine tiled (no scratch)",
+            "too little room for the buckets", where=where, found=found, expected=expected, remedy=remedy
         )
     contexts, seed = plan.table.contexts, plan.settings.seed
     step = max(1, min(memory_bytes // (record + ROW_BYTES), contexts))

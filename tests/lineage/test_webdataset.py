@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
@@ -130,7 +131,7 @@ def test_forms_in_which_a_sample_is_named(tars):
     piece = found.pieces[0]
     assert piece.text
     assert piece.source.text
-    assert json.loads(json.dumps(found.to_json()))["pieces"][0]["origin"]["file"] == piece.origin.file
+    assert json.loads(json.dumps(asdict(found)))["pieces"][0]["origin"]["file"] == piece.origin.file
 
 
 def test_samples_that_are_not_there(tars):
@@ -210,7 +211,7 @@ def test_the_command(project):
     for names in (["135"], ["1", "7"], ["shard-00000001.tar", "7"]):
         assert run(project, "shuffled", *names).output == shown.output
     found = json.loads(run(project, "shuffled", key, "--json").output)
-    assert found == json.loads(json.dumps(explain_context(project, "shuffled", key).to_json()))
+    assert found == json.loads(json.dumps(asdict(explain_context(project, "shuffled", key))))
     origin = found["pieces"][0]["origin"]
     place = f"{origin['corpus']}/{origin['file']}:{origin['line']}"
     assert place in shown.output

@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.shuffling.order import context_keys
-from nanoset_core.shuffling.sampling import (
+from nanoset_core.shuffling.order import (
     BLOCK_ROWS,
     Choice,
     choice_seed,
+    context_keys,
     frequencies_of_weights,
     sampled_contexts,
 )

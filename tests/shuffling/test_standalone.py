@@ -29,7 +29,7 @@ from nanoset_core.serialization.text import format_bytes
 from nanoset_core.shuffling import iterate_shards, standalone, webdataset
 from nanoset_core.shuffling.inputs import find_inputs
 from nanoset_core.shuffling.options import ShuffleOptions
-from nanoset_core.shuffling.sampling import Choice, choice_seed
+from nanoset_core.shuffling.order import Choice, choice_seed
 from nanoset_core.shuffling.standalone import shuffle
 from nanoset_core.tokenization.inputs import resolve_inputs
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,11 @@ def command(
     found: Any
     if has_sample:
         explained = webdataset.explain_context if in_tars else explain.explain_sample
-        found = explained(project, nanoset, split or "", sample).to_json()  # type: ignore[arg-type]
+        found = asdict(explained(project, nanoset, split or "", sample))  # type: ignore[arg-type]
         lines = _sample_lines(found)
     else:
         places = find.find_document(project, nanoset, None if in_tars else split, **document)
-        found = [place.to_json() for place in places]
+        found = [asdict(place) for place in places]
         lines = _document_lines(found, "" if in_tars else f"{split} ", show)
     if as_json:
         print_json(found, ensure_ascii=False)

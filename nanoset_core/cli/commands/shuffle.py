@@ -26,8 +26,7 @@ from nanoset_core.serialization.text import format_bytes
 
 if TYPE_CHECKING:
     from nanoset_core.shuffling.inputs import ShuffleInputs
-    from nanoset_core.shuffling.preview import Preview
-    from nanoset_core.shuffling.standalone import Shuffled
+    from nanoset_core.shuffling.standalone import Preview, Shuffled
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerPath
 
@@ -107,8 +106,7 @@ def command(
     from nanoset_core.outputs.recorded import check_apart
     from nanoset_core.shuffling.inputs import find_inputs, load_sampling
     from nanoset_core.shuffling.options import ShuffleOptions
-    from nanoset_core.shuffling.preview import preview
-    from nanoset_core.shuffling.standalone import shuffle
+    from nanoset_core.shuffling.standalone import preview, shuffle
     from nanoset_core.shuffling.webdataset import complete_exp_data
     from nanoset_core.tokenization.files import tokenizer_files
     from nanoset_core.tokenization.preprocess import end_token
