@@ -101,13 +101,15 @@ def _file_and_line(place: str) -> tuple[str, int]:
 
 
 def _placed(config: ProjectConfig, corpora: Sequence[str], wanted: _Wanted) -> Iterator[_Wanted]:
-    """Yield what a file may name that begins with a corpus, its folder, or the path of that."""
-    for corpus in corpora if wanted.corpus is None else [wanted.corpus]:
-        folder = config.corpus_folder(corpus)
-        real = folder.resolve() if isinstance(folder, Path) else folder
-        for begin in {corpus, config.folder_name(corpus), str(folder), str(real)}:
-            if (file := str(wanted.file)).startswith(f"{begin}/"):
-                yield wanted._replace(corpus=corpus, file=file.removeprefix(f"{begin}/"))
+    """Yield what a file may name that begins with a corpus, its folder, or a path to these."""
+    folder, file = config.raw_folder, str(wanted.file)
+    begins = (str(folder), str(folder.resolve()) if isinstance(folder, Path) else config.raw.rstrip("/"))
+    below = next((file[len(begin) + 1 :] for begin in begins if file.startswith(f"{begin}/")), None)
+    first, _, rest = (below or file).partition("/")
+    among = [one for one in corpora if rest and wanted.corpus in (None, one)]
+    named = [one for one in among if below is None and one == first]
+    for one in named or [one for one in among if config.folder_name(one) == first]:
+        yield wanted._replace(corpus=one, file=rest)
 
 
 def _origins(

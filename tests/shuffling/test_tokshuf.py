@@ -48,12 +48,10 @@ def test_all_files_give_the_golden_set_of_contexts(tmp_path, golden, length, mem
 
 @pytest.mark.parametrize("length", [65, 2049])
 def test_each_file_gives_its_golden_contexts(tmp_path, golden, length):
-    expected = json.loads((golden / f"expected.seqlen{length}.json").read_bytes())
-    for number, file in enumerate(expected["files"]):
+    for number, file in enumerate(json.loads((golden / f"expected.seqlen{length}.json").read_bytes())["files"]):
         arguments = ("--seqlen", str(length), "--member", "npy", "--max-rejected-fraction", "1")
         rows, _ = shuffled(tmp_path / str(number), golden, [golden / "input" / file["file"]], *arguments)
-        assert len(rows) == file["contexts"]
-        assert digest_of_any_order(rows) == file["sha256_of_sorted"], file["file"]
+        assert (len(rows), digest_of_any_order(rows)) == (file["contexts"], file["sha256_of_sorted"]), file["file"]
         assert sum((np.asarray(row) == PAD).all() for row in rows) == file["all_pad"]
 
 
@@ -65,17 +63,13 @@ def test_an_empty_file_gives_a_context_of_padding(tmp_path, golden):
     assert sorted(row.tolist() for row in rows) == [[0, PAD, PAD, PAD], [PAD] * 4]
 
 
-def test_tokenizers_that_it_knows(golden, tokenizer_file):
+def test_tokenizers_that_it_knows(golden, tmp_path, tokenizer_file):
+    from tokenizers import Tokenizer, models
+
     assert tokshuf_tokens(golden / "tokenizer" / "tokenizer.json") == ("<|endoftext|>", PAD)
     with pytest.raises(ConfigError, match="default preset"):
         tokshuf_tokens(tokenizer_file)
-
-
-def test_llama_3_ends_documents_with_an_exclamation_mark(tmp_path):
-    from tokenizers import Tokenizer, models
-
-    # The ids that tell it apart, at their places
+    # the ids that tell Llama-3's apart, at their places; its token 0 is an exclamation mark
     vocabulary = {"!": 0, "<|begin_of_text|>": 128000, "<|end_of_text|>": 128001}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="!"))
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    Tokenizer(models.WordLevel(vocabulary, unk_token="!")).save(str(tmp_path / "tokenizer.json"))
     assert tokshuf_tokens(tmp_path / "tokenizer.json") == ("!", 128258)

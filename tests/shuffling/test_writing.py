@@ -301,12 +301,3 @@ def test_auto_goes_by_size(sources, plan):
     assert "exceed the cache" in spilled.reason
     assert choose_engine(plan, engine="tiled").reason == "as asked"
     assert free_memory() > MEBI
-
-
-def test_writing_takes_neither_torch_nor_dagster():
-    code = (
-        "import sys; import nanoset_core.shuffling.writing; "
-        "print(sorted({'webdataset', 'torch', 'isal', 'pyarrow', 'dagster'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
