@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from nanoset_core.config.nanoset import ScheduleSpec
-from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
 
@@ -89,19 +88,3 @@ class Handoff:
             for split, count in built.items()
             if count is not None and split in asked and asked[split] != count
         }
-
-    def check_paths(self) -> None:
-        """Refuse paths that a trainer would cut in two.
-
-        Raises:
-            ConfigError: there is a space in one.
-        """
-        prefixes = [path for split in SPLITS for _, path in self.data(split)]
-        for path in (*prefixes, self.folder, self.cache):
-            if any(character.isspace() for character in path):
-                raise ConfigError(
-                    "the trainer cuts its data arguments at spaces",
-                    where=f"nanosets.{self.name}.trainer_path",
-                    found=repr(path),
-                    remedy="set trainer_path to a link without spaces, or move the outputs",
-                )
