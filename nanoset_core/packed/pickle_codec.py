@@ -78,7 +78,7 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
     """
     yield b"\x80\x04"
     held, done = b"]\x94", 0  # opcodes of the frame that is not complete, entries
-    for offsets, lengths in rechunk(entries, _CHUNK_ENTRIES):
+    for offsets, lengths in _slices(entries):
         opcodes, cuts = _encode_chunk(offsets, lengths, done, marked=done > 0 or len(offsets) > 1)
         cuts, held, begin = cuts + len(held), held + opcodes, 0
         while (place := int(np.searchsorted(cuts, begin + FRAME_BYTES))) < len(cuts):
@@ -90,28 +90,18 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
     yield _frame(held + {0: b".", 1: b"a."}.get(done, b"e."))
 
 
-def rechunk(entries: Iterable[Entries], size: int) -> Iterator[Entries]:
-    """Yield the same entries in chunks of exactly `size`, but for the last; none of them is empty."""
-    held: list[Entries] = []
-    count = 0
+def _slices(entries: Iterable[Entries]) -> Iterator[Entries]:
+    """Yield the same entries in chunks of at most 8,192, the first of more than one entry where there are more."""
+    rest = np.empty(0, np.int64), np.empty(0, np.int64)
     for chunk in entries:
-        held.append(chunk)
-        count += len(chunk[0])
-        if count < size:
-            continue
-        offsets, lengths = _join(held)
-        whole = count - count % size
-        for begin in range(0, whole, size):
-            yield offsets[begin : begin + size], lengths[begin : begin + size]
-        held, count = [(offsets[whole:], lengths[whole:])], count - whole
-    if count:
-        yield _join(held)
-
-
-def _join(chunks: list[Entries]) -> Entries:
-    if len(chunks) == 1:
-        return chunks[0]
-    return np.concatenate([chunk[0] for chunk in chunks]), np.concatenate([chunk[1] for chunk in chunks])
+        offsets, lengths = map(np.concatenate, zip(rest, chunk, strict=True))
+        rest = offsets, lengths
+        if len(offsets) > 1:
+            for begin in range(0, len(offsets), _CHUNK_ENTRIES):
+                yield offsets[begin : begin + _CHUNK_ENTRIES], lengths[begin : begin + _CHUNK_ENTRIES]
+            rest = offsets[:0], lengths[:0]
+    if len(rest[0]):
+        yield rest
 
 
 def _encode_chunk(

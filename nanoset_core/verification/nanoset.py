@@ -135,10 +135,6 @@ def _check_cache(report: Report, manifest: Manifest, sets: Sequence[FileSet], de
             what = "the note of what index files were made from does not say what was planned, and what was written"
             found = files.foreign("index files", note) or "other files than were written"
             report.error(what, files.folder / files.sidecar, found, None, BUILD)
-        if whole and (name := files.files.get("description")) is not None:
-            what, path = "the description is not the one that the file names were made from", files.folder / name
-            if read_regular(access.fetch(path)) != files.description.encode():
-                report.error(what, path, None, None, _DELETE)
     return whole
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.packed.layout import IndexFacts, PackedFile, document_entries, open_packed, scan_index
-from nanoset_core.packed.pickle_codec import rechunk
-from nanoset_core.packed.writing import document_spans
+from nanoset_core.packed.layout import IndexFacts, PackedFile, open_packed, scan_index
+from nanoset_core.packed.pickle_codec import encode_index
+from nanoset_core.packed.writing import back_to_back, document_spans
 from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline import packed as packed_stage
 from nanoset_core.pipeline.project import Project
@@ -32,9 +30,7 @@ from nanoset_core.verification.report import (
     run_here,
 )
 
-_CHUNK_DOCUMENTS = 1 << 16
 _READ_TOKENS = 1 << 20
-_NO_ENTRIES = np.empty(0, np.int64), np.empty(0, np.int64)
 
 
 def verify_packed(project: Project, corpus: str, deep: bool = False, run: Run = run_here) -> Report:
@@ -80,7 +76,7 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
     if dataset is None:
         report.warn("the dataset is gone or damaged: tokens were not compared with it", folder, None, None, BUILD)
         return
-    if not _check_borders(report, manifest, file, index, dataset):
+    if not _check_documents(report, manifest, file, dataset):
         return
     store, name = manifest.access.stored_at(file.path, as_copy=as_copy)
     packed = StoredArray(store, name, file.dtype, file.layout.header_bytes)
@@ -115,32 +111,19 @@ def _check_index(report: Report, manifest: Manifest, file: PackedFile, index: In
     )
 
 
-def _check_borders(
-    report: Report, manifest: Manifest, file: PackedFile, index: IndexFacts, dataset: MMapIndexedDataset
-) -> bool:
-    """Check that every document begins and ends where it does in the dataset."""
-    ours = rechunk(document_entries(file, index), _CHUNK_DOCUMENTS)
-    theirs = rechunk(document_spans(dataset), _CHUNK_DOCUMENTS)
-    first = 0
-    for ends in zip_longest(ours, theirs, fillvalue=_NO_ENTRIES):
-        found, wanted = (np.stack(pair, axis=1) for pair in ends)  # [documents, 2]: begins and lengths
-        count = min(len(found), len(wanted))
-        differs = (found[:count] != wanted[:count] * file.token_bytes).any(axis=1)
-        if differs.any() or len(found) != len(wanted):
-            at = int(np.argmax(differs)) if differs.any() else count
-            return report.compare(
-                f"document {first + at} is not that of the dataset",
-                f"{file.path}, entry {first + at} of the index at byte {file.index_begin}",
-                _spelled(found // file.token_bytes, at),
-                f"{_spelled(wanted, at)}, as in {dataset.prefix}.idx",
-                _remedy(manifest),
-            )
-        first += count
+def _check_documents(report: Report, manifest: Manifest, file: PackedFile, dataset: MMapIndexedDataset) -> bool:
+    """Check that the index is what the dataset's documents give."""
+    begin = file.index_begin
+    for piece in encode_index(back_to_back(lengths * file.token_bytes for _, lengths in document_spans(dataset))):
+        found = bytes(file.view[begin : begin + len(piece)])
+        if found != piece:
+            differs = np.frombuffer(found, np.uint8) != np.frombuffer(piece, np.uint8)[: len(found)]
+            at = int(np.argmax(differs)) if differs.any() else len(found)
+            what, where = "documents begin elsewhere than in the dataset", f"{file.path}, byte {begin + at}"
+            found_there, expected = (data[at : at + 12].hex(" ") for data in (found, piece))
+            return report.compare(what, where, found_there, f"{expected}, by {dataset.prefix}.idx", _remedy(manifest))
+        begin += len(piece)
     return True
-
-
-def _spelled(entries: NDArray[np.int64], at: int) -> str:
-    return f"{entries[at, 1]:,} tokens from token {entries[at, 0]}" if at < len(entries) else "no such document"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,3 @@
-import itertools
 import os
 import pickle
 import struct
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import FormatError
 from nanoset_core.packed import pickle_codec
-from nanoset_core.packed.pickle_codec import decode_index, encode_index, read_slowly, rechunk
+from nanoset_core.packed.pickle_codec import decode_index, encode_index, read_slowly
 
 # Every size of int that pickle knows, its limits, and numbers that hold the bytes of TUPLE2 MEMOIZE (86 94).
 LIMITS = [0, 255, 256, 65535, 65536, 2**31 - 1, 2**31, *(2**bits + step for bits in (39, 47, 55) for step in (-1, 0))]
@@ -68,19 +67,6 @@ def test_any_entries_equal_pickle_both_ways(entries, repeats, step):
     assert encode(entries, step) == expected
     assert decode(expected) == entries
     assert decode(expected, read_slowly) == entries
-
-
-@settings(deadline=None, max_examples=60)
-@given(sizes=st.lists(st.integers(0, 9)), size=st.integers(1, 12))
-def test_rechunk(sizes, size):
-    numbers = np.arange(sum(sizes))
-    cuts = np.cumsum([0, *sizes])
-    parts = [numbers[a:b] for a, b in itertools.pairwise(cuts)]
-    chunks = list(rechunk(((part, -part) for part in parts), size))
-    assert [len(chunk[0]) for chunk in chunks[:-1]] == [size] * (len(chunks) - 1)
-    assert all(0 < len(chunk[0]) <= size for chunk in chunks)
-    assert [x for chunk in chunks for x in chunk[0].tolist()] == numbers.tolist()
-    assert [x for chunk in chunks for x in chunk[1].tolist()] == (-numbers).tolist()
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])

@@ -356,17 +356,6 @@ def test_a_missing_index_file(copy):
 
 
 @pytest.mark.parametrize("check", [verify_mappings, verify_blend])
-def test_a_description_of_the_same_length(copy, check):
-    project = copy()
-    kind = "GPTDataset" if check is verify_mappings else "BlendedDataset"
-    for path in (project.outputs.folder / "nanosets/pretrain/cache").glob(f"*-{kind}-train-description.txt"):
-        path.write_bytes(path.read_bytes().replace(b"train", b"brain"))
-    assert set(whats(check(project, "pretrain", "train"))) == {
-        "the description is not the one that the file names were made from"
-    }
-
-
-@pytest.mark.parametrize("check", [verify_mappings, verify_blend])
 def test_a_note_in_which_one_value_changed(copy, check):
     project = copy()
     kind = "GPTDataset" if check is verify_mappings else "BlendedDataset"
