@@ -19,11 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.packed.layout import IndexFacts, load_index, open_packed
 
-_MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {
-    1: np.dtype(np.uint8),
-    2: np.dtype(np.int32),
-    4: np.dtype(np.int64),
-}
+_MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {1: np.dtype(np.uint8), 2: np.dtype(np.int32), 4: np.dtype(np.int64)}
 
 
 class PackedDataset:

@@ -52,7 +52,7 @@ def verify_corpus(project: Project, corpus: str, deep: bool = False, run: Run = 
     report = Report(f"corpora/{corpus}")
     report.include(verify_inventory(project, corpus))
     report.include(verify_shards(project, corpus, deep, run))
-    report.include(_verify_dataset(project, corpus, deep, run))
+    report.include(verify_indexed(project, corpus, deep, run, losses=False))
     return report
 
 
@@ -104,37 +104,24 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
     return report
 
 
-def verify_indexed(project: Project, corpus: str, deep: bool = False) -> Report:
+def verify_indexed(
+    project: Project, corpus: str, deep: bool = False, run: Run = run_here, *, losses: bool = True
+) -> Report:
     """Check the current merged dataset of a corpus.
 
     Its counts, .idx and tokens (see `verify_dataset`), whether it is the one that the current inventory and settings
-    give, whether sampled documents give the same tokens when their source lines are tokenized again, and what was lost
-    on the way to it.
+    give, whether sampled documents give the same tokens when their source lines are tokenized again, and with `losses`
+    what was lost on the way to it.
     """
-    report = _verify_dataset(project, corpus, deep, run_here)
-    if report.passed:
-        with report.catching(BUILD):
-            dataset = live_manifest(project.outputs, indexed.STAGE, corpus)
-            _check_losses(report, project, indexed.shards_of(project.outputs, dataset))
-    return report
-
-
-def _verify_dataset(project: Project, corpus: str, deep: bool, run: Run) -> Report:
     report = Report(f"{indexed.STAGE}/{corpus}")
     with report.catching(BUILD):
         dataset = live_manifest(project.outputs, indexed.STAGE, corpus)
         check_files(report, dataset, deep=deep)
-        pieces = indexed.pieces_of(dataset) if deep else ()
-        found = verify_dataset(
-            indexed.readable(dataset),
-            expected=_expected(project, dataset),
-            deep=deep,
-            output=report.output,
-            access=dataset.access,
-            pieces=pieces,
-            run=run,
-        )
-        report.include(found)
+        options = dataset.recipe["options"]
+        max_id = project.tokenizer.max_id if options["tokenizer"] == project.tokenizer.fingerprint else None
+        expected, pieces = Expected.of(options, dataset.facts, max_id), indexed.pieces_of(dataset) if deep else ()
+        prefix, access = indexed.readable(dataset), dataset.access
+        verify_dataset(prefix, expected=expected, deep=deep, report=report, access=access, pieces=pieces, run=run)
         _check_drift(report, project.outputs, dataset)
         if report.passed:
             _check_shards(report, project, dataset)
@@ -142,13 +129,9 @@ def _verify_dataset(project: Project, corpus: str, deep: bool, run: Run) -> Repo
             if deep:
                 _check_merged(report, lineage, tokens)
             _check_round_trip(report, project, lineage, tokens, deep=deep)
+        if report.passed and losses:
+            _check_losses(report, project, indexed.shards_of(project.outputs, dataset))
     return report
-
-
-def _expected(project: Project, dataset: Manifest) -> Expected:
-    options = dataset.recipe["options"]
-    max_id = project.tokenizer.max_id if options["tokenizer"] == project.tokenizer.fingerprint else None
-    return Expected.of(options, dataset.facts, max_id)
 
 
 def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]) -> None:
@@ -207,7 +190,8 @@ def _look_at_shards(project: Project, part: Sequence[str], corpus: str) -> Repor
             what = "the table of documents holds another number of tokens than its shard"
             report.compare(what, shard.path(DOCUMENTS), _rows(shard).tokens(), facts.tokens, remedy)
         expected = Expected(dtype=shard.recipe["options"]["dtype"], sequences=facts.sequences, tokens=facts.tokens)
-        report.findings.extend(verify_dataset(shard.path(TOKENS), expected=expected, output=report.output).findings)
+        found = verify_dataset(shard.path(TOKENS), expected=expected, report=Report(report.output))
+        report.findings.extend(found.findings)
         with open_regular(shard.path(REJECTS)) as lines:
             rejects = sum(1 for _ in lines)
         what = "rejected lines are not all listed"

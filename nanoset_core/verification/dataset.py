@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def verify_dataset(
     *,
     expected: Expected | None = None,
     deep: bool = False,
-    output: str | None = None,
+    report: Report | None = None,
     access: FileAccess | None = None,
     pieces: Sequence[PieceDigest] = (),
     run: Run = run_here,
@@ -46,12 +47,12 @@ def verify_dataset(
         prefix: Path without .bin and .idx.
         expected: What the dataset must hold.
         deep: Read every token.
-        output: How the report names it; default: the prefix.
+        report: Takes what is found; default: a new one, named after the prefix.
         access: How its files are reached, where it lies below an output root.
         pieces: Digests of what the .bin was joined of, which `deep` compares.
         run: Looks at the ranges.
     """
-    report, expected = Report(output or os.fspath(prefix)), expected or Expected()
+    report, expected = report or Report(os.fspath(prefix)), expected or Expected()
     dataset: MMapIndexedDataset | None = None
     with report.catching(REMEDY):
         dataset = MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
@@ -116,16 +117,12 @@ def verify_prefix(
         file = tokenizer_path(tokenizer)
         after = expected.after if eod is None else (token_id(file, eod, "--eod"),)
         expected = replace(expected, max_id=tokenizer_facts(file).max_id, after=after)
-    with report.catching(remedy):
-        if isinstance(prefix, Path):
-            report.include(verify_dataset(prefix, expected=expected, deep=deep))
-        else:
-            with room_beside(prefix) as (here, access):
-                found = verify_dataset(here, expected=expected, deep=deep, output=report.output, access=access)
-            moved = [
-                replace(one, where=one.where and one.where.replace(str(here), str(prefix))) for one in found.findings
-            ]
-            report.include(replace(found, findings=moved))
+    room: AbstractContextManager[tuple[Path, FileAccess | None]]
+    room = nullcontext((prefix, None)) if isinstance(prefix, Path) else room_beside(prefix)
+    with report.catching(remedy), room as (here, access):
+        verify_dataset(here, expected=expected, deep=deep, report=report, access=access)
+        moved = (one.where and one.where.replace(str(here), str(prefix)) for one in report.findings)
+        report.findings[:] = [replace(one, where=where) for one, where in zip(report.findings, moved, strict=True)]
     for name, fact in noted.get("files", {}).items() if deep else ():
         path, what = prefix.with_name(name), "a file has other bytes than when it was written"
         if path.is_file():

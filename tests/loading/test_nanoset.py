@@ -1,9 +1,5 @@
 """Reading samples one by one and in batches."""
 
-import pickle
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -186,17 +182,6 @@ def test_indices_that_are_not_a_list_of_integers(splits, indices):
             split.batch(indices)
 
 
-def test_pickles(splits):
-    for split in (splits[0], splits[0].datasets[0]):
-        data = pickle.dumps(split)
-        again = pickle.loads(data)
-        assert type(again) is type(split)
-        np.testing.assert_array_equal(again.batch(range(len(split))), split.batch(range(len(split))))
-        assert again.unique_description_hash == split.unique_description_hash
-        if split.cache_dir is not None:
-            assert len(data) < 12_000  # paths and plans, no arrays
-
-
 def test_empty_split(tmp_path):
     prefix = write(tmp_path / "d", [30] * 5)
     _, valid, test = NanosetBuilder(NanosetConfig(prefix, sequence_length=7, split="98,1,1")).build()
@@ -294,12 +279,6 @@ def load(config):
         for member, indices in zip(plan.members, arrays, strict=True)
     ]
     return nanosets[0] if plan.blend is None else BlendedNanoset(nanosets, plan, config, build_blend_indices(plan))
-
-
-def test_loads_with_numpy_alone():
-    heavy = ("torch", "pyarrow", "yaml", "dagster", "tokenizers", "orjson", "fsspec", "rich", "click")
-    code = f"import sys, nanoset_core.loading; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
 def test_is_a_dataset_for_torch(splits):

@@ -219,13 +219,6 @@ def test_any_documents_are_written_as_by_modalities(tmp_path_factory, documents,
     assert [document.tolist() for document in PackedDataset(path)] == documents
 
 
-def test_documents_longer_than_a_chunk(tmp_path, monkeypatch):
-    monkeypatch.setattr("nanoset_core.packed.writing.CHUNK_TOKENS", 7)
-    documents = [list(range(n)) for n in (20, 7, 1)]
-    write_packed(tmp_path / "x.pbin", documents, token_bytes=4)
-    assert (tmp_path / "x.pbin").read_bytes() == modalities_bytes(documents, 4)
-
-
 @pytest.mark.parametrize(
     ("documents", "token_bytes", "message"),
     [

@@ -85,12 +85,6 @@ def test_any_lines(tmp_path_factory, lines, block, ends):
             assert create_raw_index(folder / "x.jsonl") == facts
 
 
-def test_lines_are_dropped_only_when_asked_to(tmp_path):
-    (tmp_path / "x.jsonl").write_bytes(b"x\n{}\n")
-    with pytest.raises(InputError, match="line 1, byte 0"):
-        create_raw_index(tmp_path / "x.jsonl", on_fault="Raise")
-
-
 def test_many_dropped_lines(tmp_path):
     (tmp_path / "x.jsonl").write_bytes(b"x\n{}\n" * 500)
     facts = create_raw_index(tmp_path / "x.jsonl", on_fault="drop")

@@ -40,12 +40,6 @@ def write(path, documents, token_bytes=2):
     return path
 
 
-def test_golden_filter(tmp_path):
-    facts = filter_packed(GOLDEN / "docs.pbin", tmp_path / "x.pbin", np.arange(60) % 3 == 0)
-    assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / "docs.filter-3.pbin").read_bytes()
-    assert facts.documents == 20
-
-
 @settings(deadline=None, max_examples=50)
 @given(documents=TOKENS, seed=st.integers(0, 2**70), block=st.integers(1, 30))
 def test_shuffle_is_that_of_python(tmp_path_factory, documents, seed, block):
@@ -99,11 +93,6 @@ def modalities_chunk_range(chunks, samples, chunk):
 def test_chunk_bounds(documents, chunks, chunk):
     chunk %= chunks
     assert selection.chunk_bounds(documents, chunk, chunks) == modalities_chunk_range(chunks, documents, chunk)
-
-
-def test_chunk_seed_literal():
-    # int(sha256("11")) + int(sha256("0")), modulo 2**32 - 1
-    assert selection.chunk_seed(11, 0) == 1585535373
 
 
 @settings(deadline=None, max_examples=40)

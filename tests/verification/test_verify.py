@@ -213,12 +213,7 @@ FAULTS = {
     "an end": (at(BIN, -2, struct.pack("<H", 7)), INDEXED, [FRAMING], [BYTES]),
     "a token": (at(BIN, 0, struct.pack("<H", 300)), INDEXED, [SOURCE], [BYTES]),
     "a cut bin": (cut(BIN, -2), INDEXED, [SIZE, "the token file is shorter than its index says"], None),
-    "a cut index file": (
-        cut(SHUFFLE, -4),
-        MAPPINGS,
-        ["an index file has another size than when it was written"],
-        None,
-    ),
+    "a cut index file": (cut(SHUFFLE, -4), MAPPINGS, ["an index file has another size than when it was written"], None),
     "a changed index file": (
         at(SHUFFLE, -8, b"\1\0\0\0\0\0\0\0"),
         MAPPINGS,
