@@ -22,7 +22,16 @@ from nanoset_core.config.webdataset import WebdatasetSpec, webdataset_errors
 from nanoset_core.errors import ConfigError, MissingError, combined, raised
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
-from nanoset_core.serialization.parsing import CONFIG_FILE, OUT_OF_RANGE, WRONG, FrozenDict, Parser, read_yaml
+from nanoset_core.serialization.parsing import (
+    CONFIG_FILE,
+    OUT_OF_RANGE,
+    WRONG,
+    FrozenDict,
+    Parser,
+    broken,
+    located,
+    read_yaml,
+)
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import (
     RemoteFolder,
@@ -36,6 +45,16 @@ from nanoset_core.storage.location import (
 from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
+
+_TEXTS = {
+    "inside": (
+        "the outputs would be inside the raw text, and be taken for it",
+        "give root a folder of its own, such as data",
+    ),
+    "file": ("a file is where the folder of outputs should be", "name a folder"),
+    "name": ("two things share a name", "rename one of them", "names that differ in more than '-' and '_'"),
+}
+"""Rule of places and names → what is wrong, and the remedy; see `broken`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +195,7 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
         remedy = "rename its folders" if is_locale_utf_8() else UTF_8_LOCALE
         raise ConfigError(what, where=file, found=found, remedy=remedy)
     try:
-        content = read_yaml(file, remedy="correct the line; `nanoset init` writes an example")
+        value, text = read_yaml(file, remedy="correct the line; `nanoset init` writes an example")
     except FileNotFoundError as error:
         remedy = "run `nanoset init` to write one, or `nanoset demo` for an example"
         raise MissingError("no such configuration", where=file, remedy=remedy) from error
@@ -184,9 +203,9 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
         raise ConfigError(
             "the configuration cannot be read", where=file, found=error.strerror, remedy="give the path of a text file"
         ) from error
-    config, errors = check_config(content.value, file)
+    config, errors = check_config(value, file)
     if config is None:
-        raise content.located(errors)
+        raise located(file, text, errors)
     return config
 
 
@@ -208,13 +227,8 @@ def config_from(value: object, file: Path) -> ProjectConfig:
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
     """Return the configuration that plain values describe, or None and all mistakes in them; see `config_from`."""
-    if value is None:
-        expected = "raw, root and tokenizer at the least"
-        remedy = "remove it, and run `nanoset init` here to write one to start from"
-        what = "the configuration is empty"
-        return None, [ConfigError(what, where=file, found="no key", expected=expected, remedy=remedy)]
     parser = Parser(file)
-    config = parser.read(ProjectConfig, value, "")
+    config = parser.read(ProjectConfig, {} if value is None else value, "")
     errors = parser.errors
     if config is WRONG:
         return None, errors
@@ -263,17 +277,16 @@ def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     except ConfigError as error:
         yield error
         return
+    is_remote_root = config.root_place is not None
     inside = root == raw or raw in root.parents
-    if isinstance(raw, RemoteFolder) or config.root_place is not None:
+    if isinstance(raw, RemoteFolder) or is_remote_root:
         inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")
-    if inside:
-        what = "the outputs would be inside the raw text, and be taken for it"
-        found, expected = root if config.root_place is None else config.root, f"a folder that is not inside {raw}"
-        remedy = "give root a folder of its own, such as data"
-        yield ConfigError(what, where=f"{config.file}: root", found=found, expected=expected, remedy=remedy)
-    if config.root_place is None and root.is_file():
-        what = "a file is where the folder of outputs should be"
-        yield ConfigError(what, where=f"{config.file}: root", found=root, remedy="name a folder")
+    yield from broken(
+        f"{config.file}: ",
+        _TEXTS,
+        (inside, "inside", "root", config.root if is_remote_root else root),
+        (not is_remote_root and root.is_file(), "file", "root", root),
+    )
 
 
 def _check_place(config: ProjectConfig, given: str, where: str) -> None:
@@ -285,13 +298,9 @@ def _check_place(config: ProjectConfig, given: str, where: str) -> None:
 
 def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     """Nanosets and webdatasets name jobs and asset groups, for which '-' and '_' are the same."""
-    taken: dict[str, str] = {}
     names = [f"nanosets.{name}" for name in phase_names(config.nanosets)]
-    for path in [*names, *(f"webdatasets.{name}" for name in config.webdatasets)]:
-        plain = path.partition(".")[2].replace("-", "_")
-        if plain in taken:
-            what, found = "two things share a name", f"{taken[plain]} has the same"
-            expected = "names of nanosets and webdatasets that differ in more than '-' and '_'"
-            where = f"{config.file}: {path}"
-            yield ConfigError(what, where=where, found=found, expected=expected, remedy="rename one of them")
-        taken[plain] = path
+    names += [f"webdatasets.{name}" for name in config.webdatasets]
+    plain = [path.partition(".")[2].replace("-", "_") for path in names]
+    for number, path in enumerate(names):
+        other = names[plain.index(plain[number])]
+        yield from broken(f"{config.file}: ", _TEXTS, (other != path, "name", path, f"{other} has the same"))

@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin
@@ -244,32 +243,23 @@ def _remedy(hint: Any, value: object) -> str:
     return f"write {describe(hint)}"
 
 
-@dataclass(frozen=True, slots=True)
-class YamlFile:
-    """The content of a YAML file."""
+def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError:
+    """Return errors about keys of a YAML text (where: "file: key") as one, by their lines (where: "file:line: key")."""
+    import yaml
 
-    file: Path
-    text: str
-    value: Any
-    """Plain values; not to be changed."""
-
-    def located(self, errors: Iterable[ConfigError]) -> ConfigError:
-        """Return errors about keys (where: "file: key") as one, in the order of their lines ("file:line: key")."""
-        import yaml
-
-        root, prefix = yaml.compose(self.text), f"{self.file}: "
-        found = []
-        for error in errors:
-            line, where = 0, error.where or ""
-            if where.startswith(prefix):
-                line = _line(root, where.removeprefix(prefix))
-                where = f"{self.file}:{line}: {where.removeprefix(prefix)}"
-            found.append((line, error.at(where)))
-        return combined([error for _, error in sorted(found, key=lambda pair: pair[0])], self.file)
+    root, prefix = yaml.compose(text), f"{file}: "
+    found = []
+    for error in errors:
+        line, where = 0, error.where or ""
+        if where.startswith(prefix):
+            line = _line(root, where.removeprefix(prefix)) if root else 1
+            where = f"{file}:{line}: {where.removeprefix(prefix)}"
+        found.append((line, error.at(where)))
+    return combined([error for _, error in sorted(found, key=lambda pair: pair[0])], file)
 
 
-def read_yaml(file: Path, *, remedy: str) -> YamlFile:
-    """Read a YAML file.
+def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
+    """Read a YAML file → (plain values, which are not to be changed; its text).
 
     Raises:
         OSError: it cannot be read.
@@ -281,10 +271,9 @@ def read_yaml(file: Path, *, remedy: str) -> YamlFile:
         raise ConfigError("not a regular file", where=file, found="a pipe or a device", expected="YAML", remedy=remedy)
     try:
         text = file.read_bytes().decode("utf-8")
+        return _parsed(text), text
     except UnicodeDecodeError as error:
         raise ConfigError("not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8") from error
-    try:
-        return YamlFile(file, text, _parsed(text))
     except (yaml.YAMLError, *_ERRORS) as error:
         raise ConfigError("not YAML", where=file, found=str(error)[:1000], remedy=remedy) from error
 

@@ -84,8 +84,8 @@ def load_sampling(path: Path) -> Sampling:
         ConfigError: a key or a value that it cannot hold.
     """
     try:
-        content = read_yaml(path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml")
-        sampling: Sampling = parse(Sampling, content.value, "", path)
+        value, _ = read_yaml(path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml")
+        sampling: Sampling = parse(Sampling, value, "", path)
     except OSError as error:
         remedy = "correct the path of --sampling"
         raise MissingError("no such file of sources", where=path, found=error.strerror, remedy=remedy) from error

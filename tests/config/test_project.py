@@ -170,7 +170,6 @@ def test_missing_file(tmp_path):
         (NANOSET.replace("web: 1", "web: 1, web: 2"), "not YAML", "the key 'web' stands twice"),
         ("raw: 2024-13-45", "not YAML", "month must be in 1..12"),
         ("raw: !!python/name:os.system a", "not YAML", "could not determine a constructor"),
-        ("", "is empty", "no key"),
         ("- raw", "wrong type", "['raw']"),
     ],
 )
@@ -180,6 +179,11 @@ def test_not_a_configuration(tmp_path, text, what, found):
     assert found in problem.found
     assert problem.where == str(tmp_path / "nanoset.yaml")
     assert problem.remedy
+
+
+def test_an_empty_file_lacks_what_must_be_given(tmp_path):
+    problem = refused(tmp_path, "")
+    assert re.findall(r"yaml:1: (\w+): a key is missing", problem.what) == ["raw", "root", "tokenizer"]
 
 
 def test_value_that_holds_itself(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.parsing import read_yaml
+from nanoset_core.serialization.parsing import located, read_yaml
 from nanoset_core.shuffling.inputs import load_sampling
 
 WRONG = {
@@ -43,16 +43,16 @@ def test_what_is_no_yaml_is_a_short_error(name, read, tmp_path, monkeypatch):
 def test_aliases_are_values(tmp_path):
     (tmp_path / "a.yaml").write_text("a: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]\n")
     expected = {"a": {"x": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1}, {"x": 1}]}
-    assert read_yaml(tmp_path / "a.yaml", remedy="").value == expected
+    assert read_yaml(tmp_path / "a.yaml", remedy="")[0] == expected
     (tmp_path / "a.yaml").write_text("")
-    assert read_yaml(tmp_path / "a.yaml", remedy="").value is None
+    assert read_yaml(tmp_path / "a.yaml", remedy="")[0] is None
 
 
 def test_errors_are_told_with_their_lines_in_their_order(tmp_path):
     file = tmp_path / "a.yaml"
     file.write_text("# settings\na:\n  web.v2: {x: 1}\n  b:\n  - {c: 1}\n  - {c: 2,\n     d: 3}\n")
     lines = {"a.b[1].d": 7, "a.web.v2.x": 3, "a.b[1].missing.e": 6, "other": 2, "a.b[1].c": 6, "a.b[9]": 4}
-    found = read_yaml(file, remedy="").located(ConfigError("wrong", where=f"{file}: {key}") for key in lines)
+    found = located(file, file.read_text(), [ConfigError("wrong", where=f"{file}: {key}") for key in lines])
     expected = sorted(lines.items(), key=lambda item: item[1])
     assert found.what.splitlines() == [
         f"{len(lines)} mistakes:",
