@@ -55,24 +55,17 @@ _NOT_TEXT = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
 
 def suffix_of(path: str) -> str | None:
     """Return the one of FORMATS that a file's name ends in; None where it has another ending."""
-    name = path.lower()
-    return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
+    return next((suffix for suffix in FORMATS if path.lower().endswith(suffix)), None)
 
 
 def format_of(path: str) -> Format:
     """Return the format of a file by its name; a file of another ending that is given as input has lines."""
-    suffix = suffix_of(path)
-    return "lines" if suffix is None else FORMATS[suffix]
+    return FORMATS.get(suffix_of(path) or "", "lines")
 
 
 def is_text(path: str) -> bool:
     """Return whether a file of a folder is read, judged by its name: descriptions such as dataset_info.json are not."""
     return suffix_of(path) is not None and not _NO_DATA.fullmatch(path.rpartition("/")[2])
-
-
-def is_parquet(path: str) -> bool:
-    """Return whether a file is read as Parquet."""
-    return format_of(path) == "parquet"
 
 
 def is_table(path: str) -> bool:

@@ -33,19 +33,21 @@ class Codec:
             from isal import isal_zlib
 
             return isal_zlib.decompressobj(wbits=31)
-        import zstandard
+        from zstandard import ZstdDecompressor
 
         # Archives made with `zstd --long=31` need a window of 2 GiB; others take what they need.
-        return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        return ZstdDecompressor(max_window_size=1 << 31).decompressobj()
 
 
-GZIP = Codec("gzip", b"\x1f\x8b", 16 << 10, b"\0")  # a byte gives at most 1,032
-ZSTD = Codec("zstd", b"\x28\xb5\x2f\xfd", 512, b"")  # 4 bytes may give 128 KiB
+_CODECS = {
+    "gz": Codec("gzip", b"\x1f\x8b", 16 << 10, b"\0"),  # a byte gives at most 1,032
+    "zst": Codec("zstd", b"\x28\xb5\x2f\xfd", 512, b""),  # 4 bytes may give 128 KiB
+}
 
 
 def codec_of(path: str) -> Codec | None:
     """Return the compression that a file's name promises, or None for a plain file."""
-    return {"gz": GZIP, "zst": ZSTD}.get(path.lower().rpartition(".")[2])
+    return _CODECS.get(path.lower().rpartition(".")[2])
 
 
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:

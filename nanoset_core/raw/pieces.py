@@ -69,11 +69,10 @@ class Piece:
 
 def checked_piece(piece: Piece) -> Piece:
     """Return a piece that was read from a file; ValueError where there can be none like it."""
-    numbers = (piece.begin, piece.end, piece.first_line)
-    if not all(type(number) is int for number in numbers) or not 0 <= piece.begin <= piece.end < 1 << 63:
-        raise ValueError(f"bytes {piece.begin!r} to {piece.end!r} from line {piece.first_line!r}")
-    if not is_inside(piece.path) or type(piece.digest) is not str:
-        raise ValueError(f"a path {piece.path!r} that is not below the corpus's folder, or a digest {piece.digest!r}")
+    are_numbers = all(type(number) is int for number in (piece.begin, piece.end, piece.first_line))
+    is_sound = are_numbers and 0 <= piece.begin <= piece.end < 1 << 63 and type(piece.digest) is str
+    if not is_sound or not is_inside(piece.path):
+        raise ValueError(f"this is no piece of a file below the corpus's folder: {piece}")
     return piece
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.raw.endings import HEAD_BYTES, is_parquet, looks_like
+from nanoset_core.raw.endings import HEAD_BYTES, format_of, looks_like
 from nanoset_core.raw.parsing import NotADocumentError, find
 from nanoset_core.raw.pieces import open_raw, source_changed, status_of
 from nanoset_core.raw.rejects import EXCERPT_BYTES, FaultError, excerpt
@@ -85,13 +85,13 @@ def read_table(
     """
     import pyarrow as pa
 
-    row = 1
+    row, kind = 1, "parquet" if format_of(path.name) == "parquet" else "arrow"
     with open_raw(path) as file:
         size = status_of(file).st_size
         if expected_bytes not in (None, size):
             raise source_changed(path, f"{size:,} bytes", f"{expected_bytes:,} bytes")
         try:
-            mapped = None if is_parquet(path.name) else _mapped(file, size)
+            mapped = None if kind == "parquet" else _mapped(file, size)
             for begin, batch in (
                 _parquet_batches(file, size, choose, first_row, most_skipped_bytes)
                 if mapped is None
@@ -111,8 +111,7 @@ def read_table(
             if isinstance(error, NanosetError) or (isinstance(error, OSError) and error.errno is not None):
                 raise  # the disk and not the data; pyarrow's own have no number
             file.seek(0)
-            kind, magic = ("parquet", b"PAR1") if is_parquet(path.name) else ("arrow", _FILE_MAGIC)
-            other = looks_like(file.read(HEAD_BYTES), magic)
+            other = looks_like(file.read(HEAD_BYTES), b"PAR1" if kind == "parquet" else _FILE_MAGIC)
             message = " ".join(str(error).split())[:300] or type(error).__name__
             detail = (
                 f"{'' if other is None else f'the file is {other}; '}{message}; nothing was read from row {row:,} on"
