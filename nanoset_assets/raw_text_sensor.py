@@ -29,8 +29,8 @@ from nanoset_core.errors import InputError, NanosetError, raised
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import asked_nodes, check_corpora, named_corpora
 from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.contents import some
-from nanoset_core.raw.survey import CorpusFiles, RawText, is_quiescent
+from nanoset_core.raw.contents import Contents, some
+from nanoset_core.raw.survey import RawText, is_quiescent
 
 SENSOR = "raw_text"
 LANDED = "landed"
@@ -142,7 +142,7 @@ class _Tick:
         added = [names.corpora.build_add_request(new)] if new else []
         return [*added, *([names.corpora.build_delete_request(sorted(retired))] if retired else [])]
 
-    def _ready(self) -> Iterator[tuple[CorpusFiles, bool, str | None]]:
+    def _ready(self) -> Iterator[tuple[Contents, bool, str | None]]:
         """Yield corpora whose inventory is not one of their files, or that Dagster has no record of: their files,
         whether these have been left alone, and the digest of the current inventory."""
         corpora = self.text.corpora
@@ -163,13 +163,13 @@ class _Tick:
             elif quiet or not self._is_awaited(found, current.get(name), now_ns / 1e9):
                 yield found, quiet, current.get(name)
 
-    def _is_inventory(self, found: CorpusFiles, digest: str) -> bool:
+    def _is_inventory(self, found: Contents, digest: str) -> bool:
         if self.before.marks.get(found.corpus) == found.signature and self.before.taken.get(found.corpus) == digest:
             return True
         inventory = raw.known(self.project, found)
         return inventory is not None and raw.inventory_recipe(inventory).digest == digest
 
-    def _request(self, ready: tuple[CorpusFiles, bool, str | None]) -> dg.RunRequest | None:
+    def _request(self, ready: tuple[Contents, bool, str | None]) -> dg.RunRequest | None:
         """Return the run that builds a corpus, unless it has been tried; not `quiet`: without what is written to."""
         (found, quiet, current), names = ready, self.hosted.names
         name, tag, inventory = found.corpus, names.tag(RAW_TAG), names.asset(raw.INVENTORY.asset)
@@ -185,7 +185,7 @@ class _Tick:
             return dg.RunRequest(key, partition_key=name, tags={tag: state})
         return None
 
-    def _is_awaited(self, found: CorpusFiles, current: str | None, now: float) -> bool:
+    def _is_awaited(self, found: Contents, current: str | None, now: float) -> bool:
         """Return whether a corpus that something writes to is left alone for now.
 
         That is so until nothing has been written for settle_seconds, so that an upload is one build; but where it goes
@@ -199,7 +199,7 @@ class _Tick:
         inventory = raw.known(project, found, raw.settling(project, name))
         if inventory is not None and (not inventory.pieces or current == raw.inventory_recipe(inventory).digest):
             return True
-        if (path := raw.overwritten(project, name, found.files)) is not None:
+        if (path := raw.overwritten(project, name, found.texts)) is not None:
             self.notes.append(f"{name}: what {path} held in the last build is gone, and something writes to it")
             return True
         del self.after.written[name]

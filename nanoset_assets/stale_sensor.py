@@ -176,7 +176,7 @@ def _survey(
     recipes: dict[str, Recipe] = {}
     unknown, written = [], []
     for name, found in text.corpora.items():
-        if raw.overwritten(project, name, found.files) is not None:
+        if raw.overwritten(project, name, found.texts) is not None:
             written.append(name)
         elif (inventory := raw.known(project, found, raw.settling(project, name))) is None:
             unknown.append(name)

@@ -227,8 +227,11 @@ def config_from(value: object, file: Path) -> ProjectConfig:
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
     """Return the configuration that plain values describe, or None and all mistakes in them; see `config_from`."""
+    if value is None:
+        what, remedy = "the configuration is empty", "remove it, and run `nanoset init` here to write one to start from"
+        return None, [ConfigError(what, where=file, expected="raw, root and tokenizer at the least", remedy=remedy)]
     parser = Parser(file)
-    config = parser.read(ProjectConfig, {} if value is None else value, "")
+    config = parser.read(ProjectConfig, value, "")
     errors = parser.errors
     if config is WRONG:
         return None, errors

@@ -17,7 +17,6 @@ from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
-from nanoset_core.raw.contents import Notice, contents_of
 from nanoset_core.raw.documents import Measure, measure
 from nanoset_core.raw.survey import RawText, list_corpora
 from nanoset_core.serialization.settings import inner_sections, json_schema, setting
@@ -56,8 +55,6 @@ class Start:
     """The nanoset.yaml."""
     text: RawText
     """What the raw folder holds."""
-    notices: Mapping[str, Sequence[Notice]]
-    """Corpus → notices about its files."""
     made: bool
     """False where it was there already, as it would have been written."""
 
@@ -88,7 +85,7 @@ def write_config(folder: Path, *, key_prefix: Sequence[str] = ()) -> Start:
         write_atomic(folder / SCHEMA_FILE, schema_text().encode())
         if not there:
             write_atomic(path, content)
-    return Start(path, text, {name: contents_of(raw / name, raw).notices() for name in text.corpora}, not there)
+    return Start(path, text, not there)
 
 
 def _tokenizer_values(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -20,7 +20,6 @@ from nanoset_core.raw.contents import Contents, FileStat, Notice, contents_of
 from nanoset_core.raw.fingerprints import is_cut_unread
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.survey import (
-    CorpusFiles,
     QuietPeriod,
     RawText,
     known_inventory,
@@ -188,7 +187,7 @@ def pieces_by_file(inventory: Manifest | None) -> dict[str, list[Piece]]:
     return files
 
 
-def known(project: Project, found: CorpusFiles, quiet: QuietPeriod | None = None) -> Inventory | None:
+def known(project: Project, found: Contents, quiet: QuietPeriod | None = None) -> Inventory | None:
     """Return the inventory of these files where it is known without reading them; see known_inventory."""
     folder = project.config.corpus_folder(found.corpus)
     remembered = memory_file(project, found.corpus)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -208,7 +210,7 @@ class Notice:
         return {"kind": self.kind, "files": self.files, "text": self.text}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Contents:
     """What lies in a folder and the folders in it; hidden names are left out."""
 
@@ -218,6 +220,16 @@ class Contents:
     """Files that are not, in natural order."""
     no_files: tuple[str, ...] = ()
     """Pipes, devices, and folders without a file that is read, that are named as files that are; in natural order."""
+
+    corpus: str = ""
+    """What the folder is called, where it is a corpus's."""
+
+    @cached_property
+    def signature(self) -> str:
+        """Changes when a file that is read is added, removed, renamed, written to or replaced; with its rights, too."""
+        # Some file systems number their inodes anew at each look.
+        rows = (f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.changed_ns or file.inode}\n" for file in self.texts)
+        return hashlib.blake2b("".join(sorted(rows)).encode(), digest_size=10).hexdigest()
 
     @property
     def ordered(self) -> list[FileStat]:

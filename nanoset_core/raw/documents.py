@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.raw.contents import natural_key
+from nanoset_core.raw.contents import Contents
 from nanoset_core.raw.endings import format_of
 from nanoset_core.raw.importing import NotJsonError, json_values
 from nanoset_core.raw.lines import LineBlock, read_lines
 from nanoset_core.raw.parsing import Fields, NotADocumentError, id_text, parse_line, parse_lines
 from nanoset_core.raw.pieces import Piece, SourceRange, StoredPiece, too_large
 from nanoset_core.raw.rejects import NO_OFFSET, FaultError, Reject, excerpt
-from nanoset_core.raw.survey import CorpusFiles
 from nanoset_core.raw.tables import column_at, is_bytes, locate, read_table, strings, texts_at
 from nanoset_core.storage.location import RawFolder
 
@@ -239,10 +238,10 @@ class Measure:
     """How many times as much there is at least, judged by the stored bytes."""
 
 
-def measure(folder: RawFolder, found: CorpusFiles, text_key: str) -> Measure:
+def measure(folder: RawFolder, found: Contents, text_key: str) -> Measure:
     """Read about the first MiB of a corpus's lines; files that cannot be read are passed over: a build will say so."""
     documents = text_bytes = read_bytes = stored = 0
-    for file in sorted(found.files, key=lambda file: natural_key(file.path)):
+    for file in found.ordered:
         before, source = read_bytes, SourceRange((Piece(file.path, 0, file.size, 1, ""),))
         with suppress(NanosetError):
             for batch in read_documents(folder, source, text_key=text_key, batch_bytes=SAMPLE_BATCH, verify=False):

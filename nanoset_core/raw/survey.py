@@ -5,16 +5,14 @@ A scan looks at names, sizes and times alone; an inventory hashes every byte tha
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.raw.contents import Contents, FileStat, contents_of, natural_key, walk
+from nanoset_core.raw.contents import Contents, FileStat, contents_of, walk
 from nanoset_core.raw.endings import ACCEPTED, is_companion, is_cuttable, is_text, is_unfinished
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint_all, is_cut_unread
 from nanoset_core.raw.pieces import Inventory, Piece, StoredPiece
@@ -28,32 +26,11 @@ _AHEAD_NS = 3600 * 10**9
 """A file whose time lies further in the future than this tells nothing by it: the clock that wrote it is wrong."""
 
 
-@dataclass(frozen=True)
-class CorpusFiles:
-    """The files of a corpus as a scan found them."""
-
-    corpus: str
-    files: tuple[FileStat, ...]
-    """Those that would be read, in the order in which the file system gave them."""
-
-    @property
-    def size(self) -> int:
-        """Stored bytes of all files."""
-        return sum(file.size for file in self.files)
-
-    @cached_property
-    def signature(self) -> str:
-        """Changes when a file is added, removed, renamed, written to or replaced; with its rights, too."""
-        # Some file systems number their inodes anew at each look.
-        rows = (f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.changed_ns or file.inode}\n" for file in self.files)
-        return hashlib.blake2b("".join(sorted(rows)).encode(), digest_size=10).hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class RawText:
     """Everything below the raw folder as a scan found it."""
 
-    corpora: Mapping[str, CorpusFiles]
+    corpora: Mapping[str, Contents]
     """By name, sorted; only those that hold at least one file that would be read."""
     faults: Mapping[str, NanosetError]
     """Folder or file → why it cannot be taken for a corpus, or cannot be read."""
@@ -63,7 +40,7 @@ class RawText:
     @property
     def files(self) -> int:
         """How many files would be read."""
-        return sum(len(found.files) for found in self.corpora.values())
+        return sum(len(found.texts) for found in self.corpora.values())
 
 
 def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
@@ -78,7 +55,7 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
         MissingError: the folder is not there.
         InputError: it cannot be listed.
     """
-    corpora: dict[str, CorpusFiles] = {}
+    corpora: dict[str, Contents] = {}
     faults: dict[str, NanosetError] = {}
     aside: dict[str, str] = {}
     for entry in _entries(raw):
@@ -90,7 +67,7 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
             is_corpus = names_only and _may_hold_text(entry)
             contents = Contents() if is_corpus else contents_of(entry, raw)
             if is_corpus or contents.texts:
-                corpora[check_corpus_name(entry.name, entry)] = CorpusFiles(entry.name, contents.texts)
+                corpora[check_corpus_name(entry.name, entry)] = replace(contents, corpus=entry.name)
             else:
                 aside[entry.name] = _why_aside(contents)
         except NanosetError as error:
@@ -121,12 +98,9 @@ def _why_aside(contents: Contents) -> str:
 
 def _entries(raw: RawFolder) -> list[RawFolder]:
     if not raw.is_dir():
-        raise MissingError(
-            "the folder of raw text does not exist",
-            where=raw,
-            found="a file" if raw.is_file() else None,
-            remedy="mount or restore it, or create it with one folder of text a corpus",
-        )
+        what = "a file is where the folder of raw text should be" if raw.is_file() else None
+        remedy = "name a folder, mount or restore it, or create it with one folder of text a corpus"
+        raise MissingError(what or "the folder of raw text does not exist", where=raw, remedy=remedy)
     try:
         entries = [entry for entry in raw.iterdir() if not entry.name.startswith(".")]
     except OSError as error:
@@ -157,13 +131,13 @@ def _is_left_alone(written_ns: int, now_ns: int, seconds: float) -> bool:
     return age_ns >= seconds * 1e9 or age_ns < -_AHEAD_NS
 
 
-def is_quiescent(found: CorpusFiles, seen: str | None, *, now_ns: int, settle_seconds: float) -> bool:
+def is_quiescent(found: Contents, seen: str | None, *, now_ns: int, settle_seconds: float) -> bool:
     """Return whether nothing is being written to a corpus any more, as far as can be told from outside.
 
     `seen`, the signature of the scan before (None: there was none), must be that of this scan at `now_ns`, and the
     newest file must have been left alone for `settle_seconds`.
     """
-    newest = max((file.mtime_ns for file in found.files), default=0)
+    newest = max((file.mtime_ns for file in found.texts), default=0)
     return found.signature == seen and _is_left_alone(newest, now_ns, settle_seconds)
 
 
@@ -205,13 +179,13 @@ def _holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
 
 
 def known_inventory(
-    found: CorpusFiles, remembered: Path, quiet: QuietPeriod | None = None, *, cut_unread: bool = False
+    found: Contents, remembered: Path, quiet: QuietPeriod | None = None, *, cut_unread: bool = False
 ) -> Inventory | None:
     """Return the inventory that take_inventory would take of these files, without reading them.
 
     None where the memory does not know every file as it is now. `cut_unread`: whether is_cut_unread of their folder.
     """
-    files = sorted(found.files, key=lambda file: natural_key(file.path))
+    files = found.ordered
     known, unsettled = _known(files, FingerprintMemory(remembered, cut_unread=cut_unread), quiet)
     return _inventory(found.corpus, files, known, unsettled) if len(known) == len(files) else None
 

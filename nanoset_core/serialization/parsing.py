@@ -252,7 +252,7 @@ def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError
     for error in errors:
         line, where = 0, error.where or ""
         if where.startswith(prefix):
-            line = _line(root, where.removeprefix(prefix)) if root else 1
+            line = _line(root, where.removeprefix(prefix))
             where = f"{file}:{line}: {where.removeprefix(prefix)}"
         found.append((line, error.at(where)))
     return combined([error for _, error in sorted(found, key=lambda pair: pair[0])], file)

@@ -181,11 +181,6 @@ def test_not_a_configuration(tmp_path, text, what, found):
     assert problem.remedy
 
 
-def test_an_empty_file_lacks_what_must_be_given(tmp_path):
-    problem = refused(tmp_path, "")
-    assert re.findall(r"yaml:1: (\w+): a key is missing", problem.what) == ["raw", "root", "tokenizer"]
-
-
 def test_value_that_holds_itself(tmp_path):
     problem = refused(tmp_path, nanoset(tokenizer_identifiers="&a {b: *a}"))
     assert "holds itself" in problem.what

@@ -260,7 +260,7 @@ def _recall(folder: Path) -> Any:
     if known is None:
         return None
     ends = [piece.end for piece in known.pieces]
-    return [file.size for file in sorted(files.files, key=lambda file: file.path)] == ends
+    return [file.size for file in sorted(files.texts, key=lambda file: file.path)] == ends
 
 
 def _note() -> bytes:

@@ -202,7 +202,7 @@ def test_a_look_finds_the_corpora_and_leaves_out_what_is_no_text(tmp_path):
     write(tmp_path / ".hidden" / "a.jsonl")
     text = list_corpora(tmp_path)
     assert list(text.corpora) == ["web"]
-    assert sorted(file.path for file in text.corpora["web"].files) == ["b.jsonl.gz", "deep/a.jsonl"]
+    assert sorted(file.path for file in text.corpora["web"].texts) == ["b.jsonl.gz", "deep/a.jsonl"]
     assert (text.files, text.corpora["web"].size, text.faults) == (2, 15, {})
 
 
@@ -322,7 +322,7 @@ def test_files_that_cannot_count_as_they_were(tmp_path, monkeypatch, name, now, 
     assert len(pieces) == (2 if name == "a.jsonl" else 1)
     path.write_bytes(now)
     quiet = QuietPeriod(60, time.time_ns(), {name: pieces})
-    files = scan(tmp_path / "web").files
+    files = scan(tmp_path / "web").texts
     assert quiet.overwritten(tmp_path / "web", files) == (name if is_overwritten else None)
     assert QuietPeriod(60, time.time_ns()).overwritten(tmp_path / "web", files) is None
 

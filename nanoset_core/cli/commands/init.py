@@ -29,8 +29,8 @@ def command(folder: Path, schema: bool) -> None:
     start = write_config(folder)
     raw, found = start.path.parent / "raw", start.text
     for name, corpus in found.corpora.items():
-        click.echo(f"found {name}: {format_count(len(corpus.files), 'file')}, {format_bytes(corpus.size)}")
-        for notice in start.notices[name]:
+        click.echo(f"found {name}: {format_count(len(corpus.texts), 'file')}, {format_bytes(corpus.size)}")
+        for notice in corpus.notices():
             click.secho(f"notice: {name}: {notice.text}", fg="yellow")
     for name, what in found.aside.items():
         click.secho(f"not read: {name}: {what}", fg="yellow")
