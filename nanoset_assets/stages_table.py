@@ -15,8 +15,13 @@ from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import was_automatic
 from nanoset_assets.ui.corpus import dataset_metadata, packed_metadata, raw_metadata, tokenized_metadata
 from nanoset_assets.ui.metadata import failure, per_second, result, snapshot_before
-from nanoset_assets.ui.nanoset import handoff_metadata, split_metadata
-from nanoset_assets.ui.webdataset import plan_metadata, tars_metadata, webdataset_metadata
+from nanoset_assets.ui.nanoset import (
+    handoff_metadata,
+    plan_metadata,
+    split_metadata,
+    tars_metadata,
+    webdataset_metadata,
+)
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest

@@ -1,47 +1,50 @@
-"""Metadata of nanosets: samples, how often each corpus is read, and how to start training."""
+"""Metadata of what trainers read: samples of nanosets, the order and tars of webdatasets, and how to start."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nanoset_assets.downstream import NAME, ROOT
-from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, place, table
+from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, per_second, place, table
 from nanoset_assets.ui.previews import first_samples
-from nanoset_core.cli.rows import member_rows
+from nanoset_core.cli.rows import member_rows, quality_rows, source_rows
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import BLEND
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
-from nanoset_core.serialization.text import format_count
+from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.shuffling.plan import ShufflePlan
+from nanoset_core.shuffling.shards import TarFacts, output_bytes, shard_stem
+from nanoset_core.shuffling.sizing import choose_engine
+from nanoset_core.shuffling.webdataset import MANIFEST_NAME
+from nanoset_core.storage.location import is_remote
 
 Member = Mapping[str, Any]
 """Facts of one corpus in a split: those of MemberCoverage."""
+_ORDER = "Each context's place in the sources (across) and in the tars (down): an even shuffle is noise."
 
 
 def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """Return the metadata of one split's index mappings, or of its blend."""
     facts, spec = manifest.facts, project.nanoset(name)
-    files = facts["cache_files"]
-    tokens = facts["samples"] * spec.sequence_length
-    metadata: dict[str, Any] = {
-        "summary": markdown(_summary(split, facts["samples"], spec.sequence_length, facts["members"]))
+    files, members, samples = facts["cache_files"], facts["members"], facts["samples"]
+    passes = [member["epochs"] for member in members]
+    taken = {
+        "plan": table(member_rows(members[:ROWS_SHOWN]), len(members)),
+        **_samples(project, manifest, name, split),
+        "epochs_least": round(min(passes, default=0), 3),
+        "epochs_most": round(max(passes, default=0), 3),
     }
-    if facts["members"]:
-        passes = [member["epochs"] for member in facts["members"]]
-        metadata |= {
-            "plan": table(member_rows(facts["members"][:ROWS_SHOWN]), len(facts["members"])),
-            **_samples(project, manifest, name, split),
-            "epochs_least": round(min(passes), 3),
-            "epochs_most": round(max(passes), 3),
-        }
-    return metadata | {
-        "samples": facts["samples"],
-        "tokens": tokens,
-        "dagster/partition_row_count": facts["samples"],
+    return {
+        "summary": markdown(_summary(split, samples, spec.sequence_length, members)),
+        **(taken if members else {}),
+        "samples": samples,
+        "tokens": samples * spec.sequence_length,
+        "dagster/partition_row_count": samples,
         "cache": place(project, manifest.access.url(manifest.folder.parent.parent.parent / "cache")),
         "cache_files": table([{"file": file} for file in list(files)[:ROWS_SHOWN]], len(files)),
     }
@@ -82,3 +85,101 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
         NAME: name,
         ROOT: project.config.root if project.config.root_place is not None else str(project.config.root_folder),
     }
+
+
+def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a plan: its order as a picture, how well it mixes, and what becomes of each source."""
+    size, exact = output_bytes(plan)
+    least = choose_engine(plan, available_memory=0, engine="mmap")
+    return {
+        "summary": markdown(_plan_summary(plan, quality["even"])),
+        "order": markdown(f"![order](data:image/png;base64,{quality['picture']})\n\n{_ORDER}"),
+        "quality": table(quality_rows(quality)),
+        "sources": table(source_rows(plan, ROWS_SHOWN), len(plan.table.sources)),
+        "evenly_shuffled": quality["even"],
+        "contexts": plan.contexts,
+        "shards": plan.shards,
+        "contexts_in_a_shard": plan.shard_size,
+        "contexts_left_out": plan.contexts_left_out,
+        "tokens": plan.tokens,
+        "tokens_dropped": plan.tokens_dropped,
+        "pad_tokens": plan.pad_tokens,
+        "pad_share": round(plan.pad_tokens / (plan.contexts * plan.sequence_length), 6),
+        "tar_bytes" if exact else "tar_bytes_about": size,
+        "memory_bytes_per_worker": least.memory_bytes,
+    }
+
+
+def _plan_summary(plan: ShufflePlan, even: bool) -> str:
+    mixed = "" if even else " **The order is not even**: see `quality`."
+    return (
+        f"**{format_count(plan.contexts, 'context')} of {plan.sequence_length:,} tokens in "
+        f"{format_count(plan.shards, 'tar')}**, {format_count(plan.tokens, 'token')} of "
+        f"{format_count(len(plan.table.sources), 'source')}; "
+        f"{plan.tokens_dropped:,} dropped, {plan.pad_tokens:,} padded.{mixed}"
+    )
+
+
+def tars_metadata(shards: Sequence[TarFacts], made: Sequence[TarFacts], seconds: float) -> dict[str, Any]:
+    """Return the metadata of one group of tars, `made` of which were written in these seconds."""
+    sequences, size = sum(shard.sequences for shard in shards), sum(shard.size_bytes for shard in shards)
+    rows = [
+        {
+            "tar": f"{shard.stem}.tar",
+            "sequences": f"{shard.sequences:,}",
+            "size": format_bytes(shard.size_bytes),
+            "sha256": f"{shard.sha256[:16]}…",
+        }
+        for shard in shards[:ROWS_SHOWN]
+    ]
+    metadata: dict[str, Any] = {
+        "summary": markdown(
+            f"**{format_count(len(shards), 'tar')}, {format_count(sequences, 'sequence')}**, {format_bytes(size)}; "
+            f"{len(made):,} written now."
+        ),
+        "tars": table(rows, len(shards)),
+        "dagster/partition_row_count": sequences,
+        "shards": len(shards),
+        "sequences": sequences,
+        "tokens": sum(shard.tokens for shard in shards),
+        "size_bytes": size,
+        "seconds": round(seconds, 3),
+    }
+    if made:
+        metadata["tokens_per_second"] = per_second(sum(shard.tokens for shard in made), seconds)
+    return metadata
+
+
+def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
+    """Return the metadata of a complete webdataset: its sources and how it is read."""
+    facts = manifest.facts
+    names = ("shards", "sequences", "sequence_length", "tokens", "pad_tokens", "tokens_dropped", "contexts_left_out")
+    size = sum(shard["size_bytes"] for shard in facts["shards_written"])
+    counts = {"tokens": "tokens", "contexts": "contexts", "dropped": "tokens_dropped", "padded": "pad_tokens"}
+    sources = [
+        {"corpus": source["name"], **{heading: f"{source[name]:,}" for heading, name in counts.items()}}
+        for source in facts["sources"]
+    ]
+    return {
+        "summary": markdown(
+            f"**{format_count(facts['sequences'], 'sequence')} of {facts['sequence_length']:,} tokens in "
+            f"{format_count(facts['shards'], 'tar')}**, {format_count(facts['tokens'], 'token')}, {format_bytes(size)}."
+        ),
+        "read_it": markdown(*_readers(project, manifest)),
+        "sources": table(sources[:ROWS_SHOWN], len(sources)),
+        "dagster/row_count": facts["sequences"],
+        **{name: facts[name] for name in names},
+    }
+
+
+def _readers(project: Project, manifest: Manifest) -> Iterator[str]:
+    last = shard_stem(manifest.facts["shards"] - 1)
+    braces = f"{{{shard_stem(0).removeprefix('shard-')}..{last.removeprefix('shard-')}}}"
+    folder, tars = manifest.url(), f"shard-{braces}.tar"
+    if is_remote(folder):
+        lists, url = f"{folder}/{MANIFEST_NAME}", f"pipe:aws s3 cp {folder}/{tars} -"
+    else:
+        yield f"In {code(place(project, folder).path or folder)}:"
+        lists, url = MANIFEST_NAME, tars
+    yield f"OpenLM: {code(f'--dataset-manifest {lists}')}"
+    yield f"webdataset: {code(f'webdataset.WebDataset({url!r})')}"

@@ -1,10 +1,13 @@
-"""The demo project: corpora in three compressions, a tokenizer trained on them, nanoset.yaml."""
+"""The demo project: corpora of real text of the running Python in three compressions, a tokenizer, nanoset.yaml."""
 
 from __future__ import annotations
 
+import email
 import gzip
+import importlib.metadata
 import json
 import shutil
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,9 +15,8 @@ from typing import Any
 
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.template import SCHEMA_FILE, config_text, schema_text
-from nanoset_core.demo import texts
-from nanoset_core.demo.texts import Document
 from nanoset_core.errors import ConfigError
+from nanoset_core.raw.contents import natural_key
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
 
@@ -25,6 +27,11 @@ TRAINING_BYTES = 6_000_000
 MARKER = ".nanoset-demo"
 BROKEN_LINE = b'{"id": "broken-on-purpose", "text": "this line was cut off in the mid\n'
 
+Document = dict[str, str]
+_SMALLEST, _LARGEST = 200, 400_000
+"""Bytes of a source that is taken."""
+_FEWEST = 20
+"""So many documents leave one for each part of the split 90,5,5."""
 _ENOUGH_MEGABYTES = 12.0
 _FEW_DOCUMENTS = {"on_reject": "quarantine", "max_rejected_fraction": 0.5}
 """Of a smaller demo, where the one broken line is more than a hundredth of its corpus."""
@@ -85,10 +92,10 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
     _clear(raw, folder / TOKENIZER_FILE)
     half = int(megabytes * 500_000)
     say("writing corpora from this Python's own text")
-    _write_corpus(raw / "stdlib", texts.standard_library(half), 6, _gzip)
-    _write_corpus(raw / "libraries", texts.libraries(half), 4, write_atomic, broken=BROKEN_LINE)
-    _write_corpus(raw / "documentation", texts.documentation(), 2, _zstd)
-    _write_corpus(raw / "descriptions", texts.descriptions(), 1, write_atomic)
+    _write_corpus(raw / "stdlib", standard_library(half), 6, _gzip)
+    _write_corpus(raw / "libraries", libraries(half), 4, write_atomic, broken=BROKEN_LINE)
+    _write_corpus(raw / "documentation", documentation(), 2, _zstd)
+    _write_corpus(raw / "descriptions", descriptions(), 1, write_atomic)
     say(f"training a byte-level BPE tokenizer of {VOCABULARY:,} tokens")
     _train_tokenizer(folder / TOKENIZER_FILE, half)
     values = CONFIG if megabytes >= _ENOUGH_MEGABYTES else CONFIG | {"documents": _FEW_DOCUMENTS}
@@ -163,7 +170,61 @@ def _train_tokenizer(path: Path, limit_bytes: int) -> None:
 def _training_texts(limit_bytes: int) -> Iterator[str]:
     """A sample of every corpus: each k-th source, and all of the small corpora."""
     step = max(1, 2 * limit_bytes // TRAINING_BYTES)
-    for documents in (texts.standard_library(limit_bytes), texts.libraries(limit_bytes)):
+    for documents in (standard_library(limit_bytes), libraries(limit_bytes)):
         yield from (document["text"] for document in islice(documents, 0, None, step))
-    yield from (document["text"] for document in texts.documentation())
-    yield from (document["text"] for document in texts.descriptions())
+    yield from (document["text"] for document in documentation())
+    yield from (document["text"] for document in descriptions())
+
+
+def standard_library(limit_bytes: int) -> Iterator[Document]:
+    """Yield sources of the standard library, until they hold `limit_bytes` of UTF-8 and can be split."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    yield from _sources(folder, limit_bytes, skip=("site-packages", "dist-packages", "lib2to3/tests", "idlelib/Icons"))
+
+
+def libraries(limit_bytes: int) -> Iterator[Document]:
+    """Yield sources of the installed packages, until they hold `limit_bytes` of UTF-8 and can be split."""
+    folders = {Path(sysconfig.get_paths()[name]).resolve() for name in ("purelib", "platlib")}
+    for folder in sorted(folders):
+        yield from _sources(folder, limit_bytes, skip=())
+
+
+def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[Document]:
+    given = size = 0
+    paths = sorted(folder.rglob("*.py"), key=lambda path: natural_key(path.relative_to(folder).as_posix()))
+    for path in paths:
+        name = path.relative_to(folder).as_posix()
+        if name.startswith(skip) or not path.is_file() or not _SMALLEST <= path.stat().st_size <= _LARGEST:
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # a source in another encoding is no text for this demo
+        yield {"id": name, "text": text}
+        given, size = given + 1, size + len(text.encode())
+        if given >= _FEWEST and size >= limit_bytes:
+            return
+
+
+def documentation() -> Iterator[Document]:
+    """Yield topics of the language reference, as pydoc holds them."""
+    from pydoc_data import topics
+
+    for topic, text in sorted(topics.topics.items()):
+        yield {"id": f"topic/{topic}", "text": text}
+
+
+def descriptions() -> Iterator[Document]:
+    """Yield the long descriptions of the installed distributions, one of each name."""
+    seen: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        metadata = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO")
+        if metadata is None:
+            continue
+        message = email.message_from_string(metadata)
+        body = message.get_payload()
+        text = body if isinstance(body, str) and body.strip() else message.get("Description", "")
+        if len(text) >= _SMALLEST:
+            seen.setdefault(message.get("Name", ""), text)
+    for name, text in sorted(seen.items()):
+        yield {"id": f"distribution/{name}", "text": text.encode("utf-8", "replace").decode()}

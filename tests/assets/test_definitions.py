@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import dagster as dg
 import pytest
+
+# Not public, but it is what the code server sends; an object that cannot be sent would be missing there only.
+from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster_shared.serdes import deserialize_value, serialize_value
 
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.definitions import build_definitions
@@ -73,3 +79,78 @@ def test_a_materialisation_without_a_data_version_is_one(instance):
 def test_progress_is_described_in_one_line():
     line = describe(Progress("tokenized_shards", "web", 25_000_000, 100_000_000, documents=10, tokens=2_000), 5.0)
     assert line == "tokenized_shards web: 25%, 2 documents/s, 0.00 M tokens/s, 5.0 MB/s, 15 s left"
+
+
+@pytest.fixture(scope="module")
+def snapshot(template):
+    repository = build_definitions(load_config(template / "nanoset.yaml")).get_repository_def()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category=DeprecationWarning)  # of a field that Dagster itself still sends
+        return deserialize_value(serialize_value(RepositorySnap.from_def(repository)), RepositorySnap)
+
+
+@pytest.fixture(scope="module")
+def nodes(snapshot):
+    return {node.asset_key.to_user_string(): node for node in snapshot.asset_nodes}
+
+
+def edges(node):
+    return {edge.parent_asset_key.to_user_string(): edge.partition_mapping for edge in node.parent_edges}
+
+
+def test_every_edge_is_there(nodes):
+    assert {name: sorted(edges(node)) for name, node in nodes.items()} == {
+        "raw_jsonl": [],
+        "tokenized_shards": ["raw_jsonl"],
+        "indexed_dataset": ["tokenized_shards"],
+        "packed_dataset": ["indexed_dataset"],
+        "pretrain/index_mappings": ["indexed_dataset"],
+        "pretrain/blend": ["pretrain/index_mappings"],
+        "pretrain/handoff": ["pretrain/blend"],
+        "plain/index_mappings": ["indexed_dataset"],
+        "plain/handoff": ["plain/index_mappings"],
+        "shuffled/shuffle_plan": ["indexed_dataset"],
+        "shuffled/tars": ["shuffled/shuffle_plan"],
+        "shuffled/manifest": ["shuffled/tars"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("asset", "corpora"),
+    [
+        ("pretrain/index_mappings", {"web", "code"}),
+        ("plain/index_mappings", {"books"}),
+        ("shuffled/shuffle_plan", {"web", "code", "books"}),
+    ],
+)
+def test_a_nanoset_is_made_from_its_own_corpora_there_too(nodes, asset, corpora):
+    mapping = edges(nodes[asset])["indexed_dataset"]
+    assert isinstance(mapping, dg.SpecificPartitionsPartitionMapping)
+    assert set(mapping.partition_keys) == corpora
+
+
+def test_partitions_are_there(nodes):
+    for name in ("raw_jsonl", "tokenized_shards", "indexed_dataset", "packed_dataset"):
+        assert nodes[name].partitions.name == "corpora", "one definition, or they would not be matched"
+    assert nodes["pretrain/blend"].partitions.get_partitions_definition().get_partition_keys() == [
+        "train",
+        "valid",
+        "test",
+    ]
+    assert nodes["shuffled/tars"].partitions.get_partitions_definition().get_partition_keys() == ["0", "1", "2"]
+    assert nodes["shuffled/manifest"].partitions is None
+
+
+def test_sensors_and_schedule_are_there_and_on(snapshot):
+    sensors = {sensor.name: sensor for sensor in snapshot.sensors}
+    assert set(sensors) == {"raw_text", "missing_or_stale"}
+    assert [target.job_name for target in sensors["raw_text"].target_dict.values()] == ["corpus"]
+    assert {sensor.sensor_type.value for sensor in sensors.values()} == {"STANDARD"}
+    (schedule,) = snapshot.schedules
+    assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == ("reconcile", "0 3 * * *", "UTC")
+    statuses = [*(sensor.default_status for sensor in sensors.values()), schedule.default_status]
+    assert {status.value for status in statuses} == {"RUNNING"}
+
+
+def test_only_work_of_many_processes_is_in_the_pool(nodes):
+    assert {name for name, node in nodes.items() if node.pools} == {"tokenized_shards", "shuffled/tars"}

@@ -180,14 +180,3 @@ def test_what_another_sensor_had_built_meanwhile_is_not_built_again(host):
     assert asked(host.land()) == []
     materialise(host, DEDUP)
     assert asked(host.land()) == ["code", "web"]
-
-
-def test_lineage_shows_what_lands_the_text(host):
-    graph = host.definitions.resolve_asset_graph()
-    assert graph.get(dg.AssetKey(["llm", "raw_jsonl"])).parent_keys == {DEDUP, CRAWL}
-    assert dg.AssetKey(["llm", "raw_jsonl"]) in graph.get(CRAWL).child_keys
-
-
-def test_a_project_without_such_assets_has_no_such_sensor(make_project):
-    hosted = ProjectDefs.of(load_config(make_project()))
-    assert SENSOR not in {sensor.name for sensor in definitions_of(hosted).get_repository_def().sensor_defs}

@@ -21,7 +21,7 @@ from nanoset_assets.stages_table import stage_asset
 from nanoset_assets.ui import corpus
 from nanoset_assets.ui.corpus import length_metadata, tokenized_files, what_changed
 from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, folded, markdown, place, table
-from nanoset_assets.ui.nanoset import split_metadata
+from nanoset_assets.ui.nanoset import split_metadata, webdataset_metadata
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples
 from nanoset_core.cli.rows import member_rows
 from nanoset_core.config.project import load_config
@@ -302,8 +302,6 @@ def test_every_asset_has_its_kinds_and_tags(make_project):
 
 
 def test_a_webdataset_says_how_it_is_read(spoilt):
-    from nanoset_assets.ui.webdataset import webdataset_metadata
-
     manifest = spoilt.outputs.current("webdatasets", "shuffled")
     read_it = webdataset_metadata(spoilt, manifest)["read_it"].value
     folder = re.search("In `(.+)`:", read_it).group(1)

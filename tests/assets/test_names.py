@@ -57,12 +57,6 @@ def test_with_a_prefix_no_name_is_shared(config):
     }
 
 
-def test_nothing_that_a_host_has_is_brought_along(config):
-    definitions = build_definitions(config)
-    assert not definitions.resources
-    assert definitions.executor is None
-
-
 def test_nanoset_yaml_may_give_the_prefix(config):
     named = replace_dagster(config, DagsterSpec(("llm",)))
     assert everything(build_definitions(named)) == everything(build_definitions(config, key_prefix="llm"))
@@ -88,11 +82,6 @@ def test_a_prefix_that_no_tag_could_hold_is_refused():
         names_of("x" * 41, None)
     tag = names_of("x" * 40, None).tag(".dagster/nanoset_raw_text")
     assert len(tag.partition("/")[2]) <= 63
-
-
-def test_the_longest_prefix_is_one_that_dagster_takes(config):
-    definitions = build_definitions(config, key_prefix=["x" * 19, "y" * 20])
-    dg.Definitions.validate_loadable(definitions)
 
 
 def merged(host: dg.Definitions, *ours: dg.Definitions) -> list[str]:

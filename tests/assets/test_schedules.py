@@ -11,6 +11,7 @@ from dagster._core.errors import ScheduleExecutionError
 from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
+from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.stale_sensor import SCHEDULE
 from nanoset_core.config.project import load_config
@@ -43,13 +44,8 @@ def asked(platform: Platform, night: datetime.datetime = NIGHT) -> list[tuple[st
     ]
 
 
-@pytest.fixture
-def built(built_platform):
-    return built_platform
-
-
-def test_when_everything_is_as_it_should_be_it_says_so(built):
-    tick = evaluate(built)
+def test_when_everything_is_as_it_should_be_it_says_so(built_platform):
+    tick = evaluate(built_platform)
     assert not tick.run_requests
     assert tick.skip_message.endswith("outputs of 3 corpora: none is missing or stale")
 
@@ -102,63 +98,65 @@ EVENTS = {
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_an_event_is_asked_for_as_far_as_it_can_be_made(built, event):
+def test_an_event_is_asked_for_as_far_as_it_can_be_made(built_platform, event):
     happen, expected = EVENTS[event]
-    happen(built)
-    assert asked(built) == expected
+    happen(built_platform)
+    assert asked(built_platform) == expected
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
-def test_a_corpus_that_is_being_written_waits_for_another_night(built, rewritten):
+def test_a_corpus_that_is_being_written_waits_for_another_night(built_platform, rewritten):
     if rewritten:
-        write(built)
-    (built.raw / "web" / ("part-0/web-0.jsonl" if rewritten else "new.jsonl")).write_bytes(jsonl(sentences("now", 90)))
-    tick = evaluate(built)
+        write(built_platform)
+    (built_platform.raw / "web" / ("part-0/web-0.jsonl" if rewritten else "new.jsonl")).write_bytes(
+        jsonl(sentences("now", 90))
+    )
+    tick = evaluate(built_platform)
     assert not tick.run_requests
     assert "something writes to web" in tick.skip_message
 
 
-def test_one_damaged_inventory_does_not_hide_the_other_corpora(built):
-    project = Project.open(built.config_file)
+def test_one_damaged_inventory_does_not_hide_the_other_corpora(built_platform):
+    project = Project.open(built_platform.config_file)
     file = raw.current_inventory(project, "web")[0].path(raw.FILE)
     file.write_bytes(file.read_bytes().replace(b'"digest": "', b'"digexx": "', 1))
-    shutil.rmtree(built.config.root_folder / "datasets" / "books")
-    assert ("books", ["indexed_dataset"]) in asked(built)
+    shutil.rmtree(built_platform.config.root_folder / "datasets" / "books")
+    assert ("books", ["indexed_dataset"]) in asked(built_platform)
 
 
-def test_what_is_under_way_is_not_asked_for(built):
-    shutil.rmtree(built.config.root_folder / "shuffle_plans")
-    job = built.definitions.resolve_implicit_global_asset_job_def()
-    run = built.instance.create_run_for_job(
+def test_what_is_under_way_is_not_asked_for(built_platform):
+    shutil.rmtree(built_platform.config.root_folder / "shuffle_plans")
+    job = built_platform.definitions.resolve_implicit_global_asset_job_def()
+    run = built_platform.instance.create_run_for_job(
         job_def=job.get_subset(asset_selection={dg.AssetKey(["shuffled", "shuffle_plan"])})
     )
-    assert asked(built) == []
-    built.instance.report_run_failed(run, "killed")
-    assert len(asked(built)) == 1, "whatever became of the last run"
+    assert asked(built_platform) == []
+    built_platform.instance.report_run_failed(run, "killed")
+    assert len(asked(built_platform)) == 1, "whatever became of the last run"
 
 
-def test_a_repeated_tick_gives_the_same_keys_and_another_night_others(built):
-    shutil.rmtree(built.config.root_folder / "shuffle_plans")
-    keys = [[request.run_key for request in evaluate(built, night).run_requests] for night in (NIGHT, NIGHT)]
+def test_a_repeated_tick_gives_the_same_keys_and_another_night_others(built_platform):
+    shutil.rmtree(built_platform.config.root_folder / "shuffle_plans")
+    keys = [[request.run_key for request in evaluate(built_platform, night).run_requests] for night in (NIGHT, NIGHT)]
     assert keys[0] == keys[1]
-    later = evaluate(built, NIGHT + datetime.timedelta(days=1))
+    later = evaluate(built_platform, NIGHT + datetime.timedelta(days=1))
     assert {request.run_key for request in later.run_requests}.isdisjoint(keys[0])
 
 
-def test_its_runs_make_what_is_missing(built):
-    shutil.rmtree(built.config.root_folder / "nanosets" / "pretrain" / "train")
-    (request,) = evaluate(built).run_requests
-    job = built.definitions.resolve_implicit_global_asset_job_def()
+def test_its_runs_make_what_is_missing(built_platform):
+    shutil.rmtree(built_platform.config.root_folder / "nanosets" / "pretrain" / "train")
+    (request,) = evaluate(built_platform).run_requests
+    job = built_platform.definitions.resolve_implicit_global_asset_job_def()
     assert job.execute_in_process(
-        instance=built.instance, partition_key=request.partition_key, asset_selection=request.asset_selection
+        instance=built_platform.instance, partition_key=request.partition_key, asset_selection=request.asset_selection
     ).success
-    assert asked(built) == []
+    assert asked(built_platform) == []
 
 
-def test_without_the_raw_folder_the_tick_fails(built):
-    built.raw.rename(built.raw.parent / "away")
+def test_without_the_raw_folder_the_tick_fails(built_platform):
+    built_platform.raw.rename(built_platform.raw.parent / "away")
     with pytest.raises(ScheduleExecutionError) as caught:
-        evaluate(built)
+        evaluate(built_platform)
     assert isinstance(caught.value.__cause__, MissingError)
     assert "the folder of raw text does not exist" in str(caught.value.__cause__)
 
@@ -168,8 +166,6 @@ def configured(make_project, text, name="project"):
 
 
 def test_the_schedule_comes_from_the_configuration(make_project):
-    from nanoset_assets.definitions import build_definitions
-
     config = load_config(configured(make_project, 'reconcile: "30 2 * * sun", timezone: Europe/Vienna'))
     (schedule,) = build_definitions(config).get_repository_def().schedule_defs
     assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 2 * * sun", "Europe/Vienna")
@@ -178,8 +174,6 @@ def test_the_schedule_comes_from_the_configuration(make_project):
 
 
 def test_a_cron_line_that_can_never_come_is_refused_with_its_place(make_project):
-    from nanoset_assets.definitions import build_definitions
-
     config = load_config(configured(make_project, 'reconcile: "61 25 * * *"'))
     with pytest.raises(ConfigError, match=r"automation\.reconcile"):
         build_definitions(config)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.config.project import load_config
-from nanoset_core.demo import texts
+from nanoset_core.demo import writing as texts
 from nanoset_core.demo.writing import BROKEN_LINE, EOD, MARKER, write_demo
 from nanoset_core.errors import ConfigError
 from nanoset_core.raw.documents import read_documents
