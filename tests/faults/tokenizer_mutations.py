@@ -6,6 +6,7 @@ import copy
 import json
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -18,6 +19,12 @@ _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": T
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
 _TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 
+
+def _template(first: Any, **special: Any) -> Any:
+    parts = [{"Sequence": {"id": part, "type_id": 0}} for part in "AB"]
+    return {"type": "TemplateProcessing", "single": [first, parts[0]], "pair": parts, "special_tokens": special}
+
+
 _NORMALIZERS = [
     *({"type": kind} for kind in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel")),
     *({"type": "Strip", "strip_left": left, "strip_right": True} for left in (False, True)),
@@ -26,11 +33,8 @@ _NORMALIZERS = [
     _TO_SIGNS,
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
     {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "},
-    {
-        "type": "BertNormalizer",
-        **dict.fromkeys(("clean_text", "handle_chinese_chars", "lowercase"), True),
-        "strip_accents": None,
-    },
+    dict.fromkeys(("clean_text", "handle_chinese_chars", "lowercase"), True)
+    | {"type": "BertNormalizer", "strip_accents": None},
     {"type": "Sequence", "normalizers": []},
     {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "NFKC"}]},
     {"type": "Sequence", "normalizers": [_TO_SIGNS, {"type": "Prepend", "prepend": "▁"}]},
@@ -56,26 +60,12 @@ _PROCESSORS = [
     {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": False},
     {"type": "RobertaProcessing", "sep": ["a", 1], "cls": ["b", 2], "trim_offsets": True, "add_prefix_space": False},
     {"type": "BertProcessing", "sep": ["a", 1], "cls": ["b", 2]},
-    {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "a", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {"a": {"id": "a", "ids": [1], "tokens": ["a"]}},
-    },
-    {
-        "type": "TemplateProcessing",
-        "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {},
-    },
+    _template({"SpecialToken": {"id": "a", "type_id": 0}}, a={"id": "a", "ids": [1], "tokens": ["a"]}),
+    _template({"Sequence": {"id": "A", "type_id": 0}}),
     {"type": "Sequence", "processors": []},
 ]
-_DECODERS = [
-    {"type": "ByteLevel"},
-    {"type": "Fuse"},
-    {"type": "Metaspace", "replacement": "▁"},
-    {"type": "ByteFallback"},
-]
+_DECODERS = [{"type": kind} for kind in ("ByteLevel", "Fuse", "ByteFallback")]
+_DECODERS += [{"type": "Metaspace", "replacement": "▁"}]
 _MODEL = {
     "dropout": [None, 0.0, 0.1, 1.0],
     "unk_token": [None, "a", "nowhere", "<unk>"],
@@ -87,23 +77,9 @@ _MODEL = {
     "type": ["BPE", "WordPiece", "WordLevel", "Unigram", None],
 }
 _REGEX_EDITS = [
-    ("?i:", "?:"),
-    (r"\p{L}", r"\w"),
-    (r"\p{N}{1,3}", r"\p{N}{1,2}"),
-    (r"\p{N}{1,3}", r"\p{N}+"),
-    (r"\p{N}", r"\d"),
-    (r"\s+(?!\S)|", ""),
-    (r"|\s+", "|\\s"),
-    (r"'s|", ""),
-    (r" ?[", "["),
-    (r"[\r\n]*", ""),
-    (r"[\r\n]*", r"[\r\n/]*"),
-    (r"[\r\n]+", r"[\n]+"),
-    (r"\p{M}", ""),
-    (r"?\p{L}", r"\p{L}"),
-    (r"\p{Lo}", ""),
-    ("+", "++"),
-    ("+", "+?"),
+    *(("?i:", "?:"), (r"\p{L}", r"\w"), (r"\p{N}{1,3}", r"\p{N}{1,2}"), (r"\p{N}{1,3}", r"\p{N}+"), (r"\p{N}", r"\d")),
+    *((r"\s+(?!\S)|", ""), (r"|\s+", "|\\s"), (r"'s|", ""), (r" ?[", "["), (r"[\r\n]*", ""), (r"[\r\n]*", r"[\r\n/]*")),
+    *((r"[\r\n]+", r"[\n]+"), (r"\p{M}", ""), (r"?\p{L}", r"\p{L}"), (r"\p{Lo}", ""), ("+", "++"), ("+", "+?")),
 ]
 _CONTENTS = [
     *("the", "e", " e", "e ", "e\u0301", "\u0301", "é", "'s", "  ", "\t", "\n", "\n\n", " ", "12", "1", ".", "中"),
@@ -233,18 +209,17 @@ def _changed_model() -> Iterator[Mutation]:
     for key, values in _MODEL.items():
         for value in values:
             yield f"model.{key} = {value!r}", _set("model", key, value)
-    for number in range(24):
-        for change in (_swap_merges, _drop_merge, _drop_token, _swap_ids, _share_id, _renumber, _add_token, _add_merge):
-            yield (
-                f"{change.__name__.strip('_')} {number}",
-                lambda parsed, change=change, number=number: change(parsed["model"], random.Random(number)),
-            )
-    yield (
-        "merges as strings",
-        lambda parsed: parsed["model"].update(merges=[" ".join(m) for m in _merges(parsed["model"])]),
-    )
+    changes = (_swap_merges, _drop_merge, _drop_token, _swap_ids, _share_id, _renumber, _add_token, _add_merge)
+    for number, change in product(range(24), changes):
+        act = partial(_seeded, change, number)
+        yield f"{change.__name__.strip('_')} {number}", act
+    yield "merges as strings", lambda parsed: parsed["model"].update(merges=[*map(" ".join, _merges(parsed["model"]))])
     yield "merges reversed", lambda parsed: _merges(parsed["model"]).reverse()
     yield "no merges", _set("model", "merges", [])
+
+
+def _seeded(change: Callable[[Parsed, random.Random], None], number: int, parsed: Parsed) -> None:
+    change(parsed["model"], random.Random(number))
 
 
 def _merges(model: Parsed) -> list[list[str]]:
@@ -306,10 +281,8 @@ def _changed_tokens() -> Iterator[Mutation]:
     for place, flag, value in product((0, 1, -1), _FLAGS, (False, True, None, 1)):
         yield f"added token {place}: {flag} = {value}", _set("added_tokens", place, flag, value)
     for place, key in product((0, -1), ("id", "content", *_FLAGS)):
-        yield (
-            f"added token {place} without {key}",
-            lambda parsed, place=place, key=key: parsed["added_tokens"][place].pop(key),
-        )
+        without = lambda parsed, place=place, key=key: parsed["added_tokens"][place].pop(key)  # noqa: E731
+        yield f"added token {place} without {key}", without
         yield f"added token {place} beside {key}", _set("added_tokens", place, "surprise", True)
     for place, ident in product((0, -1), (0, 5, 1 << 20, 99_999, -1, None)):
         yield f"added token {place}: id {ident}", _set("added_tokens", place, "id", ident)

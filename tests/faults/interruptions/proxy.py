@@ -65,14 +65,12 @@ class FaultProxy:
         self.upstream, self.seed = (host, port), seed
         self.plan, self.counts = Plan(), Counts()
         self._lock, self._drawn = threading.Lock(), 0
-        handler = type("Handler", (_Handler,), {"proxy": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     def __enter__(self) -> FaultProxy:
-        self._thread.start()
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -140,19 +138,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.read(length // 2)
             return self._reset()
         body = _dechunked(self.rfile) if chunked else self.rfile.read(length)
-        if len(body) < length and not chunked:
-            return self._reset()  # the client is gone in the middle of its request, which nobody must take for a whole
-        if fault == "reset":
+        if len(body) < length:
+            return self._reset()  # the client is gone in the middle of its request, which is no whole one
+        if fault not in _NEVER_DONE:
+            answer = self._forward(body)
+            self.proxy.kill(number, after=True)
+        if fault in ANSWERS:
+            return self._answer_error(*ANSWERS[fault])
+        if fault in ("reset", "reset after it was done"):
             return self._reset()
-        if fault in _NEVER_DONE:
-            return self._answer_error(fault)
-        status, reason, headers, answer = self._forward(body)
-        self.proxy.kill(number, after=True)
-        if fault == "reset after it was done":
-            return self._reset()
-        if fault == "500 after it was done":
-            return self._answer_error(fault)
-        self._answer(status, reason, headers, answer, fault, rng)
+        self._answer(*answer, fault, rng)
 
     def _forward(self, body: bytes) -> tuple[int, str, Headers, bytes]:
         connection = http.client.HTTPConnection(*self.proxy.upstream, timeout=60)
@@ -169,27 +164,28 @@ class _Handler(BaseHTTPRequestHandler):
             connection.close()
 
     def _answer(
-        self,
-        status: int,
-        reason: str,
-        headers: list[tuple[str, str]],
-        body: bytes,
-        fault: str | None,
-        rng: random.Random,
+        self, status: int, reason: str, headers: Headers, body: bytes, fault: str | None, rng: random.Random
     ) -> None:
         self.send_response_only(status, reason)
         for name, value in headers:
             if name.lower() not in _HOP_BY_HOP | {"content-length"}:
                 self.send_header(name, value)
-        bodiless = self.command == "HEAD" or status in (204, 304)
-        known = next((value for name, value in headers if name.lower() == "content-length"), None)
-        if not bodiless or known is not None:
-            self.send_header("Content-Length", known if bodiless and known is not None else str(len(body)))
+        length = next((value for name, value in headers if name.lower() == "content-length"), None)
+        if self.command == "HEAD" or status in (204, 304):
+            body = b""
+        else:
+            length = str(len(body))
+        if length is not None:
+            self.send_header("Content-Length", length)
         if fault == "truncated":
-            return self._truncate(b"" if bodiless else body, rng)
+            return self._truncate(body, rng)
         self.end_headers()
         seconds = rng.uniform(0, self.proxy.plan.slow_seconds) if fault == "slow" else 0.0
-        self._send(b"" if bodiless else body, seconds)
+        pieces = _PIECES if seconds else 1
+        for piece in range(pieces):
+            self.wfile.write(body[len(body) * piece // pieces : len(body) * (piece + 1) // pieces])
+            self.wfile.flush()
+            time.sleep(seconds / pieces)
 
     def _truncate(self, body: bytes, rng: random.Random) -> None:
         """Send less than was announced, of an answer without a body less than its head, and hang up."""
@@ -204,16 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)
 
-    def _send(self, body: bytes, seconds: float) -> None:
-        pieces = _PIECES if seconds else 1
-        for piece in range(pieces):
-            self.wfile.write(body[len(body) * piece // pieces : len(body) * (piece + 1) // pieces])
-            self.wfile.flush()
-            if seconds:
-                time.sleep(seconds / pieces)
-
-    def _answer_error(self, fault: str) -> None:
-        status, code = ANSWERS[fault]
+    def _answer_error(self, status: int, code: str) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>a fault on purpose</Message></Error>".encode()
         self.send_response_only(status, code)
         self.send_header("Content-Type", "application/xml")
