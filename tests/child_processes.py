@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dagster_history
 
 ROOT = Path(__file__).parents[1]
+Found = TypeVar("Found")
 
 
 def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[str]:
@@ -55,14 +56,12 @@ def members(group: int) -> list[int]:
     return found
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60.0, pause: float = 0.02) -> bool:
-    """Whether a condition came true in time."""
+def wait_until(condition: Callable[[], Found], seconds: float = 60.0, pause: float = 0.02) -> Found:
+    """Look until a condition is true, or the time is over; → what it was last."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
+    while not (found := condition()) and time.monotonic() < deadline:
         time.sleep(pause)
-    return bool(condition())
+    return found
 
 
 def start_forked(

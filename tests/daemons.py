@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from child_processes import wait_until
+
 START_SECONDS = 90
 _MARK = "NANOSET_LIVE_TEST"
 Found = TypeVar("Found")
@@ -25,11 +27,8 @@ Process = tuple[int, int]
 
 def until(look: Callable[[], Found], seconds: float, problem: Callable[[], str]) -> Found:
     """Look again and again until something is found; TimeoutError, with what `problem` says, after some seconds."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(problem())
-        time.sleep(0.1)
+    if not (found := wait_until(look, seconds, pause=0.1)):
+        raise TimeoutError(problem())
     return found
 
 

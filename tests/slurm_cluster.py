@@ -11,12 +11,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from child_processes import wait_until
 from daemons import free_ports
 
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "srun")
@@ -96,14 +96,13 @@ class Slurm:
         return shown[0] if shown else ""
 
     def until(self, condition: Callable[[], object], seconds: float = START_SECONDS) -> None:
-        """Wait until something is so."""
-        deadline = time.monotonic() + seconds
-        while True:
+        """Wait until something is so; commands that fail meanwhile do not count."""
+
+        def holds() -> object:
             with suppress(AssertionError):
-                if condition():
-                    return
-            assert time.monotonic() < deadline, self.said()
-            time.sleep(0.2)
+                return condition()
+
+        assert wait_until(holds, seconds, pause=0.2), self.said()
 
     def kill_node(self, node: str) -> None:
         """Kill a node's daemon and all that it runs, as when its power fails."""
