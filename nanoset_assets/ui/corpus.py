@@ -21,8 +21,7 @@ from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.tokenization.distrust import described, encoders_of
-from nanoset_core.tokenization.document_table import counts_by_file
-from nanoset_core.tokenization.line_numbers import LineNumbers
+from nanoset_core.tokenization.document_table import LineNumbers, counts_by_file
 from nanoset_core.tokenization.losses import read_rejects, stored_sizes
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS
 

@@ -25,7 +25,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_count
-from nanoset_core.tokenization.line_numbers import LineNumbers
+from nanoset_core.tokenization.document_table import LineNumbers
 from nanoset_core.tokenization.losses import read_rejects
 from nanoset_core.tokenization.shards import REJECTS
 

@@ -17,8 +17,8 @@ from nanoset_core.raw.rejects import (
     UnreadableFraction,
 )
 from nanoset_core.serialization.settings import Range
-from nanoset_core.tokenization.audit import SHARE
 from nanoset_core.tokenization.bpe import EngineName
+from nanoset_core.tokenization.distrust import SHARE
 from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset
 
 _MOST_KEY_BYTES = 64

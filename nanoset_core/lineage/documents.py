@@ -29,9 +29,8 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.tokenization import SHARDS
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenization.document_table import DocumentRows
+from nanoset_core.tokenization.document_table import DocumentRows, LineNumbers
 from nanoset_core.tokenization.files import TokenizerPath
-from nanoset_core.tokenization.line_numbers import LineNumbers
 from nanoset_core.tokenization.shards import DOCUMENTS
 
 

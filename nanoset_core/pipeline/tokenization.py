@@ -17,12 +17,13 @@ from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory
 from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
+from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.serialization.text import format_count
-from nanoset_core.tokenization import distrust, job, shards
+from nanoset_core.tokenization import distrust, shards
+from nanoset_core.tokenization.document_table import LineNumbers, joined_facts
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
-from nanoset_core.tokenization.line_numbers import LineNumbers, joined_facts
-from nanoset_core.tokenization.losses import Listings, Losses, RejectPolicy, SettingNames, losses_of, stored_sizes
+from nanoset_core.tokenization.losses import Losses, RejectPolicy, SettingNames, losses_of, stored_sizes
 
 T = TypeVar("T")
 STAGE = "tokenized"
@@ -161,10 +162,10 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
         return pack(shard) if shard is not None and shard.facts["reasons"] else None
 
     found = filter(None, outputs.each_version(rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS]))
-    listings = Listings(PackedManifests(found, outputs.access))
+    rejecting_shards = PackedManifests(found, outputs.access)
     inventory = _inventory(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
-    return Losses(facts, listings, sizes, LineNumbers.of(tokenized.facts))
+    return Losses(facts, rejecting_shards, sizes, LineNumbers.of(tokenized.facts))
 
 
 def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
@@ -174,7 +175,7 @@ def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
 
 def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> tuple[Sequence[Manifest], dict[str, Any]]:
     settings = _settings(project, corpus)
-    return job.TokenizeJob(
+    return shards.TokenizeJob(
         root=project.outputs,
         corpus=corpus,
         folder=corpus_folder(project, corpus),
@@ -198,9 +199,7 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
     documents, spec = project.config.documents_of(corpus), project.config.corpora.get(corpus)
     own = spec is not None and spec.text_key is not None
     return RejectPolicy(
-        documents.on_reject,
-        documents.max_rejected_fraction,
-        documents.max_unreadable_fraction,
+        RejectOptions(**{name: getattr(documents, name) for name in RejectOptions.__slots__}),
         documents.text_key,
         replace(_NAMES, text_key=f"corpora.{corpus}.text_key") if own else _NAMES,
     )
@@ -219,7 +218,7 @@ class ShardStage(CorpusStage):
         return {}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        raise NotImplementedError("a shard has a recipe for each range: see job.shard_recipe")
+        raise NotImplementedError("a shard has a recipe for each range: see shards.shard_recipe")
 
 
 class TokenizedStage(CorpusStage):
@@ -283,7 +282,7 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
         return None
     options, found = token_options(project, corpus), []
     for source in cut_ranges(inventory, wanted.options["range_bytes"]):
-        shard = outputs.find(job.shard_recipe(corpus, source, options))
+        shard = outputs.find(shards.shard_recipe(corpus, source, options))
         if shard is None:
             return None
         found.append(pack(shard))

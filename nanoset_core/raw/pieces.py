@@ -52,7 +52,7 @@ class Piece:
     """Byte after the last."""
     first_line: int
     """1-based number of the piece's first line or row; 0 for a piece of a file that was cut without being read, whose
-    lines count from 1 in each piece until all have been counted (see tokenization/line_numbers.py)."""
+    lines count from 1 in each piece until all have been counted (see tokenization/document_table.py)."""
     digest: str
     """sha256 of the stored bytes [begin, end); or see etag_digest and Crc32."""
 

@@ -52,7 +52,7 @@ class Reject:
     """Relative to the corpus folder."""
     line: int
     """1-based number of the line or row; of a fault, the one in which it lies. Counted within its piece where the file
-    was cut without being read (see tokenization/line_numbers.py)."""
+    was cut without being read (see tokenization/document_table.py)."""
     offset: int
     """Of the line's first byte (of a fault: of the first lost byte) in the decompressed file; -1 in a table."""
     reason: str

@@ -1,30 +1,42 @@
-"""Engines that gave wrong tokens for a document: records below the root, which become part of recipes.
+"""Engines that give wrong tokens: how they are found while a shard is made, and records of them below the root.
 
-Once there is a record for a tokenizer, the recipe of everything that is tokenized with it names the engines that are
-not used any more. So what was made before is stale, and is made again without them.
+A seeded share of every shard's documents is encoded by the reference too. Once there is a record for a tokenizer, the
+recipe of everything that is tokenized with it names the engines that are not used any more. So what was made before is
+stale, and is made again without them.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
+from nanoset_core.errors import InputError
 from nanoset_core.outputs.manifest import Manifest, digest_of
 from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.tokenization.bpe.arrays import Ids
+from nanoset_core.tokenization.bpe.reference import Encoded, Engine, WrongTokensError, panics_as_errors
 
 FOLDER = "distrusted_engines"
 ENCODER = "encoder"
 """Name of a shard's fact of the engine that made it."""
 OPTION = "distrusted_engines"
 """Name of the option of recipes: `name version` of each engine, sorted."""
+SHARE = 0.001
+"""Of the documents that are compared, by default."""
+LEAST = 4
+"""The first documents of each shard, which are compared too unless they are long."""
+_LONG = 1 << 12  # characters: some ten milliseconds of the reference's time in all
+_SHOWN = 4
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +73,13 @@ class Distrust:
     what: str
     """The first difference."""
 
+    @property
+    def name(self) -> str:
+        """Return the engine with its version."""
+        return f"{self.engine} {self.version}"
+
     def __str__(self) -> str:
-        return f"{self.engine} {self.version} gave wrong tokens for {self.where}: {self.what}"
+        return f"{self.name} gave wrong tokens for {self.where}: {self.what}"
 
 
 class DistrustError(Exception):
@@ -71,6 +88,57 @@ class DistrustError(Exception):
     def __init__(self, record: Distrust) -> None:
         super().__init__(record)
         self.record = record
+
+
+class Audit:
+    """Encodes batches of one shard, and compares some of the documents with the engine's reference."""
+
+    def __init__(self, engine: Engine, share: float, seed: str) -> None:
+        """Together, share (0 to 1) and seed decide which documents are compared, whatever the batches."""
+        self._engine, self._share, self._random = engine, share, random.Random(seed)
+        self._seen = 0
+        self.documents = 0
+        """How many were compared."""
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode the next batch.
+
+        Raises:
+            WrongTokensError: The reference gives other tokens for one of the documents, or the engine failed.
+            InputError: A text is not valid Unicode (a lone surrogate).
+        """
+        reference = self._engine.reference
+        try:
+            with panics_as_errors():
+                encoded = self._engine.encode(texts)
+        except Exception as error:
+            if reference is None or isinstance(error, (InputError, MemoryError)):
+                raise
+            raise WrongTokensError(f"it failed: {repr(error)[:500]}") from error
+        if reference is not None and self._share > 0 and (chosen := self._chosen(texts)):
+            ours, theirs = encoded.lists(), reference.encode([texts[number] for number in chosen]).lists()
+            for number, expected in zip(chosen, theirs, strict=True):
+                if not np.array_equal(ours[number], expected):
+                    raise WrongTokensError(_difference(ours[number], expected), number)
+            self.documents += len(chosen)
+        self._seen += len(texts)
+        return encoded
+
+    def _chosen(self, texts: Sequence[str]) -> list[int]:
+        return [
+            number
+            for number, text in enumerate(texts)
+            if self._random.random() < self._share or (self._seen + number < LEAST and len(text) <= _LONG)
+        ]
+
+
+def _difference(ours: Ids, theirs: Ids) -> str:
+    """Describe the first place in which two lists of tokens differ."""
+    shared = min(len(ours), len(theirs))
+    position = int(np.argmax(np.append(ours[:shared] != theirs[:shared], True)))
+    shown = [one[position : position + _SHOWN].tolist() for one in (ours, theirs)]
+    here, there = (", ".join(map(str, tokens)) + ", …" if tokens else "nothing" for tokens in shown)
+    return f"token {position:,} on is {here} instead of {there}"
 
 
 def note(outputs: OutputRoot, distrust: Distrust) -> None:
@@ -114,7 +182,7 @@ def _records(outputs: OutputRoot) -> list[Distrust]:
 
 def recipe_options(records: Iterable[Distrust]) -> dict[str, Any]:
     """Return what recipes hold of the records of a tokenizer: nothing where there are none."""
-    engines = sorted({f"{record.engine} {record.version}" for record in records})
+    engines = sorted({record.name for record in records})
     return {OPTION: engines} if engines else {}
 
 

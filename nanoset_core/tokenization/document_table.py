@@ -3,82 +3,70 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import reduce
-from itertools import accumulate
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.raw.documents import DocumentBatch
+from nanoset_core.raw.pieces import Piece, SourceRange
+from nanoset_core.raw.rejects import Reject
 from nanoset_core.storage.regular_files import open_regular
 
 ROW_GROUP_ROWS = 1 << 16
 _COLUMNS = ["file", "line", "byte_offset", "id", "tokens"]
 
 
-class DocumentTable:
-    """Writes one row a document, in document order; a context manager.
+Add: TypeAlias = Callable[[DocumentBatch, NDArray[np.int32], NDArray[np.bool_]], None]
+"""(documents; their tokens; which ones to add: shape (documents,)) → nothing."""
+
+
+@contextmanager
+def document_table(path: Path, files: Sequence[str]) -> Iterator[Add]:
+    """Yield what adds the documents of a batch to a table: one row a document, in document order.
 
     Columns: file (string), line (int64, 1-based; in a Parquet or Arrow file the row; in a file that was cut unread it
-    counts within the piece, see line_numbers.py), byte_offset (int64, of the line in the decompressed file; -1 for a
+    counts within the piece, see `LineNumbers`), byte_offset (int64, of the line in the decompressed file; -1 for a
     row), id (string or null), tokens (int32, the end-of-document token included). Row groups hold 65,536 rows, however
     the documents came in batches, so that the same documents give the same bytes.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def __init__(self, path: Path, files: Sequence[str]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    types = pa.dictionary(pa.int32(), pa.string()), pa.int64(), pa.int64(), pa.string(), pa.int32()
+    schema = pa.schema(list(zip(_COLUMNS, types, strict=True)))
+    names, waiting = _strings(files), pa.Table.from_batches([], schema)
 
-        types = pa.dictionary(pa.int32(), pa.string()), pa.int64(), pa.int64(), pa.string(), pa.int32()
-        self._schema = pa.schema(list(zip(_COLUMNS, types, strict=True)))
-        self._files = _strings(files)
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
-        self._waiting = pa.Table.from_batches([], self._schema)
+    def flush(rows: int) -> None:
+        nonlocal waiting
+        if rows:
+            writer.write_table(waiting.slice(0, rows), row_group_size=ROW_GROUP_ROWS)
+            waiting = waiting.slice(rows)
 
-    def add(self, batch: DocumentBatch, lengths: NDArray[np.int32], kept: NDArray[np.bool_] | None = None) -> None:
-        """Add the documents of a batch.
-
-        Args:
-            batch: the documents.
-            lengths: int32, shape (documents,): their tokens.
-            kept: bool, shape (documents,): which ones to add; all where it is None.
-        """
-        import pyarrow as pa
-
+    def add(batch: DocumentBatch, lengths: NDArray[np.int32], kept: NDArray[np.bool_]) -> None:
+        nonlocal waiting
         columns = [
-            pa.DictionaryArray.from_arrays(_numbers(batch.files, "int32"), self._files),
+            pa.DictionaryArray.from_arrays(_numbers(batch.files, "int32"), names),
             _numbers(batch.lines, "int64"),
             _numbers(batch.offsets, "int64"),
             _strings(batch.ids),
             _numbers(lengths, "int32"),
         ]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        if kept is not None and not kept.all():
-            rows = rows.take(_numbers(np.flatnonzero(kept), "int64"))
-        self._waiting = pa.concat_tables([self._waiting, pa.Table.from_batches([rows])])
-        if self._waiting.num_rows >= ROW_GROUP_ROWS:
-            self._flush(self._waiting.num_rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS)
+        rows = pa.Table.from_arrays(columns, schema=schema)
+        rows = rows if kept.all() else rows.take(_numbers(np.flatnonzero(kept), "int64"))
+        waiting = pa.concat_tables([waiting, rows])
+        flush(waiting.num_rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS)
 
-    def _flush(self, rows: int) -> None:
-        self._writer.write_table(self._waiting.slice(0, rows), row_group_size=ROW_GROUP_ROWS)
-        self._waiting = self._waiting.slice(rows)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None and self._waiting.num_rows:
-            self._flush(self._waiting.num_rows)
-        self._writer.close()
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        yield add
+        flush(waiting.num_rows)
 
 
 # pyarrow.array would import pandas, where that is installed, which takes longer than many a small shard.
@@ -149,69 +137,52 @@ class DocumentRows:
         self.path = path
         with _explained(path):
             self._file = pq.ParquetFile(path)
-        metadata, names = self._file.metadata, self._file.schema_arrow.names
-        rows = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
-        self._begins = list(accumulate(rows, initial=0))
-        """First row of each row group, and the end of the last one."""
-        if metadata.num_rows != documents or names != _COLUMNS:
-            raise _not_table(path, f"{metadata.num_rows:,} rows, columns {', '.join(names)}")
+            metadata, names = self._file.metadata, self._file.schema_arrow.names
+            rows = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+            self._begins = list(accumulate(rows, initial=0))
+            """First row of each row group, and the end of the last one."""
+            if metadata.num_rows != documents or names != _COLUMNS:
+                raise ValueError(f"{metadata.num_rows:,} rows, columns {', '.join(names)}")
 
     def read(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Return the values of some rows, in the order asked for."""
         values: dict[int, dict[str, Any]] = {}
-        for group in sorted({bisect_right(self._begins, row) - 1 for row in rows}):
-            table, begin, end = self._group(group, _COLUMNS), self._begins[group], self._begins[group + 1]
-            for row in rows:
-                if begin <= row < end:
-                    values[row] = table.slice(row - begin, 1).to_pylist()[0]
+        for group, members in groupby(sorted({*rows}), lambda row: bisect_right(self._begins, row) - 1):
+            wanted = list(members)
+            places = _numbers(np.array(wanted) - self._begins[group], "int64")
+            values |= zip(wanted, self._group(group, _COLUMNS).take(places).to_pylist(), strict=True)
         return [values[row] for row in rows]
 
     def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield first row, and tokens of each document as int32, shape (rows,), of every row group."""
-        import pyarrow as pa
-
         for group, begin in enumerate(self._begins[:-1]):
-            column = self._group(group, ["tokens"]).column("tokens")
-            if column.null_count or not pa.types.is_integer(column.type):
-                raise _not_table(self.path, f"tokens as {column.type}, {column.null_count:,} of them null")
-            yield begin, column.to_numpy(zero_copy_only=False)
+            yield begin, self._group(group, ["tokens"]).column("tokens").to_numpy(zero_copy_only=False)
 
     def tokens(self) -> int:
         """Return the tokens of all documents."""
         return sum(int(lengths.sum(dtype=np.int64)) for _, lengths in self.lengths())
 
     def search(self, wanted: Mapping[str, object]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (row, values) of every row that has these values; row groups that cannot hold them are not read."""
+        """Yield (row, values) of every row that has these values."""
         import pyarrow.compute as pc
 
         for group, begin in enumerate(self._begins[:-1]):
-            with _explained(self.path):
-                may_hold = self._may_hold(group, wanted)
-            if not may_hold:
-                continue
-            table = self._group(group, list(wanted))
-            same = (
-                pc.equal(table.column(name).cast("string" if isinstance(value, str) else "int64"), value)
-                for name, value in wanted.items()
-            )
-            hits = pc.indices_nonzero(pc.fill_null(reduce(pc.and_, same), False)).to_pylist()
-            rows = [begin + number for number in hits]
+            table, hits = self._group(group, list(wanted)), None
+            for name, value in wanted.items():
+                same = pc.equal(table.column(name).cast("string" if isinstance(value, str) else "int64"), value)
+                hits = same if hits is None else pc.and_(hits, same)
+            rows = [begin + number for number in pc.indices_nonzero(pc.fill_null(hits, False)).to_pylist()]
             yield from zip(rows, self.read(rows), strict=True)
 
-    def _may_hold(self, group: int, wanted: Mapping[str, object]) -> bool:
-        # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
-        next(self._file.iter_batches(1, row_groups=[group], columns=_COLUMNS), None)
-        metadata = self._file.metadata.row_group(group)
-        for name, value in wanted.items():
-            facts = metadata.column(_COLUMNS.index(name)).statistics
-            if facts is not None and facts.has_min_max and not facts.min <= value <= facts.max:
-                return False
-        return True
-
     def _group(self, group: int, columns: list[str]) -> Any:
+        import pyarrow as pa
+
         with _explained(self.path):
             table = self._file.read_row_group(group, columns=columns)
             table.validate(full=True)
+            tokens = table.column("tokens") if "tokens" in columns else None
+            if tokens is not None and (tokens.null_count or not pa.types.is_integer(tokens.type)):
+                raise ValueError(f"tokens as {tokens.type}, {tokens.null_count:,} of them null")
         return table
 
 
@@ -219,24 +190,86 @@ class DocumentRows:
 def _explained(path: Path) -> Iterator[None]:
     import pyarrow as pa
 
+    remedy = "run `nanoset build`: it makes the shard again"
     try:
         open_regular(path).close()  # the library would wait for the writer of a pipe
         yield
     except FileNotFoundError as error:
-        raise MissingError(
-            "a shard's table of documents is not there",
-            where=path,
-            remedy="run `nanoset build`: it makes the shard again",
-        ) from error
+        raise MissingError("a shard's table of documents is not there", where=path, remedy=remedy) from error
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _not_table(path, str(error)[:500]) from error
+        raise FormatError(
+            "this is not the table of the shard's documents",
+            where=path,
+            found=str(error)[:500],
+            expected=f"a Parquet file with a row for each document and the columns {', '.join(_COLUMNS)}",
+            remedy=f"delete the shard's folder and {remedy}",
+        ) from error
 
 
-def _not_table(path: Path, found: str) -> FormatError:
-    return FormatError(
-        "this is not the table of the shard's documents",
-        where=path,
-        found=found,
-        expected=f"a Parquet file with a row for each document and the columns {', '.join(_COLUMNS)}",
-        remedy="delete the shard's folder and run `nanoset build`: it makes the shard again",
-    )
+FACT = "piece_lines"
+"""Among the facts of shards, and of a corpus's set of shards: path → (first byte, lines) of each piece, in order. It is
+absent where the lines of all files were counted before."""
+
+
+class LineNumbers:
+    """Numbers of lines in their pieces ↔ numbers in their files; the same in files that were counted before."""
+
+    def __init__(self, pieces: Mapping[str, Sequence[Sequence[int]]] | None = None) -> None:
+        """Take pieces as FACT holds them, of all pieces of each file."""
+        self._files: dict[str, tuple[list[int], list[int]]] = {}
+        """Path → (first byte of each piece, lines before each and in all)."""
+        for path, found in (pieces or {}).items():
+            begins, lines = zip(*sorted(map(tuple, found)), strict=True)
+            self._files[path] = list(begins), [0, *accumulate(lines)]
+
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> LineNumbers:
+        """Return the line numbers by the facts of a corpus's set of shards."""
+        return LineNumbers(facts.get(FACT))
+
+    def in_file(self, path: str, byte: int, line: int) -> int:
+        """Return the number in its file of the line that begins at a byte, given its number in its piece."""
+        begins, before = self._files.get(path, ([0], [0]))
+        return before[bisect_right(begins, byte) - 1] + line
+
+    def in_piece(self, path: str, line: int) -> tuple[int, int] | None:
+        """Return (first byte of the piece that holds a line, its number there); None where numbers are the same."""
+        if path not in self._files:
+            return None
+        begins, before = self._files[path]
+        number = min(bisect_right(before, line - 1), len(before) - 1) - 1
+        return begins[number], line - before[number]
+
+    def of_reject(self, reject: Reject) -> Reject:
+        """Return a reject of rejects.jsonl with its number in its file."""
+        if reject.file not in self._files:
+            return reject
+        return replace(reject, line=self.in_file(reject.file, reject.offset, reject.line))
+
+
+def count_facts(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]:
+    """Return the facts of a shard about its pieces, given those that had not been counted, with their lines."""
+    return _facts((piece.path, [(piece.begin, lines)]) for piece, lines in counted)
+
+
+def joined_facts(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
+    """Return the facts of a corpus's set of shards about all pieces; nothing where all lines were counted before."""
+    if all(piece.first_line > 0 for piece in pieces):
+        return {}
+    return _facts(found for shard in shards for found in shard.facts.get(FACT, {}).items())
+
+
+def _facts(found: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> dict[str, Any]:
+    joined: dict[str, list[Sequence[int]]] = {}
+    for path, counts in found:
+        joined.setdefault(path, []).extend(counts)
+    return {FACT: joined} if joined else {}
+
+
+def place_in(source: SourceRange, path: str, line: int, byte: int) -> str:
+    """Return how a line of a range, which begins at a byte, is named while the range is read.
+
+    That is `path:line`; the path alone where it is not known how many lines lie before those of the piece.
+    """
+    pieces = (piece for piece in source.pieces if piece.path == path and piece.begin <= byte < piece.end)
+    return f"{path}:{line}" if all(piece.is_counted for piece in pieces) else path

@@ -15,15 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.bpe import Encoded
+from nanoset_core.tokenization.bpe.arrays import Bools, Ids, Ints
 from nanoset_core.tokenization.files import TokenizerPath
-from nanoset_core.tokenization.tokenizer import frame_of_text
+from nanoset_core.tokenization.tokenizer import added_tokens
 
 WriterPreset = Literal["megatron", "nanotron", "nemo", "tokshuf"]
 SpecialTokens = Literal["add", "none"]
@@ -48,17 +47,16 @@ class Framing:
         return asdict(self) | {"before": list(self.before), "after": list(self.after)}
 
 
-@dataclass(frozen=True, slots=True)
-class Framed:
+class Framed(NamedTuple):
     """Sequences of a batch of documents."""
 
-    ids: NDArray[np.int32]
+    ids: Ids
     """int32, shape (tokens,): ids of all sequences, back to back."""
-    lengths: NDArray[np.int32]
+    lengths: Ids
     """int32, shape (documents,): ids of each document, 0 for one without."""
-    sequences: NDArray[np.int64]
+    sequences: Ints
     """int64, shape (documents,): sequences of each document, 0 or 1."""
-    kept: NDArray[np.bool_]
+    kept: Bools
     """bool, shape (documents,): which documents are written."""
 
 
@@ -126,47 +124,16 @@ def special_tokens_notice(
     )
 
 
-def added_tokens(tokenizer_file: TokenizerPath) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the ids that a tokenizer's own `encode` puts in front of and behind the tokens of a text.
-
-    Raises:
-        ConfigError: They depend on the text.
-    """
-    found = frame_of_text(tokenizer_file)
-    if found is None:
-        raise ConfigError(
-            "the tokenizer's special tokens depend on the text",
-            where=tokenizer_file,
-            found="its post-processor does more than put tokens in front and behind",
-            remedy="add none: special_tokens: none, or --special-tokens none",
-        )
-    return found
-
-
 def frame(encoded: Encoded, framing: Framing) -> Framed:
     """Put the framing around every document of a batch."""
     has_tokens = encoded.lengths > 0
     framed = has_tokens | (framing.empty == "sequence")
-    extra = len(framing.before) + len(framing.after)
-    lengths = encoded.lengths + np.where(framed, extra, 0).astype(np.int32)
-    kept = np.ones(len(lengths), bool) if framing.empty != "skip" else has_tokens
-    ids = _surround(encoded.ids, lengths, framed, framing) if extra else encoded.ids
+    kept = np.ones(len(framed), bool) if framing.empty != "skip" else has_tokens
+    ids, lengths, added = encoded.ids, encoded.lengths, [*framing.before, *framing.after]
+    if added:
+        ends = np.cumsum(lengths, dtype=np.int64)
+        edges = np.stack([ends - lengths, ends], axis=1)[framed]
+        places = np.repeat(edges.ravel(), np.tile([len(framing.before), len(framing.after)], len(edges)))
+        ids = np.insert(ids, places, np.tile(np.array(added, np.int32), len(edges)))
+        lengths = lengths + framed.astype(np.int32) * np.int32(len(added))
     return Framed(ids, lengths, framed.astype(np.int64), kept)
-
-
-def _surround(
-    ids: NDArray[np.int32], lengths: NDArray[np.int32], framed: NDArray[np.bool_], framing: Framing
-) -> NDArray[np.int32]:
-    out = np.empty(int(lengths.sum(dtype=np.int64)), np.int32)
-    ends = np.cumsum(lengths, dtype=np.int64)
-    # [framed documents, 1]: where each begins and ends in `out`
-    firsts, lasts = (ends - lengths)[framed][:, None], ends[framed][:, None]
-    own = np.ones(len(out), bool)
-    for places, values in (
-        (firsts + np.arange(len(framing.before)), framing.before),
-        (lasts - len(framing.after) + np.arange(len(framing.after)), framing.after),
-    ):
-        own[places] = False
-        out[places] = np.asarray(values, np.int32)
-    out[own] = ids
-    return out

@@ -57,19 +57,18 @@ def resolve_inputs(
     found: list[_Found] = []
     notices: list[str] = []
     for given in inputs:
-        files, told = _resolve(text := os.fspath(given), leave_out)
+        files, told = _resolve(os.fspath(given), leave_out)
         found += files
-        notices += (f"{text}: {one}" for one in told)
-    return InputFiles(*_below_one_folder(found), tuple(notices))
+        notices += (f"{os.fspath(given)}: {one}" for one in told)
+    return replace(_below_one_folder(found), notices=tuple(notices))
 
 
 def files_of(paths: Iterable[Location]) -> InputFiles:
     """Return files by their paths; raises as `resolve_inputs`."""
-    return InputFiles(*_below_one_folder([(path, None) for path in paths]))
+    return _below_one_folder([(path, None) for path in paths])
 
 
-def _below_one_folder(found: Sequence[_Found]) -> tuple[RawFolder, tuple[FileStat, ...]]:
-    """Return a folder above all files, and the files."""
+def _below_one_folder(found: Sequence[_Found]) -> InputFiles:
     paths = [path for path, _ in found]
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
@@ -81,18 +80,19 @@ def _below_one_folder(found: Sequence[_Found]) -> tuple[RawFolder, tuple[FileSta
         name = str(path).removeprefix(str(folder)).lstrip("/")
         return stat_file(folder, name) if stat is None else replace(stat, path=name)
 
-    return folder, tuple(in_parallel(relative, found, CONNECTIONS if isinstance(folder, RemoteFolder) else 1))
+    at_once = CONNECTIONS if isinstance(folder, RemoteFolder) else 1
+    return InputFiles(folder, tuple(in_parallel(relative, found, at_once)))
 
 
 def _common_folder(paths: Sequence[Location]) -> RawFolder:
-    for path in paths:
-        if getattr(path, "store", None) != getattr(paths[0], "store", None):
-            raise InputError(
-                "the input lies in several places",
-                found=f"{paths[0]} and {path}",
-                expected="files of this machine, or files of one bucket",
-                remedy="take the files of each place in a call of its own",
-            )
+    places = {getattr(path, "store", None): path for path in paths}
+    if len(places) > 1:
+        raise InputError(
+            "the input lies in several places",
+            found=" and ".join(map(str, places.values())),
+            expected="files of this machine, or files of one bucket",
+            remedy="take the files of each place in a call of its own",
+        )
     if not paths:
         return Path.cwd()
     common = os.path.commonpath([f"/{getattr(path.parent, 'path', path.parent)}" for path in paths])
@@ -115,7 +115,8 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
 def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
     """Return the files and notices of one input."""
     path = remote_location(given, where="--input") if is_remote(given) else Path(given).expanduser()
-    if _names_a_file(given, path) and path.is_file():
+    may_be_a_file = isinstance(path, Path) or (path.path != "" and not given.endswith("/"))
+    if may_be_a_file and path.is_file():
         return [(_absolute(path), None)], []
     if path.is_dir():
         return _files_below(path, leave_out)
@@ -124,13 +125,8 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_F
     if not files:
         remedy = "name a file or folder that is there, or quote a pattern that matches files"
         raise MissingError("no such file, and no pattern that matches one", where=given, remedy=remedy)
-    return files, [
-        f"{other} is not read, since it is no file (a folder can be an input of its own)" for other in others
-    ]
-
-
-def _names_a_file(given: str, path: Location) -> bool:
-    return isinstance(path, Path) or (path.path != "" and not given.endswith("/"))
+    told = "is not read, since it is no file (a folder can be an input of its own)"
+    return files, [f"{other} {told}" for other in others]
 
 
 def _absolute(path: Location) -> Location:
@@ -139,20 +135,19 @@ def _absolute(path: Location) -> Location:
 
 def _local_matches(path: Path) -> tuple[list[_Found], list[str]]:
     """Return the files that a pattern matches, and what else it does unless it goes through all folders."""
-    matches = sorted(glob.glob(str(path), recursive=True), key=natural_key)
-    others = [match for match in matches if not Path(match).is_file()] if "**" not in str(path) else []
-    return [(Path(match).absolute(), None) for match in matches if Path(match).is_file()], others
+    matches = list(map(Path, sorted(glob.glob(str(path), recursive=True), key=natural_key)))
+    others = [str(match) for match in matches if not match.is_file() and "**" not in str(path)]
+    return [(match.absolute(), None) for match in matches if match.is_file()], others
 
 
 def _remote_matches(path: RemoteFolder) -> tuple[list[_Found], list[str]]:
     """Return the same in a bucket, which holds nothing but files."""
     parts = path.path.split("/")
-    fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), None)
-    if fixed is None:
-        return [], []
-    folder = replace(path, path="/".join(parts[:fixed]))
-    stats = sorted((FileStat(*found) for found in folder.files()), key=lambda file: natural_key(file.path))
-    return [(folder / stat.path, stat) for stat in stats if _matches(stat.path.split("/"), parts[fixed:])], []
+    fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    folder, pattern = replace(path, path="/".join(parts[:fixed])), parts[fixed:]
+    stats = [FileStat(*found) for found in folder.files()] if pattern else []
+    matching = [stat for stat in stats if _matches(stat.path.split("/"), pattern)]
+    return [(folder / stat.path, stat) for stat in sorted(matching, key=lambda stat: natural_key(stat.path))], []
 
 
 def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:

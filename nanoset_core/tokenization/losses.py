@@ -7,19 +7,20 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import chain, islice
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from nanoset_core.errors import FormatError, InputError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.raw.contents import some
 from nanoset_core.raw.pieces import Piece
-from nanoset_core.raw.rejects import MAX_UNREADABLE_FRACTION, OnReject, Reject, RejectOptions, is_fault
+from nanoset_core.raw.rejects import Reject, RejectOptions, is_fault
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.tokenization.line_numbers import LineNumbers, joined_facts
+from nanoset_core.tokenization.document_table import LineNumbers, joined_facts
 from nanoset_core.tokenization.shards import REJECTS, ShardFacts
 
 _SOUND_REASONS = frozenset({"blank_line", "not_an_object", "text_not_a_string"})
@@ -30,28 +31,12 @@ _LISTINGS_READ, _REJECTS_READ = 100, 20_000
 _FILES_NAMED, _LISTINGS_NAMED = 5, 3
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The rejects of one shard, or of one call."""
+class Listing(NamedTuple):
+    """The rejects of one call, as manifests of shards have them."""
 
-    facts: ShardFacts
-    path: Callable[[], Path]
+    facts: Mapping[str, Any]
+    path: Callable[[str], Path]
     """Returns the file that lists them, fetched where it lives elsewhere."""
-
-
-class Listings:
-    """The rejects of the shards that rejected something, made when they are iterated over: there may be many."""
-
-    def __init__(self, shards: Sequence[Manifest]) -> None:
-        self._shards = shards
-        self._numbers = [number for number, shard in enumerate(shards) if shard.facts["reasons"]]
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __iter__(self) -> Iterator[Listing]:
-        for shard in map(self._shards.__getitem__, self._numbers):
-            yield Listing(ShardFacts.of(shard.facts), partial(shard.path, REJECTS))
 
 
 @dataclass(frozen=True)
@@ -60,8 +45,8 @@ class Losses:
 
     facts: ShardFacts
     """Of all of them, added up."""
-    listings: Listings | Sequence[Listing] = ()
-    """Of those that rejected something."""
+    shards: Sequence[Manifest | Listing] = ()
+    """Those that rejected something, and perhaps others."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Relative path of each file → its stored bytes."""
     numbers: LineNumbers = field(default_factory=LineNumbers)
@@ -70,8 +55,7 @@ class Losses:
     @cached_property
     def unreadable(self) -> tuple[Reject, ...]:
         """The faults of files that could not be read to their end, in document order: the last of each file."""
-        faulty = (self._rejects(listing) for listing in self.listings if listing.facts.faults)
-        return tuple({one.file: one for one in chain.from_iterable(faulty) if one.is_fault}.values())
+        return tuple({one.file: one for one in self._rejects(is_fault) if one.is_fault}.values())
 
     @property
     def unreadable_bytes(self) -> int:
@@ -85,13 +69,19 @@ class Losses:
         """Share of the stored bytes that lie in these files, 0 to 1."""
         return min(1.0, self.unreadable_bytes / max(self.facts.stored_bytes, 1))
 
+    def listings(self, wanted: Callable[[str], bool] = bool) -> Iterator[Path]:
+        """Yield the lists that hold rejects for such reasons."""
+        if self.facts.reasons:
+            yield from (shard.path(REJECTS) for shard in self.shards if any(map(wanted, shard.facts["reasons"])))
+
+    def _rejects(self, wanted: Callable[[str], bool], lists: int | None = None) -> Iterator[Reject]:
+        """Yield the rejects for such reasons, from so many lists."""
+        for path in islice(self.listings(wanted), lists):
+            yield from (one for one in read_rejects(path, self.numbers) if wanted(one.reason))
+
     def first(self, reason: str) -> Reject | None:
         """Return the first line that was rejected for a reason."""
-        with_it = (self._rejects(listing) for listing in self.listings if reason in listing.facts.reasons)
-        return next((reject for reject in next(with_it, iter(())) if reject.reason == reason), None)
-
-    def _rejects(self, listing: Listing) -> Iterator[Reject]:
-        return read_rejects(listing.path(), self.numbers)
+        return next(self._rejects(reason.__eq__), None)
 
     def unreadable_text(self) -> str:
         """Describe these files, and how much of the corpus that is, as one clause; empty where there is none."""
@@ -108,9 +98,8 @@ class Losses:
         reasons = {reason: count for reason, count in self.facts.reasons.items() if _may_be_damage(reason)}
         if not reasons:
             return ""
-        damaged = (one for one in self.listings if any(map(_may_be_damage, one.facts.reasons)))
-        rejects = chain.from_iterable(map(self._rejects, islice(damaged, _LISTINGS_READ)))
-        files = Counter(one.file for one in islice(rejects, _REJECTS_READ) if _may_be_damage(one.reason))
+        rejects = islice(self._rejects(_may_be_damage, _LISTINGS_READ), _REJECTS_READ)
+        files = Counter(one.file for one in rejects)
         lines = sum(reasons.values())
         rest = lines - files.total()
         return (
@@ -137,7 +126,7 @@ class Losses:
 def losses_of(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
     """Return what shards lost that were made of these pieces of files."""
     facts = sum((ShardFacts.of(shard.facts) for shard in shards), ShardFacts())
-    return Losses(facts, Listings(shards), stored_sizes(pieces), LineNumbers.of(joined_facts(shards, pieces)))
+    return Losses(facts, shards, stored_sizes(pieces), LineNumbers.of(joined_facts(shards, pieces)))
 
 
 def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:
@@ -189,25 +178,10 @@ class RejectPolicy:
     The two are judged apart: a fault that ends a file is not one of the rejected lines.
     """
 
-    on_reject: OnReject
-    """`quarantine`: rejects are listed, up to the shares below; `fail`: the first one ends the work."""
-    max_fraction: float
-    """Share of the lines read that may be rejected, 0 to 1."""
-    max_unreadable_fraction: float = MAX_UNREADABLE_FRACTION
-    """Share of the stored bytes that may lie in files that cannot be read to their end, 0 to 1; 0: no such file."""
+    options: RejectOptions
     text_key: str = "text"
     """Key of the text."""
     names: SettingNames = SettingNames()
-
-    @staticmethod
-    def of(options: RejectOptions, text_key: str = "text") -> RejectPolicy:
-        """Return the policy of a command's options."""
-        fractions = options.max_rejected_fraction, options.max_unreadable_fraction
-        return RejectPolicy(options.on_reject, *fractions, text_key)
-
-    def allows(self, losses: Losses) -> bool:
-        """Return whether no more is lost than is allowed."""
-        return self._allows_files(losses) and self._allows_lines(losses)
 
     def check(self, losses: Losses, folder: RawFolder) -> None:
         """Refuse too large losses.
@@ -220,24 +194,19 @@ class RejectPolicy:
 
     def refusal(self, losses: Losses, folder: RawFolder) -> InputError | None:
         """Return the error for more losses than are allowed; None where they are not. `folder` holds the files."""
-        if not self._allows_files(losses):
+        facts, options, fails = losses.facts, self.options, self.options.on_reject == "fail"
+        limit = 0.0 if fails else options.max_unreadable_fraction
+        if facts.faults and (limit == 0 or losses.unreadable_share > limit):
             return self._unreadable(losses, folder)
-        return None if self._allows_lines(losses) else self._rejected(losses, folder)
-
-    def _allows_files(self, losses: Losses) -> bool:
-        limit = 0.0 if self.on_reject == "fail" else self.max_unreadable_fraction
-        return losses.facts.faults == 0 or (limit > 0 and losses.unreadable_share <= limit)
-
-    def _allows_lines(self, losses: Losses) -> bool:
-        limit = 0.0 if self.on_reject == "fail" else self.max_fraction
-        return losses.facts.rejected <= limit * max(losses.facts.lines, 1)
+        limit = 0.0 if fails else options.max_rejected_fraction
+        return self._rejected(losses, folder) if facts.rejected > limit * max(facts.lines, 1) else None
 
     def _unreadable(self, losses: Losses, folder: RawFolder) -> InputError:
         files, names, several = losses.unreadable, self.names, losses.facts.faults > 1
         limit, remedy = names.on_reject, f"fetch or write {'them' if several else 'it'} again"
-        if self.on_reject != "fail":
+        if self.options.on_reject != "fail":
             enough = max(1, math.ceil(losses.unreadable_share * 1000)) / 1000
-            limit = f"{names.unreadable}: {self.max_unreadable_fraction:g}"
+            limit = f"{names.unreadable}: {self.options.max_unreadable_fraction:g}"
             remedy += f", or take what could be read of it: {names.unreadable} {enough:g}"
         return InputError(
             f"{'files' if several else 'a file'} cannot be read to {'their' if several else 'its'} end",
@@ -257,9 +226,9 @@ class RejectPolicy:
         if reason == "missing_key":
             expected = f"the key {key!r} ({names.text_key}) in every line or row"
             remedy = f"name the key that holds the text ({names.text_key})"
-        if self.on_reject != "fail":
+        if self.options.on_reject != "fail":
             limit, raised = (
-                f"at most {self.max_fraction:.2%} rejected, {names.rejected}",
+                f"at most {self.options.max_rejected_fraction:.2%} rejected, {names.rejected}",
                 f", or raise {names.rejected}",
             )
         return InputError(
@@ -267,14 +236,14 @@ class RejectPolicy:
             where=folder / first.file if first is not None else folder,
             found=f"{found} ({_counts(facts.reasons)})" + ("" if first is None else f"; {_seen(first)}"),
             expected=f"{expected} ({limit})",
-            remedy=f"{remedy}{raised}; each is listed in {_listed(losses.listings)}",
+            remedy=f"{remedy}{raised}; each is listed in {_listed(losses)}",
         )
 
 
-def _listed(listings: Listings | Sequence[Listing]) -> str:
-    paths = [str(listing.path()) for listing in islice(listings, _LISTINGS_NAMED)]
-    more = len(listings) - len(paths)
-    return ", ".join(paths) + (f" and {more:,} more" if more else "")
+def _listed(losses: Losses) -> str:
+    paths = ", ".join(map(str, islice(losses.listings(), _LISTINGS_NAMED)))
+    more = sum(1 for shard in losses.shards if shard.facts["reasons"]) - _LISTINGS_NAMED
+    return paths + (f" and {more:,} more" if more > 0 else "")
 
 
 def _seen(reject: Reject) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -16,9 +17,8 @@ from nanoset_core.indexed.builder import deal_documents
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.recorded import OutputPlace, RecordedOutput, check_apart, read_record, real_path
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.raw.contents import FileStat
 from nanoset_core.raw.endings import is_cuttable
-from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, hash_parts
+from nanoset_core.raw.fingerprints import fingerprint, hash_parts
 from nanoset_core.raw.pieces import Piece, SourceRange, deal_parts
 from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.storage.access import FileAccess
@@ -27,16 +27,14 @@ from nanoset_core.storage.location import Location, RemoteFolder
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.working_copies import work_folder
-from nanoset_core.tokenization.audit import SHARE
 from nanoset_core.tokenization.bpe import EngineName
-from nanoset_core.tokenization.distrust import Encoder, encoders_of
+from nanoset_core.tokenization.distrust import SHARE, Encoder, encoders_of
 from nanoset_core.tokenization.document_table import tokens_by_file
 from nanoset_core.tokenization.files import TokenizerPath, as_source, define
 from nanoset_core.tokenization.framing import Framing, SpecialTokens, WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
-from nanoset_core.tokenization.job import TokenizeJob
 from nanoset_core.tokenization.losses import Listing, Losses, RejectPolicy, losses_of, stored_sizes
-from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts, ShardSettings
+from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts, ShardSettings, TokenizeJob
 from nanoset_core.tokenization.tokenizer import (
     TokenizerFacts,
     naming_special_tokens,
@@ -119,23 +117,16 @@ def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
     if tokenizer.is_file() and (own := define(tokenizer).eod) is not None:
         return own
     beside = tokenizer.parent / "tokenizer_config.json"
-    found = f"no eos_token in {beside}"
-    try:
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError, IndexError):
         named = json.loads(read_regular(beside))["eos_token"]
         named = named["content"] if isinstance(named, dict) else named
         if isinstance(named, str):
             return named
-    except FileNotFoundError:
-        found = f"there is no {beside}, which could name it as eos_token"
-    except ValueError:
-        found = f"{beside} cannot be read as JSON"
-    except (KeyError, TypeError, IndexError):
-        pass
     special = special_tokens(tokenizer)
     raise ConfigError(
         "the end-of-document token is not known",
         where=tokenizer,
-        found=found,
+        found=f"no eos_token in {beside}",
         expected=f"one of its special tokens: {', '.join(map(repr, special[:12]))}" if special else None,
         remedy=f"name the token with --eod{naming_special_tokens(tokenizer)}",
     )
@@ -198,16 +189,16 @@ def preprocess(
     with OutputPlace(output_prefix.parent).writing(expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
         root = OutputRoot(FileAccess(folder))
         root.sweep()
-        ranges, facts = _Ranges(inputs, root, listener), tokenizer_facts(options.tokenizer)
+        ranges, facts = _Ranges(inputs, listener), tokenizer_facts(options.tokenizer)
         call = _Call(inputs, output_prefix, options, root, listener, overwrite, executor, ranges, facts, framing)
         try:
             done = [_finished(call, key, pair) for key, pair in pairs.items()]
         except ConfigError:
             if is_new:
-                shutil.rmtree(folder)
+                shutil.rmtree(folder, ignore_errors=True)
             raise
         results = [made or _preprocess_key(call, *pair) for pair, made in zip(pairs.items(), done, strict=True)]
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
     return results
 
 
@@ -225,11 +216,10 @@ def own_rejects(path: Location, output_prefix: Location) -> bool:
 class _Ranges:
     """The input as units of work, in document order: read when they are first asked for, while others are done."""
 
-    def __init__(self, inputs: InputFiles, root: OutputRoot, listener: ProgressCallback) -> None:
+    def __init__(self, inputs: InputFiles, listener: ProgressCallback) -> None:
         self.size = sum(stat.size for stat in inputs.files)
         """Stored bytes."""
         self._inputs, self._meter = inputs, Meter(listener, "hash", "input", self.size)
-        self._memories = [FingerprintMemory(root.folder / name) for name in ("pieces.json", "parts.json")]
         target = min(max(self.size // _RANGES, RANGE_BYTES), MOST_RANGE_BYTES)
         self._read = deal_parts(self._parts(target), target)
         self._known: list[SourceRange] = []
@@ -248,31 +238,17 @@ class _Ranges:
         return self._pieces
 
     def _parts(self, part_bytes: int) -> Iterator[Piece]:
-        files = self._inputs.files
-        for stat in files:
-            for part in self._parts_of(stat, part_bytes):
+        folder = self._inputs.folder
+        for stat in self._inputs.files:
+            if isinstance(folder, RemoteFolder) and not is_cuttable(stat.path):
+                # An object that is not cut is known by its ETag, so that it is read once and not twice.
+                parts: Iterable[Piece] = fingerprint(replace(folder, by_etag=True), stat)
+                self._pieces += parts
+            else:
+                parts = hash_parts(folder, stat, part_bytes, self._pieces)
+            for part in parts:
                 self._meter.advance(part.size)
                 yield part
-        for memory in self._memories:
-            memory.save({stat.path for stat in files})
-
-    def _parts_of(self, stat: FileStat, part_bytes: int) -> Iterator[Piece]:
-        folder = self._inputs.folder
-        if isinstance(folder, RemoteFolder) and not is_cuttable(stat.path):
-            # An object that is not cut is known by its ETag, so that it is read once and not twice.
-            pieces = parts = fingerprint(replace(folder, by_etag=True), stat)
-            yield from parts
-        elif all(known := [memory.recall(stat) for memory in self._memories]):
-            pieces, parts = (found or [] for found in known)
-            yield from parts
-        else:
-            pieces, parts = [], []
-            for part in hash_parts(folder, stat, part_bytes, pieces):
-                parts.append(part)
-                yield part
-            for memory, found in zip(self._memories, (pieces, parts), strict=True):
-                memory.note(stat, found)
-        self._pieces += pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +330,7 @@ def _preprocess_key(call: _Call, key: str, prefix: Location) -> Preprocessed:
     options, inputs = call.options, call.inputs
     shards, _ = call.job(key).run()
     lost = losses_of(shards, call.ranges.pieces())
-    RejectPolicy.of(call.options, key).check(lost, inputs.folder)
+    RejectPolicy(options, key).check(lost, inputs.folder)
     facts = lost.facts
     if facts.documents == 0:
         raise InputError(
@@ -391,9 +367,9 @@ def _finished(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         return None
     try:
         facts = ShardFacts(**record["facts"])
-        listing = Listing(facts, lambda: _here(call.rejects, call.root.folder))
+        listing = Listing(record["facts"], lambda _: _here(call.rejects, call.root.folder))
         lost = Losses(facts, [listing], stored_sizes(call.ranges.pieces()))
-        if not RejectPolicy.of(call.options, key).allows(lost) or len(lost.unreadable) != facts.faults:
+        if RejectPolicy(call.options, key).refusal(lost, call.inputs.folder) or len(lost.unreadable) != facts.faults:
             return None
     except (KeyError, TypeError, FormatError):
         return None

@@ -1,10 +1,11 @@
-"""One source range → one shard: tokens.bin, tokens.idx, documents.parquet, rejects.jsonl."""
+"""Source ranges → shards, in worker processes: tokens.bin, tokens.idx, documents.parquet, rejects.jsonl of each."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
@@ -13,22 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_core.errors import ConfigError, InputError, SourceChangedError
+from nanoset_core.errors import ConfigError, InputError, NanosetError, SourceChangedError
+from nanoset_core.execution.processes import Executor, run_tasks
+from nanoset_core.execution.progress import Progress, ProgressCallback
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack, unpack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.documents import DocumentBatch, read_documents
 from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.raw.rejects import Reject
-from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.atomic import sha256_file, sweep_abandoned
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.tokenization import audit, distrust
+from nanoset_core.tokenization import distrust
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.bpe.reference import WrongTokensError
-from nanoset_core.tokenization.document_table import DocumentTable
+from nanoset_core.tokenization.document_table import count_facts, document_table, place_in
 from nanoset_core.tokenization.files import TokenizerPath, define, local_tokenizer, stat_signature
 from nanoset_core.tokenization.framing import Framed, Framing, frame
-from nanoset_core.tokenization.line_numbers import count_facts, place_in
 
 STAGE = "shards"
 VERSION = 2
@@ -36,6 +38,8 @@ TOKENS = "tokens"
 DOCUMENTS = "documents.parquet"
 REJECTS = "rejects.jsonl"
 LENGTH_BINS = 32
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,7 @@ class ShardSettings:
     """Where the tokenizer is."""
     engine: str = "auto"
     """One of bpe.KINDS; all give the same bytes."""
-    audit: float = audit.SHARE
+    audit: float = distrust.SHARE
     """Share of the documents that the reference encodes too; it shows in no bytes."""
     dtype: str
     """Of the .bin."""
@@ -91,8 +95,6 @@ class ShardTask:
     """The corpus's folder."""
     source: SourceRange
     settings: ShardSettings
-    without: frozenset[tuple[str, str]] = frozenset()
-    """(name, version) of engines that are not trusted with the tokenizer."""
 
 
 @dataclass(slots=True)
@@ -165,20 +167,9 @@ def make_shard(task: ShardTask) -> Manifest:
 
 
 def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Fill a folder; record an engine that the audit finds wrong."""
-    engine = _engine(task)
-    try:
-        return _write_with(engine, task, folder)
-    except WrongTokensError as error:
-        tokenizer = task.recipe.options["tokenizer"]
-        wrong = distrust.Distrust(engine.name, engine.version, tokenizer, error.where, str(error))
-        distrust.note(task.root, wrong)
-        raise distrust.DistrustError(wrong) from error
-
-
-def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    settings = task.settings
-    checked = audit.Audit(engine, settings.audit, task.recipe.digest)
+    """Fill a folder; return the facts, and the sha256 of the files."""
+    settings, engine = task.settings, _engine(task)
+    audit = distrust.Audit(engine, settings.audit, task.recipe.digest)
     facts = ShardFacts(stored_bytes=task.source.size)
     counted: list[tuple[Piece, int]] = []
     batches = read_documents(
@@ -191,34 +182,37 @@ def _write_with(engine: Engine, task: ShardTask, folder: Path) -> tuple[dict[str
     )
     with (
         MMapIndexedDatasetBuilder(folder / TOKENS, np.dtype(settings.dtype)) as builder,
-        DocumentTable(folder / DOCUMENTS, task.source.files) if settings.documents else nullcontext() as documents,
+        document_table(folder / DOCUMENTS, task.source.files) if settings.documents else nullcontext() as add_rows,
         (folder / REJECTS).open("wb") as rejects,
     ):
         for batch in batches:
             rejects.writelines(json.dumps(asdict(reject)).encode() + b"\n" for reject in batch.rejects)
             if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task, batch.rejects[0])
-            framed = frame(_encoded(checked, batch, task), settings.framing)
+            framed = frame(_encoded(engine, audit, batch, task), settings.framing)
             builder.add_documents(framed.ids, framed.lengths[framed.sequences > 0], framed.sequences[framed.kept])
-            if documents is not None:
-                documents.add(batch, framed.lengths, framed.kept)
+            if add_rows is not None:
+                add_rows(batch, framed.lengths, framed.kept)
             facts += _facts_of(batch, framed)
             counted += batch.counted
     names = (f"{TOKENS}.bin", f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
-    encoder = distrust.Encoder(engine.name, engine.version, checked.documents, engine.helper)
+    encoder = distrust.Encoder(engine.name, engine.version, audit.documents, engine.helper)
     found = facts.to_json() | count_facts(counted) | {distrust.ENCODER: asdict(encoder)}
     return found, {name: sha256_file(folder / name) for name in names if settings.hashed}
 
 
-def _encoded(checked: audit.Audit, batch: DocumentBatch, task: ShardTask) -> Encoded:
+def _encoded(engine: Engine, audit: distrust.Audit, batch: DocumentBatch, task: ShardTask) -> Encoded:
+    """Encode a batch; record an engine that the audit finds wrong."""
     settings = task.settings
     try:
-        encoded = checked.encode(batch.texts)
+        encoded = audit.encode(batch.texts)
     except WrongTokensError as error:
         number = error.document
-        file = task.source.files[batch.files[number]]
-        error.where = f"{task.recipe.name}: {_place(task, file, batch.lines[number], batch.offsets[number])}"
-        raise
+        place = _place(task, task.source.files[batch.files[number]], batch.lines[number], batch.offsets[number])
+        where, tokenizer = f"{task.recipe.name}: {place}", task.recipe.options["tokenizer"]
+        record = distrust.Distrust(engine.name, engine.version, tokenizer, where, str(error))
+        distrust.note(task.root, record)
+        raise distrust.DistrustError(record) from error
     if len(encoded.ids) and (encoded.ids.min() < 0 or encoded.ids.max() > settings.max_id):
         raise ConfigError(
             "the tokenizer gave an id outside its vocabulary",
@@ -239,7 +233,8 @@ def _place(task: ShardTask, file: str, line: int, offset: int) -> str:
 def _engine(task: ShardTask) -> Engine:
     """Return the engine, kept from task to task while the tokenizer has the sha256 that the recipe names."""
     file, expected = local_tokenizer(task.settings.tokenizer_file), task.recipe.options["tokenizer"]
-    engine, fingerprint = _loaded_engine(file, stat_signature(file), task.settings.engine, task.without)
+    without = tuple(task.recipe.options.get(distrust.OPTION, ()))
+    engine, fingerprint = _loaded_engine(file, stat_signature(file), task.settings.engine, without)
     if fingerprint != expected:
         raise SourceChangedError(
             "the tokenizer is not the one that this build began with",
@@ -253,16 +248,13 @@ def _engine(task: ShardTask) -> Engine:
 
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
     """Return which engine `kind` gives with a tokenizer, and why; no output depends on it."""
-    engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, frozenset())
+    engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind)
     return f"{engine.name}: {engine.reason}"
 
 
 @lru_cache(maxsize=2)
-def _loaded_engine(
-    file: TokenizerPath, _stamp: object, kind: str, without: frozenset[tuple[str, str]]
-) -> tuple[Engine, str]:
-    engine = make_engine(file, kind, without=without)
-    return engine, define(file).fingerprint
+def _loaded_engine(file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...] = ()) -> tuple[Engine, str]:
+    return make_engine(file, kind, without=without), define(file).fingerprint
 
 
 def _facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
@@ -293,3 +285,114 @@ def _reject_error(task: ShardTask, reject: Reject) -> InputError:
         expected="one JSON object a line, or one row of a table, with its text as a string",
         remedy=f"mend the {part}, or keep rejects aside (on_reject: quarantine)",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizeJob:
+    """Source ranges of one corpus, each to become a shard named by what it is made from."""
+
+    root: OutputRoot
+    """Where the shards go; each worker puts there what it made."""
+    corpus: str
+    """Name of the shards, and of the folder that holds them."""
+    folder: RawFolder
+    """The corpus's folder of raw text."""
+    ranges: Iterable[SourceRange]
+    """In document order; may be made as they are first needed."""
+    options: Mapping[str, Any]
+    """The settings that reach the tokens, as recipes hold them, without distrusted engines."""
+    settings: ShardSettings
+    """How each shard is made."""
+    workers: int
+    """Processes."""
+    executor: Executor | None = None
+    """Runs the tasks instead, whatever `workers` says."""
+    listener: ProgressCallback
+    """Receives the progress of all ranges together."""
+    news: Progress
+    """What it receives first."""
+    look_first: bool = False
+    """This process looks for finished shards, so that workers are given unfinished ones only."""
+
+    def run(self) -> tuple[Sequence[Manifest], dict[str, Any]]:
+        """Make the shards that are not there yet; all of them again without an engine that turns out to be wrong.
+
+        It may be this job that finds an engine wrong, or another process that notes one meanwhile.
+
+        Returns:
+            All shards, in document order; and the options of their recipes, with the engines that were not used.
+
+        Raises:
+            InputError, SourceChangedError, MissingError: See make_shard.
+            NanosetError: An engine that is not to be used gave wrong tokens.
+        """
+        distrusted = distrust.noted(self.root, self.options["tokenizer"])
+        while True:
+            options = {**self.options, **distrust.recipe_options(distrusted)}
+            shards, found = None, []
+            try:
+                shards = self._make(options)
+            except distrust.DistrustError as error:
+                found = [error.record]
+                distrust.note(self.root, error.record)  # a worker's record may not be seen from here yet
+            finally:
+                sweep_abandoned(self.root.folder / STAGE / self.corpus)  # a cancelled run's workers end where they are
+            found += distrust.noted(self.root, self.options["tokenizer"], again=True)
+            more = [one for one in found if one.name not in options.get(distrust.OPTION, ())]
+            if shards is not None and not more:
+                return shards, options
+            if not more:
+                raise NanosetError(
+                    "an engine gave wrong tokens that was not to be used any more",
+                    where=found[0].where,
+                    found=found[0],
+                    expected="tokens of another engine, since this one is recorded as distrusted",
+                    remedy="set the engine to `tokenizers`, install the same version of nanoset on all machines, "
+                    "and report this",
+                )
+            for one in {one.name: one for one in more}.values():
+                logger.warning("%s: %s; shards are made again with another engine", one.where, one.what)
+            distrusted = [*distrusted, *more]
+
+    def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
+        news, made, missing = self.news, dict[int, bytes](), list[int]()
+
+        def keep(number: int, shard: Manifest) -> None:
+            nonlocal news
+            made[number], facts = pack(shard), shard.facts
+            done = news.done + facts.get("stored_bytes", 0)
+            documents, tokens = news.documents + facts["documents"], news.tokens + facts["tokens"]
+            news = replace(news, done=done, documents=documents, tokens=tokens)
+
+        def tasks() -> Iterator[ShardTask]:
+            for number, source in enumerate(self.ranges):
+                if number not in made:
+                    missing.append(number)
+                    recipe = shard_recipe(self.corpus, source, options)
+                    yield ShardTask(self.root, recipe, self.folder, source, self.settings)
+
+        for number, shard in self._finished(options) if self.look_first else ():
+            keep(number, shard)
+        if made:
+            self.listener(news)
+        for place, shard in run_tasks(make_shard, tasks(), self.workers, self.executor):
+            keep(missing[place], shard)
+            self.listener(news)
+        return PackedManifests((made[number] for number in sorted(made)), self.root.access)
+
+    def _finished(self, options: Mapping[str, Any]) -> Iterator[tuple[int, Manifest]]:
+        """Yield (number of its range, shard) of those that are there, whole."""
+
+        def find(outputs: OutputRoot, place: Path) -> bytes | None:
+            shard = outputs.find_at(place)
+            return None if shard is None else pack(shard)
+
+        digests = [shard_recipe(self.corpus, source, options).digest for source in self.ranges]
+        for number, found in enumerate(self.root.each_version(find, STAGE, self.corpus, digests)):
+            if found is not None:
+                yield number, unpack(found, self.root.access)
+
+
+def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:
+    """Return what one shard is made from."""
+    return Recipe(STAGE, corpus, VERSION, {"source": source.digest}, dict(options))

@@ -109,10 +109,21 @@ def _special_ids(file: TokenizerPath) -> Mapping[str, int]:
     return define(file).special_tokens or dict(_answers(file, stat_signature(file))["special_tokens"])
 
 
-def frame_of_text(file: TokenizerPath) -> tuple[Ids, Ids] | None:
-    """Return what `encode` puts (in front of, behind) a text; None where that depends on the text."""
+def added_tokens(file: TokenizerPath) -> tuple[Ids, Ids]:
+    """Return the ids that a tokenizer's own `encode` puts in front of and behind the tokens of a text.
+
+    Raises:
+        ConfigError: They depend on the text.
+    """
     frame = _answers(file, stat_signature(file))["frame"]
-    return frame and (tuple(frame[0]), tuple(frame[1]))
+    if frame is None:
+        raise ConfigError(
+            "the tokenizer's special tokens depend on the text",
+            where=file,
+            found="its post-processor does more than put tokens in front and behind",
+            remedy="add none: special_tokens: none, or --special-tokens none",
+        )
+    return tuple(frame[0]), tuple(frame[1])
 
 
 @lru_cache(maxsize=64)
@@ -123,7 +134,7 @@ def _plain_id(file: TokenizerPath, _stamp: object, token: str) -> int | None:
 @lru_cache(maxsize=16)
 def _answers(file: TokenizerPath, _stamp: object) -> dict[str, Any]:
     """Return what the library says of a tokenizer, in JSON's types; loading a large vocabulary takes it seconds."""
-    kept = Knowledge("tokenizer", define(file).identity, cache_folder())
+    kept = Knowledge("tokenizer", define(file).fingerprint, cache_folder())
     found = kept.load()
     if found is None:
         found = {"answers": to_array(_ask(shared_tokenizer(file)))}

@@ -31,7 +31,7 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.tokenization.line_numbers import LineNumbers
+from nanoset_core.tokenization.document_table import LineNumbers
 from nanoset_core.tokenization.shards import REJECTS
 
 ONE_RANGE = {"range_mib: 0.02": "range_mib: 8"}

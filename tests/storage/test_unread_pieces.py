@@ -24,7 +24,7 @@ from nanoset_core.raw.contents import FileStat
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.tokenization.line_numbers import FACT, LineNumbers
+from nanoset_core.tokenization.document_table import FACT, LineNumbers
 from nanoset_core.tokenization.losses import read_rejects
 from nanoset_core.tokenization.shards import REJECTS
 from nanoset_core.verification.verify import verify_project

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from nanoset_core.errors import InputError
-from nanoset_core.tokenization import audit
-from nanoset_core.tokenization.audit import Audit
 from nanoset_core.tokenization.bpe.reference import Encoded, WrongTokensError
+from nanoset_core.tokenization.distrust import LEAST, Audit
 
 
 class Letters:
@@ -40,14 +39,14 @@ TEXTS = [f"document {number}" for number in range(20_000)]
 def test_a_seeded_share_of_the_documents_whatever_the_batches():
     found = compared(0.01, [TEXTS])
     assert 150 < len(found) < 250
-    assert found[: audit.LEAST] == TEXTS[: audit.LEAST]
+    assert found[:LEAST] == TEXTS[:LEAST]
     assert compared(0.01, [TEXTS[:7], [], TEXTS[7:9000], TEXTS[9000:]]) == found
     assert compared(0.01, [TEXTS], seed="another") != found
 
 
 def test_all_few_or_none():
     assert compared(1.0, [TEXTS[:100]]) == TEXTS[:100]
-    assert compared(1e-9, [TEXTS[:100]]) == TEXTS[: audit.LEAST]
+    assert compared(1e-9, [TEXTS[:100]]) == TEXTS[:LEAST]
     assert compared(1e-9, [["x" * (1 << 17), "y"]]) == ["y"]
     assert compared(0, [TEXTS[:100]]) == []
 

@@ -7,7 +7,6 @@ import pytest
 
 from nanoset_core.raw.documents import DocumentBatch
 from nanoset_core.tokenization import document_table
-from nanoset_core.tokenization.document_table import DocumentTable
 
 
 def batch(first, count):
@@ -22,10 +21,10 @@ def batch(first, count):
 
 
 def write(path, counts):
-    with DocumentTable(path, ["a.jsonl", "sub/b.jsonl.gz"]) as table:
+    with document_table.document_table(path, ["a.jsonl", "sub/b.jsonl.gz"]) as add:
         first = 0
         for count in counts:
-            table.add(batch(first, count), np.arange(first, first + count, dtype=np.int32))
+            add(batch(first, count), np.arange(first, first + count, dtype=np.int32), np.ones(count, bool))
             first += count
     return path
 
@@ -64,9 +63,9 @@ def test_pandas_is_not_imported(tmp_path):
     """Where it is installed, pyarrow.array looks for it, which takes each worker half a second."""
     (tmp_path / "pandas.py").write_text("print('pandas')")
     code = (
-        "from test_document_table import DocumentTable, batch, np\n"
-        "with DocumentTable('t.parquet', ['a', 'b']) as table:\n"
-        "    table.add(batch(0, 3), np.arange(3, dtype=np.int32), np.arange(3) > 0)\n"
+        "from test_document_table import batch, document_table, np\n"
+        "with document_table.document_table('t.parquet', ['a', 'b']) as add:\n"
+        "    add(batch(0, 3), np.arange(3, dtype=np.int32), np.arange(3) > 0)\n"
     )
     paths = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.path.dirname(__file__), *sys.path])}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | paths, capture_output=True)

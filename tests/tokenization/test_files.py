@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenization.bpe import make_engine, patterns
 from nanoset_core.tokenization.files import TokenizerFile, define, tokenizer_path
-from nanoset_core.tokenization.files.content import byte_characters
+from nanoset_core.tokenization.files.source import byte_characters
 from nanoset_core.tokenization.files.split_patterns import PATTERNS, NamedPattern
 from nanoset_core.tokenization.preprocess import end_token
 from nanoset_core.tokenization.tokenizer import special_tokens, token_id, tokenizer_facts
@@ -79,7 +79,7 @@ def test_unigrams_are_for_the_package(tmp_path):
 
 def test_two_tokenizers_of_the_same_bytes_have_two_identities():
     one, other = (source("megatron.json", num_special_tokens=n, vocab_size=RANKS + n) for n in (20, 30))
-    assert define(one).identity != define(other).identity
+    assert define(one).fingerprint != define(other).fingerprint
 
 
 def test_named_patterns_are_those_that_the_numpy_engine_knows():
@@ -217,22 +217,28 @@ def config_changed(**changes):
         ("bpe.model", lambda _: LFS_POINTER, {}, "", "Git LFS"),
         ("ranks.tiktoken", lambda _: LFS_POINTER, {}, "", "Git LFS"),
         ("ranks.tiktoken", lambda content: content[:-5], {}, f":{RANKS}", "no token and its rank"),
-        ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], b"!!! 300", *x[301:]]), {}, ":301", "not base64"),
+        (
+            "ranks.tiktoken",
+            lines_changed(lambda x: [*x[:300], b"!!! 300", *x[301:]]),
+            {},
+            ":301",
+            "no token and its rank",
+        ),
         ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], *x[301:]]), {}, "", "hole"),
         ("ranks.tiktoken", lines_changed(lambda x: [*x[:9], *x[10:]]), {}, "", "byte has no rank"),
-        ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], x[299], *x[300:]]), {}, ":301", "there twice"),
+        ("ranks.tiktoken", lines_changed(lambda x: [*x[:300], x[299], *x[300:]]), {}, ":301", "no token and"),
         ("megatron.json", lambda content: content[:-300], {}, "", "read as JSON"),
         ("megatron.json", entries_changed(lambda x: x.pop(300)), {}, "", "entry 300"),
         ("megatron.json", entries_changed(lambda x: x.pop()), {"vocab_size": RANKS + 1000}, "", "fewer tokens"),
         ("megatron.json", entries_changed(lambda x: x[0].pop("rank")), {}, "", "entry 0"),
         ("tekken.json", entries_changed(lambda x: x.pop("vocab")), {}, "", "no tekken.json"),
-        ("tekken.json", config_changed(version="v11"), {}, "", "names no special tokens"),
+        ("tekken.json", config_changed(version="v11"), {}, "", "no tekken.json"),
         ("tekken.json", config_changed(default_vocab_size=RANKS + 31), {}, "", "fewer tokens"),
-        ("vocab.json", lambda content: content[:-9], {}, "", "read as JSON"),
-        ("vocab.json", entries_changed(lambda x: x.update(a=5)), {}, "", "have one id"),
-        ("vocab.json", entries_changed(lambda x: x.pop("a")), {}, "", "lacks a byte"),
+        ("vocab.json", lambda content: content[:-9], {}, "", "cannot be read"),
+        ("vocab.json", entries_changed(lambda x: x.update(a=5)), {}, "", "cannot be read"),
+        ("vocab.json", entries_changed(lambda x: x.pop("a")), {}, "", "cannot be read"),
         ("merges.txt", lines_changed(lambda x: [*x[:5], b"one", *x[5:]]), {}, ":6", "no pair"),
-        ("merges.txt", lines_changed(lambda x: [*x[:5], b"qq zz", *x[5:]]), {}, ":6", "does not hold"),
+        ("merges.txt", lines_changed(lambda x: [*x[:5], b"qq zz", *x[5:]]), {}, ":6", "no pair"),
         ("bpe.model", lambda content: content[: len(content) // 2], {}, "byte", "cut or damaged"),
         ("bpe.model", lambda content: b"\n\x05hello" + content, {}, "byte", "no SentencePiece model"),
         ("bpe.model", lambda content: bytes(64), {}, "byte", "cut or damaged"),

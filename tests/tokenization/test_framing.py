@@ -16,13 +16,12 @@ from nanoset_core.tokenization.bpe import Encoded, ReferenceEngine
 from nanoset_core.tokenization.bpe.reference import load_tokenizer
 from nanoset_core.tokenization.framing import (
     Framing,
-    added_tokens,
     frame,
     make_framing,
     pair_name,
     special_tokens_notice,
 )
-from nanoset_core.tokenization.tokenizer import tokenizer_facts
+from nanoset_core.tokenization.tokenizer import added_tokens, tokenizer_facts
 
 
 def slowly(documents, framing):
@@ -122,10 +121,6 @@ def test_a_choice_that_gives_what_few_expect_is_told():
     assert "begins with '<s>' twice" in special_tokens_notice("nanotron", ("<s>",), None, "<s>")
     assert special_tokens_notice("megatron", ("<s>",), "none", "<s>") is None
     assert special_tokens_notice("megatron", ("<s>",), "add", "<other>") is None
-
-
-def test_a_plain_tokenizer_adds_nothing(tokenizer_file):
-    assert added_tokens(tokenizer_file) == ((), ())
 
 
 def test_special_tokens_that_depend_on_the_text_are_refused(tmp_path, tokenizer_file, monkeypatch):

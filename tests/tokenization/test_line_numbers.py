@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.raw.rejects import Reject
-from nanoset_core.tokenization.line_numbers import FACT, LineNumbers, count_facts, place_in
+from nanoset_core.tokenization.document_table import FACT, LineNumbers, count_facts, place_in
 
 UNKNOWN = LineNumbers()
 

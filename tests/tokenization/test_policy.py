@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import signal
 
 import pytest
 from click.testing import CliRunner
 from sample_project import EOD, jsonl, sentences
 
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import FormatError, InputError
+from nanoset_core.errors import InputError
+from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.tokenization.inputs import resolve_inputs
 from nanoset_core.tokenization.losses import Listing, Losses, RejectPolicy
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
@@ -74,7 +73,7 @@ def losses(tmp_path, rejects=(), sizes=None, **facts):
     for reject in rejects:
         reasons[reject[3]] = reasons.get(reject[3], 0) + 1
     counts = ShardFacts(reasons=reasons, **facts)
-    return Losses(counts, [Listing(counts, lambda: path)], sizes or {})
+    return Losses(counts, [Listing(counts.to_json(), lambda _: path)], sizes or {})
 
 
 SOUND = ("blank_line", "not_an_object", "text_not_a_string")
@@ -87,8 +86,10 @@ FAULT = ("b.gz", 7, 700, "truncated_gzip", "the file ends", "")
 )
 def test_the_share_is_of_stored_bytes(tmp_path, fraction, size, allowed):
     lost = losses(tmp_path, [FAULT], {"b.gz": size}, lines=2, documents=2, faults=1, stored_bytes=1000)
-    assert RejectPolicy("quarantine", 0.0, fraction).allows(lost) is allowed
-    assert not RejectPolicy("fail", 0.0, fraction).allows(lost)
+    limits = {"max_rejected_fraction": 0.0, "max_unreadable_fraction": fraction}
+    for on_reject, expected in (("quarantine", allowed), ("fail", False)):
+        policy = RejectPolicy(RejectOptions(on_reject=on_reject, **limits))
+        assert (policy.refusal(lost, tmp_path) is None) is expected
 
 
 def test_a_file_that_is_not_known_any_more_may_be_any(tmp_path):
@@ -140,16 +141,3 @@ def test_zeroed_tables_are_told_and_kept_in_manifests(tmp_path):
     facts = ShardFacts(zeroed={"a.arrow": 1}) + ShardFacts(zeroed={"a.arrow": 2, "b.parquet": 1})
     assert ShardFacts(**facts.to_json()) == facts
     assert Losses(facts).texts() == ["4 documents with runs of zero bytes: a.arrow 3, b.parquet 1"]
-
-
-def test_a_pipe_in_the_place_of_a_list_of_rejects_is_an_error(tmp_path):
-    os.mkfifo(tmp_path / "rejects.jsonl")
-    facts = ShardFacts(lines=1, faults=1, stored_bytes=1)
-    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
-    signal.alarm(10)
-    try:
-        with pytest.raises(FormatError, match="not a regular file"):
-            Losses(facts, [Listing(facts, lambda: tmp_path / "rejects.jsonl")]).unreadable  # noqa: B018
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)

@@ -82,13 +82,6 @@ def test_partitions_deal_documents_in_turn(folder, tmp_path, tokenizer_file, par
     assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, wanted, "megatron")
 
 
-def test_worker_count_and_cuts_leave_no_trace(folder, tmp_path, tokenizer_file, monkeypatch):
-    (one,) = preprocess(resolve_inputs([folder]), tmp_path / "one", options(tokenizer_file))
-    monkeypatch.setattr(preprocess_module, "RANGE_BYTES", 2000)
-    (many,) = preprocess(resolve_inputs([folder]), tmp_path / "many", options(tokenizer_file, workers=3))
-    assert pair(one.prefix) == pair(many.prefix)
-
-
 def test_forked_workers_leave_no_trace(folder, tmp_path, tokenizer_file):
     """In a process of its own, since pytest's may have threads."""
     script = (

@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
-from nanoset_core.execution.processes import run_tasks
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
@@ -26,7 +25,6 @@ from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange, cut_ranges
 from nanoset_core.raw.survey import take_inventory
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.tokenization import shards as shards_module
 from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.shards import ShardFacts, ShardSettings, ShardTask, make_shard
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
@@ -230,31 +228,6 @@ def without_encoder(folder):
     return rest
 
 
-def test_any_number_of_workers_gives_the_same_shards(corpus, tmp_path):
-    rng = random.Random(7)
-    words = ["fox", "dog", "naïve", "日本", "x = 1\n", "  "]
-    for number in range(12):
-        texts = [" ".join(rng.choices(words, k=rng.randrange(30))) for _ in range(20)]
-        (corpus / f"part-{number}.jsonl").write_bytes(lines(*texts))
-    ranges = cut_ranges(take_inventory(corpus, "web"), 4000)
-    assert len(ranges) > 3
-    trees = []
-    for workers in (1, 2, 5):
-        out = tmp_path / f"with-{workers}"
-        list(run_tasks(make_shard, [task_for(corpus, out, source) for source in ranges], workers))
-        trees.append(tree(out))
-    assert trees[0] == trees[1] == trees[2]
-    assert len(trees[0]) == 5 * len(ranges)
-
-
-def test_shard_that_is_there_is_not_made_again(corpus, tmp_path, monkeypatch):
-    mixed(corpus)
-    task = task_for(corpus, tmp_path)
-    first = make_shard(task)
-    monkeypatch.setattr(shards_module, "read_documents", lambda *_, **__: pytest.fail("read again"))
-    assert make_shard(task) == first
-
-
 @pytest.mark.parametrize(
     ("name", "content", "reason", "place", "remedy"),
     [
@@ -378,12 +351,6 @@ def test_pairs_of_keys_stay_aligned(tmp_path):
     ids = [pq.read_table(shard.path("documents.parquet"))["id"].to_pylist() for shard in (first, second)]
     assert ids == [["0", "2"]] * 2
     assert len(MMapIndexedDataset(second.folder / "tokens").sequence_lengths) == 2
-
-
-def test_policy_to_fail_names_the_row(tmp_path):
-    write_table(tmp_path / "web", ".parquet")
-    with pytest.raises(InputError, match=r"a\.parquet:2: a line was rejected"):
-        make_shard(task_for(tmp_path / "web", tmp_path / "out", fail_on_reject=True))
 
 
 MAKE_ALL = """

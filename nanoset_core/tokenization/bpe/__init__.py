@@ -6,16 +6,13 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import orjson
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.tokenization.bpe import gigatoken, numpy_engine
-from nanoset_core.tokenization.bpe.gate import GatedEngine, check_canaries, make_gate
-from nanoset_core.tokenization.bpe.gigatoken import GigatokenEngine
+from nanoset_core.tokenization.bpe.gate import GatedEngine, GigatokenEngine, is_installed, make_gate
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.proof import all_canaries, differing
 from nanoset_core.tokenization.bpe.reference import (
@@ -24,11 +21,12 @@ from nanoset_core.tokenization.bpe.reference import (
     NotRecognisedError,
     ReferenceEngine,
     WrongTokensError,
+    panics_as_errors,
     reference_engine,
 )
-from nanoset_core.tokenization.bpe.rules import Rules, compile_tokenizer
-from nanoset_core.tokenization.files import TokenizerFile, as_source, define
-from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, to_array
+from nanoset_core.tokenization.bpe.rules import Rules, read_rules
+from nanoset_core.tokenization.files import Definition, define
+from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, installed_version, to_array
 
 __all__ = [
     "KINDS",
@@ -52,7 +50,7 @@ def make_engine(
     kind: str = "auto",
     *,
     cache: str | os.PathLike[str] | None = None,
-    without: Collection[tuple[str, str]] = (),
+    without: Collection[str] = (),
 ) -> Engine:
     """Return the engine for a tokenizer.
 
@@ -62,7 +60,7 @@ def make_engine(
             tokens for canary texts, else the `tokenizers` library; the choice is in `.name` and the reason in
             `.reason`. One of these names takes that engine, under the same conditions.
         cache: Folder in which proofs are kept for the next start; by default in the user's cache folder.
-        without: (name, version) of engines that are not trusted with this tokenizer.
+        without: Name and version of engines that are not trusted with this tokenizer.
 
     Raises:
         ConfigError: An unknown kind; a tokenizer that the engine asked for does not understand; or `gigatoken` where it
@@ -74,10 +72,10 @@ def make_engine(
     reference = reference_engine(tokenizer_json)
     if kind == "tokenizers":
         return reference
-    source = _Source(as_source(tokenizer_json), reference, cache_folder() if cache is None else Path(cache), without)
+    folder = cache_folder() if cache is None else Path(cache)
+    source = _Source(define(tokenizer_json), reference, folder, without)
     reasons = []
-    installed = [name for name in _MAKERS if name != GigatokenEngine.name or gigatoken.is_installed()]
-    for name in installed if kind == "auto" else [kind]:
+    for name in [kind] if kind != "auto" else _MAKERS if is_installed() else ["numpy"]:
         try:
             engine = _MAKERS[name](source)
         except WrongTokensError as error:
@@ -105,58 +103,60 @@ def make_engine(
 class _Source:
     """What engines are made from."""
 
-    file: TokenizerFile
+    definition: Definition
     reference: ReferenceEngine
     folder: Path | None
-    without: Collection[tuple[str, str]]
+    without: Collection[str]
 
-    def kept(self, kind: str, version: str = "") -> Knowledge:
-        """Return the cache entry of what is known of the tokenizer."""
-        return Knowledge(kind, f"{define(self.file).identity} {version}", self.folder)
+    def kept(self, kind: str, engine: str) -> Knowledge:
+        """Return the cache entry of what is known of the tokenizer; raise WrongTokensError for a distrusted engine."""
+        kept = Knowledge(kind, f"{self.definition.fingerprint} {engine}", self.folder)
+        if engine in self.without:
+            kept.drop("the engine gave wrong tokens")
+            raise WrongTokensError(f"the {engine} engine gave wrong tokens for a document")
+        return kept
 
-    def content(self) -> Mapping[str, Any]:
-        """Return the parsed tokenizer.json."""
-        content: Mapping[str, Any] = orjson.loads(define(self.file).json())
-        return content
+    def numpy(self) -> NumpyEngine:
+        """Return the numpy engine, proven now or by an earlier process."""
+        name = f"numpy {installed_version(NumpyEngine.package)}"
+        words, kept = self.kept("words", name), self.kept("numpy", name)
+        if (found := kept.load()) is not None:
+            return NumpyEngine(Rules.from_arrays(found), self.reference, words=words)
+        content = orjson.loads(self.definition.json())
+        rules = read_rules(content)
+        engine, texts = NumpyEngine(rules, self.reference), all_canaries(content)
+        if not engine.splits_as(self.reference, texts) or differing(engine, self.reference, texts):
+            raise WrongTokensError("the numpy engine gave other tokens for some canary texts")
+        kept.save(rules.to_arrays())
+        return NumpyEngine(rules, self.reference, words=words)  # without the words of the canary texts
 
-
-def _numpy_engine(source: _Source) -> NumpyEngine:
-    """Return the numpy engine, proven now or by an earlier process."""
-    words, kept = source.kept("words"), source.kept("numpy")
-    if (NumpyEngine.name, numpy_engine.version()) in source.without:
-        words.drop("the engine gave wrong tokens")
-        raise WrongTokensError("the numpy engine gave wrong tokens for a document")
-    if (found := kept.load()) is not None:
-        return NumpyEngine(Rules.from_arrays(found), source.reference, words=words)
-    content = source.content()
-    rules = compile_tokenizer(content, source.reference)
-    engine, texts = NumpyEngine(rules, source.reference), all_canaries(content)
-    if not engine.splits_as(source.reference, texts) or differing(engine, source.reference, texts):
-        raise WrongTokensError("the numpy engine gave other tokens for some canary texts")
-    kept.save(rules.to_arrays())
-    return NumpyEngine(rules, source.reference, words=words)  # without the words of the canary texts
-
-
-def _gigatoken_engine(source: _Source) -> GatedEngine:
-    """Return the gigatoken engine, proven now or by an earlier process."""
-    if (GigatokenEngine.name, gigatoken.version()) in source.without:
-        raise WrongTokensError("the gigatoken engine gave wrong tokens for a document")
-    kept = source.kept("gigatoken", gigatoken.version())
-    found = kept.load()
-    if found is not None and "refusal" in found:
-        raise WrongTokensError(from_array(found["refusal"]))
-    gate = make_gate(source.content()) if found is None else found
-    engine = GigatokenEngine(source.file)
-    if found is None:
-        try:
-            check_canaries(engine, gate, source.reference, source.content())
-        except WrongTokensError as error:
-            refusal = f"the gigatoken engine does not give the reference's tokens for the canary texts: {error}"
-            kept.save({"refusal": to_array(refusal)})
-            raise WrongTokensError(refusal) from error
-        kept.save(gate)
-    return GatedEngine(engine, gate, source.reference, partial(_numpy_engine, source))
+    def gigatoken(self) -> GatedEngine:
+        """Return the gigatoken engine, proven now or by an earlier process."""
+        kept = self.kept("gigatoken", f"gigatoken {installed_version(GigatokenEngine.package)}")
+        gate = kept.load()
+        if gate is not None and "refusal" in gate:
+            raise WrongTokensError(from_array(gate["refusal"]))
+        content = orjson.loads(self.definition.json()) if gate is None else {}
+        known = make_gate(content) if gate is None else gate
+        engine = GigatokenEngine(self.definition.source)
+        if gate is None:
+            try:
+                with panics_as_errors():
+                    wrong = differing(GatedEngine(engine, known, self.reference), self.reference, all_canaries(content))
+            except Exception as error:
+                raise _refused(kept, f"it failed: {error!r}"[:500]) from error
+            if wrong:
+                raise _refused(kept, f"{len(wrong):,} of them differ")
+            kept.save(known)
+        return GatedEngine(engine, known, self.reference, self.numpy)
 
 
-_MAKERS: Mapping[str, Callable[[_Source], Engine]] = {"gigatoken": _gigatoken_engine, "numpy": _numpy_engine}
+def _refused(kept: Knowledge, why: str) -> WrongTokensError:
+    """Keep why the gigatoken engine is not used, and return that."""
+    refusal = f"the gigatoken engine does not give the reference's tokens for the canary texts: {why}"
+    kept.save({"refusal": to_array(refusal)})
+    return WrongTokensError(refusal)
+
+
+_MAKERS: Mapping[str, Callable[[_Source], Engine]] = {"gigatoken": _Source.gigatoken, "numpy": _Source.numpy}
 """By name, the fastest first."""

@@ -10,40 +10,28 @@ Inside the engine a ▁ is a space: the tokenizer does not tell them apart, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.classes import CODE_POINTS, code_points_at, cuts_in, positions_in, runs_of
+from nanoset_core.tokenization.bpe.arrays import (
+    Bools,
+    Bytes,
+    Ids,
+    Ints,
+    Words,
+    character_begins,
+    cuts_in,
+    positions_in,
+    runs_of,
+)
+from nanoset_core.tokenization.bpe.classes import CODE_POINTS, code_points_at
 from nanoset_core.tokenization.bpe.merges import NO_RANK, NO_TOKEN, Merger, PairRanks
-from nanoset_core.tokenization.bpe.vocabulary import Vocabulary
-from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
+from nanoset_core.tokenization.bpe.patterns import SpaceSigns
+from nanoset_core.tokenization.bpe.rules import Vocabulary
 
 _BLANK, _SEPARATOR = 0x20, 0xFF
 _CUT, _JOINED, _DOUBTFUL = 0, 1, 2
 _HASH_BITS = 22
 _LEFT, _RIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
-
-Prepend = Literal["never", "always", "unless there is one"]
-"""When a ▁ goes before a document."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceSigns:
-    """How spaces are treated where there is no split pattern."""
-
-    prepend: Prepend
-    each_apart: bool = False
-    """Whether every ▁ begins a piece, and not only the first of several."""
-
-    def prepared(self, text: bytes) -> bytes:
-        """Return the beginning of a document, UTF-8, with a space for each ▁."""
-        text = text.replace(SPACE_SIGN.encode(), b" ")
-        if not text or self.prepend == "never" or (self.prepend != "always" and text.startswith(b" ")):
-            return text
-        return b" " + text
 
 
 class PairSplitter:
@@ -58,7 +46,7 @@ class PairSplitter:
         self._of_pair[_hash(left, right)] = True
         self._of_bytes = _kinds_of_byte_pairs(vocabulary.boundary_pairs)
 
-    def starts(self, data: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    def starts(self, data: Bytes) -> Bools:
         """Return where words begin: bool, shape (bytes + 1,), the last one True; data as for `piece_starts`."""
         starts = np.empty(len(data) + 1, bool)
         starts[0] = starts[-1] = True
@@ -68,11 +56,7 @@ class PairSplitter:
         np.equal(kinds, _CUT, out=starts[1:-1])
         doubtful = np.flatnonzero(kinds == _DOUBTFUL) + 1
         if len(doubtful):
-            before = doubtful - 1
-            inside = np.arange(len(before))
-            for _ in range(3):
-                inside = inside[data[before[inside]] & 0xC0 == 0x80]
-                before[inside] -= 1
+            before = character_begins(data, doubtful - 1)
             left, right = code_points_at(data, before), code_points_at(data, doubtful)
             starts[doubtful] = ~self._of_pair.take(_hash(left.astype(np.uint64), right.astype(np.uint64)))
         if self._each_apart:
@@ -82,7 +66,7 @@ class PairSplitter:
         return starts
 
 
-def _cut_runs(starts: NDArray[np.bool_], of_byte: NDArray[np.bool_], longest: int) -> None:
+def _cut_runs(starts: Bools, of_byte: Bools, longest: int) -> None:
     """Cut runs of one character as its added tokens are matched: before all else, the longest first."""
     begins, ends = runs_of(of_byte)
     starts[positions_in(begins, ends - begins)] = False
@@ -90,13 +74,13 @@ def _cut_runs(starts: NDArray[np.bool_], of_byte: NDArray[np.bool_], longest: in
     starts[cuts_in(begins, ends, longest)] = True
 
 
-def _hash(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _hash(left: Words, right: Words) -> Ints:
     mixed = left * _LEFT ^ right * _RIGHT
-    slots: NDArray[np.int64] = (mixed * _LEFT >> np.uint64(64 - _HASH_BITS)).view(np.int64)
+    slots: Ints = (mixed * _LEFT >> np.uint64(64 - _HASH_BITS)).view(np.int64)
     return slots
 
 
-def _kinds_of_byte_pairs(boundary_pairs: NDArray[np.int32]) -> NDArray[np.uint8]:
+def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
     """Return whether two bytes are cut or joined, or their characters decide: uint8, shape (65536,)."""
     table = np.full((256, 256), _CUT, np.uint8)
     table[:, 0x80:0xC0] = _JOINED  # inside a character
@@ -106,7 +90,7 @@ def _kinds_of_byte_pairs(boundary_pairs: NDArray[np.int32]) -> NDArray[np.uint8]
     return table.ravel()
 
 
-def _edge_bytes(boundary_pairs: NDArray[np.int32]) -> NDArray[np.int64]:
+def _edge_bytes(boundary_pairs: Ids) -> Ints:
     """Return the last byte of the left character, and the first of the right one: int64, shape (boundary_pairs, 2)."""
     left, right = boundary_pairs.astype(np.int64).T
     last = np.where(left < 0x80, left, 0x80 | left & 0x3F)
@@ -124,14 +108,14 @@ class CharacterMerger(Merger):
         self._of_point[vocabulary.characters[:, 0]] = vocabulary.characters[:, 1]
         self._of_byte = vocabulary.byte_tokens
 
-    def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    def _begin(self, letters: Bytes) -> tuple[Words, Ints]:
         tokens = self._first_tokens(letters.T).astype(np.uint64)
         ranks = np.full((len(tokens) - 1, tokens.shape[1]), NO_RANK, np.int64)
         pairs = tokens[1:] != NO_TOKEN
         ranks[pairs] = self._ranks.find(tokens[:-1][pairs], tokens[1:][pairs])
         return tokens, ranks
 
-    def _first_tokens(self, words: NDArray[np.uint8]) -> NDArray[np.int32]:
+    def _first_tokens(self, words: Bytes) -> Ids:
         """Return int32, shape (width, words): tokens of each word, then NO_TOKEN; words as for `merge_words`."""
         count, width = words.shape
         data = np.append(words.ravel(), np.zeros(4, np.uint8))

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+
+from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, Ints
 
 LETTER, NUMBER, OTHER, BARE = 1, 2, 3, 4
 """The word classes: letters, numbers, symbols, and what takes nothing along that is before it."""
@@ -40,7 +41,7 @@ ClassRules: TypeAlias = tuple[tuple[str, int], ...]
 """(members as in a regular expression's brackets, or DIGITS; class); of several that apply the last counts."""
 
 
-def probe_classes(rules: ClassRules, rest: int) -> NDArray[np.uint8]:
+def probe_classes(rules: ClassRules, rest: int) -> Bytes:
     """Return the class of every code point, `rest` for those in none: uint8, shape (0x110000,)."""
     classes = np.full(CODE_POINTS, rest, np.uint8)
     all_members = "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
@@ -54,7 +55,7 @@ def probe_classes(rules: ClassRules, rest: int) -> NDArray[np.uint8]:
     return classes
 
 
-def are_in(members: str, points: NDArray[np.int64]) -> NDArray[np.bool_]:
+def are_in(members: str, points: Ints) -> Bools:
     """Return which code points, shape (points,), are members: bool, shape (points,)."""
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Digits, Split
@@ -73,27 +74,10 @@ def are_in(members: str, points: NDArray[np.int64]) -> NDArray[np.bool_]:
     return inside[1:]
 
 
-def positions_in(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return all positions in ranges, one range after the other: int64, shape (positions,)."""
-    return np.arange(lengths.sum()) + np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
-
-
-def runs_of(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (begin, end excl) of runs of True, each int64, shape (runs,); the first and last value are in none."""
-    edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
-    return edges[::2], edges[1::2]
-
-
-def cuts_in(begins: NDArray[np.int64], ends: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
-    """Return where ranges (begin, end excl) are cut so that no part is longer than `longest`: int64, shape (cuts,)."""
-    counts = (ends - begins - 1) // longest
-    return positions_in(np.zeros_like(counts), counts) * longest + np.repeat(begins + longest, counts)
-
-
 class ByteClassifier:
     """Turns bytes into classes, given the class of every code point."""
 
-    def __init__(self, classes: NDArray[np.uint8]) -> None:
+    def __init__(self, classes: Bytes) -> None:
         """Take classes, uint8, shape (0x110000,), from probe_classes."""
         self._classes = classes
         self._translation = (
@@ -101,7 +85,7 @@ class ByteClassifier:
         )
         self._of_pair = _classes_of_pairs(classes)
 
-    def classify(self, buffer: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def classify(self, buffer: bytes) -> tuple[Bytes, Ints]:
         """Return the classes of bytes of valid UTF-8, with 0xFF between texts.
 
         Returns:
@@ -127,7 +111,7 @@ class ByteClassifier:
         return codes, leads[found == SPACE]
 
 
-def _classes_of_pairs(classes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _classes_of_pairs(classes: Bytes) -> Bytes:
     """Return the class by the first two bytes of a character, or _MIXED: uint8, shape (65536,)."""
     table = np.full((256, 256), _MIXED, np.uint8)
     table[0xC0:0xE0, 0x80:0xC0] = classes[:0x800].reshape(32, 64)
@@ -140,7 +124,7 @@ def _classes_of_pairs(classes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return table.ravel()
 
 
-def code_points_at(data: NDArray[np.uint8], begins: NDArray[np.int64]) -> NDArray[np.int64]:
+def code_points_at(data: Bytes, begins: Ints) -> Ints:
     """Return the code points of the characters that begin at `begins`: int64, shape (characters,)."""
     first = data[begins]
     points = first.astype(np.int64)

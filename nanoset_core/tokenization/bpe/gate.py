@@ -1,4 +1,4 @@
-"""The gate in front of a compiled engine: text that it may get wrong goes to another engine.
+"""The `gigatoken` engine, a compiled tokenizer, and the gate before it: text that it may get wrong goes to another one.
 
 Two libraries that know different versions of Unicode are sure to agree on normalization-stable text. What a version has
 assigned never changes its normal form later, and an earlier version leaves alone what it does not know. So a text is
@@ -9,18 +9,22 @@ sort, and no second halves of compositions.
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from itertools import compress
 from typing import Any, get_args
 from unicodedata import category, combining, decomposition, is_normalized, normalize
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nanoset_core.errors import ConfigError
+from nanoset_core.tokenization.bpe.arrays import Bools
 from nanoset_core.tokenization.bpe.classes import CODE_POINTS
 from nanoset_core.tokenization.bpe.numpy_engine import interleave
-from nanoset_core.tokenization.bpe.proof import added_tokens, all_canaries, differing
+from nanoset_core.tokenization.bpe.proof import added_tokens
 from nanoset_core.tokenization.bpe.reference import (
     Encoded,
     Engine,
@@ -31,7 +35,8 @@ from nanoset_core.tokenization.bpe.reference import (
     panics_as_errors,
 )
 from nanoset_core.tokenization.bpe.units import FallbackText, Form
-from nanoset_core.tokenization.knowledge import Arrays, from_array, to_array
+from nanoset_core.tokenization.files import define
+from nanoset_core.tokenization.knowledge import Arrays, from_array, installed_version, to_array
 
 FALLBACK_CHARACTERS = 1 << 18
 """Text that the reference encodes in less time than it takes to make another fallback engine."""
@@ -90,7 +95,7 @@ class GatedEngine:
                 logger.info("text that the %s engine is not given goes to the reference: %s", self.name, error)
         return self._fallback
 
-    def _stopped(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+    def _stopped(self, texts: Sequence[str]) -> Bools:
         """Return which texts are for the fallback: bool, shape (texts,)."""
         encoded = [text.encode() for text in texts]
         some = b"\xff".join(encoded) in self._tokens
@@ -115,42 +120,18 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
         doubtful: bool, shape (0x110000,): code points that are for the fallback.
         tokens: JSON: added tokens that are for the fallback, all but white space.
     """
-    forms = set(_forms(tokenizer.get("normalizer")))
-    if len(forms) > 1:
-        raise NotRecognisedError(f"the normalizers {' and '.join(sorted(forms))}")
-    form = next(iter(forms), None)
+    normalizer = tokenizer.get("normalizer") or {"type": "Sequence", "normalizers": []}
+    members = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
+    kinds = {member["type"] for member in members if member.get("pattern") != {"String": " "}} - {"Prepend"}
+    if len(kinds) > 1 or not kinds <= {*get_args(Form)}:
+        raise NotRecognisedError(f"not compared on enough text with the normalizer {' and '.join(sorted(kinds))}")
+    form = next(iter(kinds), None)
     tokens = {token for token in added_tokens(tokenizer) if not token.isspace()}
     tokens |= {normalize(form, token) for token in tokens if form}
     return {"doubtful": doubtful_points(form), "tokens": to_array(sorted(tokens))}
 
 
-def check_canaries(fast: Engine, gate: Arrays, reference: ReferenceEngine, tokenizer: Mapping[str, Any]) -> None:
-    """Compare the engine behind its gate with the reference on the canary texts.
-
-    Raises:
-        WrongTokensError: It gives other tokens for some, or fails.
-    """
-    try:
-        with panics_as_errors():
-            wrong = differing(GatedEngine(fast, gate, reference), reference, all_canaries(tokenizer))
-    except Exception as error:
-        raise WrongTokensError(f"it failed with a canary text: {error!r}"[:500]) from error
-    if wrong:
-        raise WrongTokensError(f"it gave other tokens for {len(wrong):,} canary texts")
-
-
-def _forms(normalizer: Any) -> Iterator[Form]:
-    kind: Any = None if normalizer is None else normalizer.get("type")
-    if kind == "Sequence":
-        for member in normalizer["normalizers"]:
-            yield from _forms(member)
-    elif kind in get_args(Form):
-        yield kind
-    elif kind not in (None, "Prepend") and not (kind == "Replace" and normalizer["pattern"] == {"String": " "}):
-        raise NotRecognisedError(f"not compared on enough text with the normalizer {kind}")
-
-
-def doubtful_points(form: Form | None) -> NDArray[np.bool_]:
+def doubtful_points(form: Form | None) -> Bools:
     """Return which code points versions of Unicode may treat differently: bool, shape (0x110000,).
 
     Those are the ones that are not assigned, and those that a normal form may change.
@@ -169,3 +150,71 @@ def doubtful_points(form: Form | None) -> NDArray[np.bool_]:
         doubtful[seconds] = True
         doubtful[_JAMO] = True
     return doubtful
+
+
+_MOST_GROWN_BYTES, _CHECKED_EVERY = 192 << 20, 16 << 20
+"""Growth of the process after which the library is loaded again; characters after which that is looked at."""
+
+
+class GigatokenEngine:
+    """Encodes with the `gigatoken` library, on the calling thread; only texts that pass a `Gate`.
+
+    Raises:
+        ConfigError: The library is not installed.
+        NotRecognisedError: It cannot load the tokenizer.
+    """
+
+    name = package = "gigatoken"
+    helper = ""
+    reason = "asked for"
+    reference = None
+
+    def __init__(self, tokenizer_json: str | os.PathLike[str]) -> None:
+        self.version = installed_version(self.package)
+        self._definition = define(tokenizer_json)
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            import gigatoken
+        except ImportError as error:
+            raise ConfigError(
+                "the gigatoken engine is not installed",
+                where="engine: gigatoken",
+                found=str(error),
+                remedy="pip install 'nanoset-platform[fast]', or set engine: auto",
+            ) from error
+        try:
+            with panics_as_errors():
+                # One text at a time: given a list, SentencePiece tokenizers forget what they learnt from earlier ones.
+                self._encode = gigatoken.Tokenizer.from_json(self._definition.json()).backend.encode
+        except Exception as error:
+            raise NotRecognisedError(f"the library cannot load it: {error}") from error
+        self._resident, self._unchecked = resident_bytes(), 0
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode documents; raises as `Engine.encode`."""
+        lists = list(map(self._encode, texts))
+        self._unchecked += sum(map(len, texts))
+        if self._unchecked > _CHECKED_EVERY:
+            self._unchecked = 0
+            # Some versions of the library keep all words that they ever saw.
+            if resident_bytes() - self._resident > _MOST_GROWN_BYTES:
+                del self._encode
+                self._load()
+        lengths = np.fromiter(map(len, lists), np.int32, len(lists))
+        return Encoded(np.concatenate([np.empty(0, np.uint32), *lists]).view(np.int32), lengths)
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process takes; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def is_installed() -> bool:
+    """Tell whether the library is there."""
+    return "gigatoken" in sys.modules or find_spec("gigatoken") is not None

@@ -8,9 +8,8 @@ has one: words are columns, positions rows, so that the lowest rank of all words
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.reference import FlatLists
+from nanoset_core.tokenization.bpe.arrays import Bytes, FlatLists, Ids, Ints, Words
 
 ID_BITS, RANK_BITS = 20, 22  # a pair and its rank share one 64-bit word
 MOST_IDS = (1 << ID_BITS) - 1
@@ -39,7 +38,7 @@ _BATCH = 8192
 class PairRanks:
     """Looks up pairs of tokens in bulk: in a hash table or, where another pair has the slot, in the next smaller."""
 
-    def __init__(self, left: NDArray[np.int32], right: NDArray[np.int32], merged: NDArray[np.int32]) -> None:
+    def __init__(self, left: Ids, right: Ids, merged: Ids) -> None:
         """Take distinct pairs of token ids in order of rank, and the token that each makes; shape (merges,)."""
         self.merged = merged.astype(np.uint64)
         """uint64, shape (merges,): the token that the merge of each rank makes."""
@@ -54,7 +53,7 @@ class PairRanks:
             pending = (level.slots.take(places) != entries).nonzero()[0]
             pairs, entries = pairs.take(pending), entries.take(pending)
 
-    def find(self, left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def find(self, left: Words, right: Words) -> Ints:
         """Return the ranks of pairs of token ids: int64, shape (pairs,), NO_RANK for those that do not merge."""
         pairs = left << _ID_BITS
         pairs |= right
@@ -78,13 +77,13 @@ class _Level:
         self._shift = np.uint64(64 - bits)
         self._factor = np.uint64(pow(_FACTOR, number + 1, 1 << 64))
 
-    def places(self, pairs: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def places(self, pairs: Words) -> Ints:
         """Return the slot of each: int64, shape (pairs,)."""
         hashed = pairs * self._factor
         hashed >>= self._shift
         return hashed.view(np.int64)
 
-    def find(self, pairs: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def find(self, pairs: Words) -> tuple[Ints, Ints]:
         """Return (ranks of pairs, NO_RANK where they are not here; numbers of those whose slot another pair has)."""
         found = self.slots.take(self.places(pairs))
         found ^= pairs << _RANK_BITS  # the rank where the slot is this pair's, else more than any rank
@@ -95,7 +94,7 @@ class _Level:
 class Merger:
     """Encodes words by the merges of a vocabulary, beginning with their bytes."""
 
-    def __init__(self, byte_tokens: NDArray[np.int32], ranks: PairRanks) -> None:
+    def __init__(self, byte_tokens: Ids, ranks: PairRanks) -> None:
         """Take byte_tokens, int32, shape (256,): token of each byte, -1 for those that no word holds."""
         self._ranks = ranks
         self._byte_tokens = np.where(byte_tokens < 0, NO_TOKEN, byte_tokens).astype(np.uint64)
@@ -103,7 +102,7 @@ class Merger:
         left, right = np.repeat(self._byte_tokens, 256), np.tile(self._byte_tokens, 256)
         self._of_byte_pair = ranks.find(left, right)  # int64, shape (65536,)
 
-    def merge_words(self, words: NDArray[np.uint8]) -> FlatLists:
+    def merge_words(self, words: Bytes) -> FlatLists:
         """Return the token ids of all words one after another, and how many each word has.
 
         Args:
@@ -113,7 +112,7 @@ class Merger:
         ids, lengths = zip((np.empty(0, np.int32), np.empty(0, np.int64)), *parts, strict=True)
         return np.concatenate(ids), np.concatenate(lengths)
 
-    def _merge_batch(self, letters: NDArray[np.uint8]) -> FlatLists:
+    def _merge_batch(self, letters: Bytes) -> FlatLists:
         """Merge letters, uint8, shape (width, words). Row `width` of each table stands for what is beside a word.
 
         A place is a number in the flat tables, its row times `words` and its column: within a word, further to the
@@ -132,18 +131,18 @@ class Merger:
         kept = by_word != NO_TOKEN
         return by_word[kept], np.count_nonzero(kept, axis=1)
 
-    def _begin(self, letters: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    def _begin(self, letters: Bytes) -> tuple[Words, Ints]:
         """Return first tokens, uint64, shape (width, words); ranks of their pairs, int64, shape (width - 1, words)."""
         pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
         return self._byte_tokens.take(letters), self._of_byte_pair.take(pairs)
 
     def _merge_all(
         self,
-        by_row: NDArray[np.int64],
-        priorities: NDArray[np.int64],
-        tokens: NDArray[np.uint64],
-        following: NDArray[np.int64],
-        preceding: NDArray[np.int64],
+        by_row: Ints,
+        priorities: Ints,
+        tokens: Words,
+        following: Ints,
+        preceding: Ints,
     ) -> None:
         """Make the best merge of every word that has one until none has; `by_row` is `priorities` in rows."""
         while True:

@@ -9,13 +9,14 @@ from typing import TypeAlias
 from unicodedata import is_normalized
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.characters import CharacterMerger, PairSplitter, SpaceSigns
+from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, FlatLists, Ints
+from nanoset_core.tokenization.bpe.characters import CharacterMerger, PairSplitter
 from nanoset_core.tokenization.bpe.classes import ByteClassifier
 from nanoset_core.tokenization.bpe.merges import Merger, PairRanks
+from nanoset_core.tokenization.bpe.patterns import SpaceSigns
 from nanoset_core.tokenization.bpe.pretoken_cache import PADDING, Batch, PretokenCache
-from nanoset_core.tokenization.bpe.reference import Encoded, FlatLists, ReferenceEngine, not_unicode, slices
+from nanoset_core.tokenization.bpe.reference import Encoded, ReferenceEngine, not_unicode, slices
 from nanoset_core.tokenization.bpe.rules import Rules
 from nanoset_core.tokenization.bpe.splits import BLANK, piece_starts
 from nanoset_core.tokenization.bpe.units import UNIT_BYTES, FallbackText, cut, partition_units
@@ -29,7 +30,7 @@ _SEPARATOR = b"\xff"
 
 Unit: TypeAlias = tuple[bytes, int, bool]
 """UTF-8 of a piece of a document, the document's number, whether the piece is for the reference."""
-FindStarts: TypeAlias = Callable[[NDArray[np.uint8], bytes, bool], NDArray[np.bool_]]
+FindStarts: TypeAlias = Callable[[Bytes, bytes, bool], Bools]
 """(bytes as an array, the same bytes, whether added tokens of spaces are looked for) → where words begin."""
 
 
@@ -39,22 +40,16 @@ class NumpyEngine:
     It may be called from several threads, one of which works at a time.
     """
 
-    name = "numpy"
+    name, package = "numpy", "nanoset-platform"
     helper = ""
 
     def __init__(self, rules: Rules, reference: ReferenceEngine, *, words: Knowledge | None = None) -> None:
-        """Prepare the tables.
-
-        Args:
-            rules: The tokenizer.
-            reference: The same tokenizer.
-            words: Where the tokens of words are kept between runs.
-        """
+        """Prepare the tables; `words`: where the tokens of words are kept between runs."""
         self.reason = f"{rules.described} recognised, canary passed"
-        self.version = version()
+        self.version = installed_version(self.package)
         self.reference = reference
         self._context_spans = rules.context_spans
-        self._form = rules.form
+        self._form, self._leaves_documents = rules.form, rules.leaves_documents
         tokens = [token.encode() for token in rules.added_tokens]
         self._fallback_text = FallbackText(tokens, rules.forbidden_bytes, rules.context_spans)
         self._signs = rules.split if isinstance(rules.split, SpaceSigns) else None
@@ -63,12 +58,14 @@ class NumpyEngine:
         merger = CharacterMerger(vocabulary, ranks) if self._signs else Merger(vocabulary.byte_tokens, ranks)
         by_reference = reference.encode_pieces if self._signs else reference.encode_words
 
-        def encode(words: NDArray[np.uint8]) -> FlatLists:
+        def encode(words: Bytes) -> FlatLists:
             if len(words) < _FEW * words.shape[1]:
                 return by_reference([word.tobytes().rstrip(b"\0") for word in words])
             return merger.merge_words(words)
 
-        self._pretokens = PretokenCache(encode, by_reference, partial(_seed, rules, merger), words)
+        self._pretokens = PretokenCache(
+            encode, by_reference, partial(_seed, rules, merger), words or Knowledge("words", "", None)
+        )
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -128,11 +125,11 @@ class NumpyEngine:
         if not is_mixed:
             prepared = data if self._signs is None else self._signs.prepared(data)
             yield from ((piece, False) for piece in cut(prepared, UNIT_BYTES))
-        elif self._signs is None or self._signs.prepend == "never":
+        elif self._leaves_documents:
+            yield data, True
+        else:
             for piece, is_fallback in partition_units(data, self._fallback_text):
                 yield piece if is_fallback or self._signs is None else self._signs.prepared(piece), is_fallback
-        else:
-            yield data, True  # the reference would put a ▁ before each piece
 
     def _encode_units(self, units: list[Unit]) -> FlatLists:
         encoded = self._encode_pure([text for text, _, is_fallback in units if not is_fallback])
@@ -155,17 +152,8 @@ class NumpyEngine:
             return ids, counts
         return ids, np.add.reduceat(counts, np.concatenate(firsts))
 
-    def _split(
-        self, texts: list[bytes]
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Cut texts into words.
-
-        Returns:
-            data: uint8: the texts' bytes, and padding.
-            begins: int64, shape (words,), in bytes.
-            lengths: int64, shape (words,), in bytes.
-            first: int64, shape (texts,): each text's first word.
-        """
+    def _split(self, texts: list[bytes]) -> tuple[Bytes, Ints, Ints, Ints]:
+        """Cut texts into words → (their bytes, and padding; begins and lengths of words; each text's first word)."""
         padded = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
         buffer = padded[: len(padded) - PADDING]
         data = np.frombuffer(padded, np.uint8)
@@ -181,7 +169,7 @@ class NumpyEngine:
         return data, begins, lengths, first
 
 
-def interleave(mask: NDArray[np.bool_], where: FlatLists, elsewhere: FlatLists) -> Encoded:
+def interleave(mask: Bools, where: FlatLists, elsewhere: FlatLists) -> Encoded:
     """Put two runs of lists back in order: the next list of `where` for each True of `mask`."""
     lengths = np.empty(len(mask), np.int32)
     lengths[mask], lengths[~mask] = where[1], elsewhere[1]
@@ -189,11 +177,6 @@ def interleave(mask: NDArray[np.bool_], where: FlatLists, elsewhere: FlatLists) 
     ids = np.empty(len(of_where), np.int32)
     ids[of_where], ids[~of_where] = where[0], elsewhere[0]
     return Encoded(ids, lengths)
-
-
-def version() -> str:
-    """Return the version of this engine: that of nanoset."""
-    return installed_version("nanoset-platform")
 
 
 def _splitter(rules: Rules) -> FindStarts:

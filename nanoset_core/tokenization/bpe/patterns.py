@@ -28,6 +28,7 @@ from nanoset_core.tokenization.bpe.classes import (
     UPPER,
     ClassRules,
 )
+from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
 from nanoset_core.tokenization.files.split_patterns import CL100K, CONTRACTION, PATTERNS, TAIL
 
 
@@ -43,6 +44,26 @@ class ContextSpans:
     def __contains__(self, data: bytes) -> bool:
         """Tell whether a UTF-8 text may be such text."""
         return any(hint in data for hint in self.hints) and self.pattern.search(data) is not None
+
+
+Prepend = Literal["never", "always", "unless there is one"]
+"""When a ▁ goes before a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSigns:
+    """How spaces are treated where there is no split pattern."""
+
+    prepend: Prepend
+    each_apart: bool = False
+    """Whether every ▁ begins a piece, and not only the first of several."""
+
+    def prepared(self, text: bytes) -> bytes:
+        """Return the beginning of a document, UTF-8, with a space for each ▁."""
+        text = text.replace(SPACE_SIGN.encode(), b" ")
+        if not text or self.prepend == "never" or (self.prepend != "always" and text.startswith(b" ")):
+            return text
+        return b" " + text
 
 
 NO_SPANS = ContextSpans((), re.compile(b"(?!)"))

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.reference import FlatLists
+from nanoset_core.tokenization.bpe.arrays import Bytes, FlatLists, Ids, Ints
 from nanoset_core.tokenization.bpe.words import (
     ABSENT,
     FILL_LIMIT,
@@ -37,7 +36,7 @@ _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _NEXT_NARROWER = dict(zip([*SLOT_BITS_LIMITS][1:], SLOT_BITS_LIMITS, strict=False))
 _RECURRING = (1, 2)  # widths whose words recur: when their tables are full, the text has changed, and all start anew
 
-EncodeWords: TypeAlias = Callable[[NDArray[np.uint8]], FlatLists]
+EncodeWords: TypeAlias = Callable[[Bytes], FlatLists]
 """Zero-padded words, uint8, shape (words, width), to their tokens."""
 EncodeLongWords: TypeAlias = Callable[[list[bytes]], FlatLists]
 """The same for a list of words of any length."""
@@ -51,19 +50,19 @@ class Batch:
     """Words so far."""
     codes: list[Codes] = field(default_factory=list)
     """int32, shape (words,), for each block: codes of the words' tokens, ABSENT where unknown."""
-    unknown: dict[int, list[tuple[Keys, NDArray[np.int64]]]] = field(default_factory=dict)
+    unknown: dict[int, list[tuple[Keys, Ints]]] = field(default_factory=dict)
     """By width: (keys, places int64, shape (words,)) of words that the tables did not hold."""
     long: list[tuple[int, bytes]] = field(default_factory=list)
     """(place, word) of those above LONGEST bytes."""
 
-    def note(self, width: int, keys: Keys, places: NDArray[np.int64] | None, found: Codes) -> None:
+    def note(self, width: int, keys: Keys, places: Ints | None, found: Codes) -> None:
         """Note the words that were not found among those at `places` (None: all) of the current block."""
         missing = (found == ABSENT).nonzero()[0]
         if len(missing):
             places = missing if places is None else places.take(missing)
             self.unknown.setdefault(width, []).append((keys.take(missing, axis=1), places + self.size))
 
-    def missing(self) -> dict[int, tuple[Keys, NDArray[np.int64]]]:
+    def missing(self) -> dict[int, tuple[Keys, Ints]]:
         """Return the keys and places of all unknown words, by width."""
         found = {width: zip(*parts, strict=True) for width, parts in self.unknown.items()}
         return {
@@ -79,23 +78,15 @@ class PretokenCache:
         encode: EncodeWords,
         encode_long: EncodeLongWords,
         seed: Callable[[PretokenCache], None],
-        kept: Knowledge | None = None,
+        kept: Knowledge,
     ) -> None:
-        """Begin with the words that are kept, else with the first ones.
-
-        Args:
-            encode: Gives the tokens of unknown words.
-            encode_long: The same for long ones.
-            seed: Adds the first words.
-            kept: Where words are kept for later runs.
-        """
+        """Begin with the words that are kept from earlier runs, else with the first ones, which `seed` adds."""
         self._encode = encode
         self._encode_long = encode_long
         self._seed = seed
         self._kept = kept
         self._saved: float = LEAST_SAVED / 1.5
-        arrays = None if kept is None else kept.load()
-        if arrays is None:
+        if (arrays := kept.load()) is None:
             self.restart()
             return
         self._lists = TokenLists(arrays["ends"], arrays["tokens"])
@@ -118,7 +109,7 @@ class PretokenCache:
 
     def _keep(self) -> None:
         """Save what was learnt whenever it has grown by half, if that leaves later runs room for other words."""
-        if self._kept is None or self.learnt < 1.5 * self._saved:
+        if self.learnt < 1.5 * self._saved:
             return
         self._saved = self.learnt
         if all(self._has_room(width, int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])) // 2) for width in _RECURRING):
@@ -127,17 +118,8 @@ class PretokenCache:
                 arrays |= {f"keys{width}": table.keys, f"codes{width}": table.codes}
             self._kept.save(arrays)
 
-    def look_up(
-        self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], batch: Batch
-    ) -> None:
-        """Add words of a buffer to a batch.
-
-        Args:
-            data: uint8, shape (bytes + PADDING,).
-            begins: int64, shape (words,), in bytes.
-            lengths: int64, shape (words,), in bytes, 1 or more; no zero byte is inside a word.
-            batch: Takes them.
-        """
+    def look_up(self, data: Bytes, begins: Ints, lengths: Ints, batch: Batch) -> None:
+        """Add words of a buffer, with PADDING behind it, to a batch; no word is empty or holds a zero byte."""
         rest = (lengths > 8).nonzero()[0]
         short = _keys(data, begins, lengths, 1)  # selecting the short ones would cost more than it saves
         codes = self._tables[1].find(short, skip=rest)
@@ -155,19 +137,12 @@ class PretokenCache:
 
     def learn(
         self,
-        data: NDArray[np.uint8],
-        begins: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        tokens: NDArray[np.int32] | EncodeWords,
+        data: Bytes,
+        begins: Ints,
+        lengths: Ints,
+        tokens: Ids | EncodeWords,
     ) -> None:
-        """Add first words; those already known stay as they are.
-
-        Args:
-            data: As for `look_up`.
-            begins: As for `look_up`.
-            lengths: As for `look_up`.
-            tokens: int32, shape (words,): the one token of each; or what gives their tokens.
-        """
+        """Add words of a buffer to the first ones: with one token each, or with what gives their tokens."""
         batch = Batch()
         self.look_up(data, begins, lengths, batch)
         for width, (keys, places) in batch.missing().items():
@@ -197,9 +172,9 @@ class PretokenCache:
         self,
         width: int,
         keys: Keys,
-        places: NDArray[np.int64],
+        places: Ints,
         codes: Codes,
-        tokens: NDArray[np.int32] | EncodeWords,
+        tokens: Ids | EncodeWords,
         *,
         remember: bool = True,
     ) -> None:
@@ -220,7 +195,7 @@ class PretokenCache:
         return learnt + count <= FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width])
 
 
-def _by_width(chosen: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def _by_width(chosen: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
     """Yield each width above 1 that occurs, and which of the chosen words have it: int64, shape (words,)."""
     for width in list(SLOT_BITS_LIMITS)[1:]:
         fits = lengths.take(chosen) <= 8 * width
@@ -229,7 +204,7 @@ def _by_width(chosen: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator
             chosen = chosen.take((~fits).nonzero()[0])
 
 
-def _keys(data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], width: int) -> Keys:
+def _keys(data: Bytes, begins: Ints, lengths: Ints, width: int) -> Keys:
     """Return the bytes of each word as `width` 64-bit words, zero-padded, read by a view that ignores alignment."""
     view = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     least = 8 * (_NEXT_NARROWER[width]) if width > 1 else 0

@@ -5,20 +5,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import groupby, islice, pairwise, product
+from itertools import groupby, product
 from typing import Any
 from unicodedata import category, combining
 
 import numpy as np
 
 from nanoset_core.tokenization.bpe.reference import Engine
-from nanoset_core.tokenization.files.content import token_bytes
+from nanoset_core.tokenization.files.source import token_bytes
 
 _WORDS = 1 << 14
 _WORDS_OF_A_TEXT = 200
 _LONGEST_RUN = 70
 _LONG_WORDS = (64, 65, 255, 256, 300, 3000)
-_OVERLAPS = 2000
 _ASSIGNED = ((0, 0x34000), (0xE0000, 0xE0200))
 _LONG_RUN_OF_ONE_KIND = 1000
 _PRIVATE_STEP = 0x1000
@@ -40,9 +39,8 @@ def _texts_with(token: str) -> list[str]:
 
 def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
     """Return every canary text for a parsed `tokenizer.json` of whatever kind."""
-    tokens = added_tokens(tokenizer)
-    own = (text for token in tokens for text in _texts_with(token))
-    return [*_texts_for_all(), *own, *_overlaps(tokens), *_vocabulary(tokenizer)]
+    own = (text for token in added_tokens(tokenizer) for text in _texts_with(token))
+    return [*_texts_for_all(), *own, *_vocabulary(tokenizer)]
 
 
 def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
@@ -50,7 +48,7 @@ def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[i
     ours, theirs = engine.encode(texts), reference.encode(texts)
     if np.array_equal(ours.ids, theirs.ids) and np.array_equal(ours.lengths, theirs.lengths):
         return []
-    pairs = zip(*(np.split(one.ids, np.cumsum(one.lengths)[:-1]) for one in (ours, theirs)), strict=True)
+    pairs = zip(ours.lists(), theirs.lists(), strict=True)
     return [number for number, (here, there) in enumerate(pairs) if not np.array_equal(here, there)]
 
 
@@ -111,23 +109,6 @@ def _runs() -> Iterator[str]:
 def _contractions() -> Iterator[str]:
     for before, mark, letters, after in product(("", " ", "I", "\n", "Ab1"), "'’", _CONTRACTIONS, ("", "x", " ", "X")):
         yield before + mark + letters + after
-
-
-def _overlaps(tokens: Sequence[str]) -> Iterator[str]:
-    """Yield neighbours in sorted order, and added tokens that share characters of a text."""
-    ordered = sorted(tokens)
-    yield from (first + second for first, second in pairwise(ordered))
-    beginning: dict[str, list[str]] = {}
-    for token in ordered:
-        for size in range(1, len(token)):
-            beginning.setdefault(token[:size], []).append(token)
-    shared = (
-        f"a{token}{other[size:]} b"
-        for token in ordered
-        for size in range(1, len(token))
-        for other in beginning.get(token[-size:], [])[:3]
-    )
-    yield from islice(shared, _OVERLAPS)
 
 
 def _vocabulary(tokenizer: Mapping[str, Any]) -> Iterator[str]:

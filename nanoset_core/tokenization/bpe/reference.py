@@ -9,15 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
+from nanoset_core.tokenization.bpe.arrays import FlatLists, Ids
 from nanoset_core.tokenization.files import TokenizerPath, as_source, define, stat_signature
-from nanoset_core.tokenization.files.definition import check_merges
 from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
 
 if TYPE_CHECKING:
@@ -31,14 +30,14 @@ BATCH_CHARACTERS = 1 << 18
 class Encoded(NamedTuple):
     """Token ids of a batch of documents, without added special tokens."""
 
-    ids: NDArray[np.int32]
+    ids: Ids
     """int32, shape (tokens,): token ids of all documents, back to back."""
-    lengths: NDArray[np.int32]
+    lengths: Ids
     """int32, shape (documents,): tokens of each document."""
 
-
-FlatLists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.integer[Any]]]
-"""Lists of tokens back to back: ids int32, shape (tokens,); tokens in each list, shape (lists,)."""
+    def lists(self) -> list[Ids]:
+        """Return the token ids of each document."""
+        return np.split(self.ids, np.cumsum(self.lengths)[:-1])
 
 
 class Engine(Protocol):
@@ -78,7 +77,6 @@ class WrongTokensError(Exception):
         """document: Its number within the batch."""
         super().__init__(what)
         self.document = document
-        self.where = ""
 
 
 class ReferenceEngine:
@@ -207,11 +205,7 @@ class SentencePieceEngine(ReferenceEngine):
 
 
 def reference_engine(tokenizer: str | os.PathLike[str]) -> ReferenceEngine:
-    """Return the engine that the others have to match.
-
-    Raises:
-        MissingError, FormatError, ConfigError: See load_tokenizer and SentencePieceEngine.
-    """
+    """Return the engine that the others have to match."""
     is_model = define(tokenizer).kind == "SentencePiece"
     return SentencePieceEngine(tokenizer) if is_model else ReferenceEngine(tokenizer)
 
@@ -230,17 +224,15 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
 
     Raises:
         MissingError: There is no such file.
-        FormatError: It is no tokenizer, or one that would end the process.
+        FormatError: It is no tokenizer.
         ConfigError: See define.
     """
     from tokenizers import Tokenizer
 
     definition = define(tokenizer_json)
-    content = definition.json()
-    check_merges(content, definition.source)
     try:
         with panics_as_errors():
-            tokenizer = Tokenizer.from_buffer(content)
+            tokenizer = Tokenizer.from_buffer(definition.json())
     except Exception as error:
         raise FormatError(
             "not a tokenizer that the tokenizers library can load",
@@ -255,11 +247,7 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
 
 
 def shared_tokenizer(tokenizer: TokenizerPath) -> Tokenizer:
-    """Return the library's tokenizer for reading only: an engine's that is in use, since loading takes long.
-
-    Raises:
-        MissingError, FormatError, ConfigError: See load_tokenizer.
-    """
+    """Return the library's tokenizer for reading only: an engine's that is in use, since loading takes long."""
     engine = _engines.get(_identity(tokenizer))
     return load_tokenizer(tokenizer) if engine is None else engine.tokenizer
 

@@ -2,22 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 from unicodedata import is_normalized
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.characters import Prepend, SpaceSigns
+from nanoset_core.tokenization.bpe.arrays import Bytes, Ids, Ints
 from nanoset_core.tokenization.bpe.classes import DIGITS, probe_classes
-from nanoset_core.tokenization.bpe.patterns import GPT2, NO_SPANS, SPLIT_PATTERNS, ContextSpans, SplitPattern
-from nanoset_core.tokenization.bpe.reference import NotRecognisedError, ReferenceEngine
-from nanoset_core.tokenization.bpe.units import SAFE_CUT, Form, cuts_are_safe, no_merge_crosses_cuts
-from nanoset_core.tokenization.bpe.vocabulary import Vocabulary, read_character_vocabulary, read_vocabulary
+from nanoset_core.tokenization.bpe.merges import MOST_IDS, MOST_MERGES
+from nanoset_core.tokenization.bpe.patterns import (
+    GPT2,
+    NO_SPANS,
+    SPLIT_PATTERNS,
+    ContextSpans,
+    Prepend,
+    SpaceSigns,
+    SplitPattern,
+)
+from nanoset_core.tokenization.bpe.reference import NotRecognisedError
+from nanoset_core.tokenization.bpe.units import SAFE_CUT, Form, no_merge_crosses_cuts
 from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
+from nanoset_core.tokenization.files.source import byte_characters, token_bytes
 from nanoset_core.tokenization.knowledge import Arrays, from_array, to_array
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Words and merges of a BPE model."""
+
+    data: Bytes
+    """uint8, shape (bytes,): bytes of all words back to back; none of them holds a zero byte."""
+    lengths: Ints
+    """int64, shape (words,): bytes of each word."""
+    ids: Ids
+    """int32, shape (words,): token of each word."""
+    byte_tokens: Ids
+    """int32, shape (256,): token of each byte, -1 for none."""
+    merges: Ids
+    """int32, shape (merges, 3): left token, right token and what they make, in order of rank."""
+    characters: Ids
+    """int32, shape (characters, 2): (code point, token) where merging begins with characters, else none."""
+    boundary_pairs: Ids
+    """int32, shape (pairs, 2): (last code point of the left token, first of the right one) of all merges, where merging
+    begins with characters."""
+
+
+def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
+    """Return `vocab` and `merges` of the model as arrays.
+
+    Raises:
+        NotRecognisedError: They are none of a byte-level BPE model, or larger than the engine can hold.
+    """
+    words = ((token_bytes(word), ident) for word, ident in vocabulary.items())
+    byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
+    return _arrays(vocabulary, words, byte_tokens, _flattened(merges), [], [])
+
+
+def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
+    """Return the arrays of a model that begins with characters, and writes spaces as ▁: a space stands for each.
+
+    Raises:
+        NotRecognisedError: It has no token for some byte, or merges those, or see `read_vocabulary`.
+    """
+    names = [f"<0x{byte:02X}>" for byte in range(256)]
+    parts = _flattened(merges)
+    merging = {*parts, *map(operator.add, parts[::2], parts[1::2])}
+    if any(name not in vocabulary or name in merging for name in names):
+        raise NotRecognisedError("tokens of single bytes that are not there, or that merge")
+    if "" in merging or any(" " in part for part in parts):
+        raise NotRecognisedError("a merge of nothing, or of a space")
+    own = {word: ident for word, ident in vocabulary.items() if " " not in word}
+    words = ((word.replace(SPACE_SIGN, " ").encode(), ident) for word, ident in own.items())
+    characters = [(_point(word), ident) for word, ident in own.items() if len(word) == 1]
+    boundary_pairs = {(_point(left[-1]), _point(right[0])) for left, right in zip(parts[::2], parts[1::2], strict=True)}
+    if not no_merge_crosses_cuts(boundary_pairs):
+        raise NotRecognisedError("tokens across places where text is cut")
+    byte_tokens = [vocabulary[name] for name in names]
+    return _arrays(vocabulary, words, byte_tokens, parts, sorted(characters), sorted(boundary_pairs))
+
+
+def _arrays(
+    vocabulary: dict[str, int],
+    words: Iterable[tuple[bytes | None, int]],
+    byte_tokens: list[int],
+    parts: list[str],
+    characters: list[tuple[int, int]],
+    boundary_pairs: list[tuple[int, int]],
+) -> Vocabulary:
+    ids = set(vocabulary.values())
+    if not ids or min(ids) < 0 or max(ids) >= MOST_IDS or len(parts) >= 2 * MOST_MERGES:
+        raise NotRecognisedError(f"{len(vocabulary)} tokens and {len(parts) // 2} merges are out of bounds")
+    if len(ids) != len(vocabulary):
+        raise NotRecognisedError("two tokens with one id")
+    kept = [(word, ident) for word, ident in words if word and b"\0" not in word]
+    return Vocabulary(
+        np.frombuffer(b"".join(word for word, _ in kept), np.uint8),
+        np.array([len(word) for word, _ in kept], np.int64),
+        np.array([ident for _, ident in kept], np.int32),
+        np.array(byte_tokens, np.int32),
+        _merge_table(vocabulary, parts),
+        np.array(characters, np.int32).reshape(-1, 2),
+        np.array(boundary_pairs, np.int32).reshape(-1, 2),
+    )
+
+
+def _point(character: str) -> int:
+    """Return a code point, that of a space for ▁."""
+    return 0x20 if character == SPACE_SIGN else ord(character)
+
+
+def _merge_table(vocabulary: dict[str, int], parts: list[str]) -> Ids:
+    """Return left, right, merged: int32, shape (merges, 3)."""
+    lefts, rights = parts[::2], parts[1::2]
+    columns = (lefts, rights, map(operator.add, lefts, rights))
+    found = [np.fromiter(map(vocabulary.__getitem__, column), np.int32, len(lefts)) for column in columns]
+    table = np.stack(found, axis=1)
+    if len(np.unique(table[:, 0].astype(np.int64) * MOST_IDS + table[:, 1])) != len(table):
+        raise NotRecognisedError("merges that come twice")
+    return table
+
+
+def _flattened(merges: list[Any]) -> list[str]:
+    """Return left, right, left, right … of all merges, which are written "a b" or ["a", "b"]."""
+    return [part for merge in merges for part in (merge.split(" ") if isinstance(merge, str) else merge)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +142,32 @@ class Rules:
     spaces for a split pattern, else newlines and tabs."""
     added_tokens: tuple[str, ...]
     """Text of the other tokens that are matched before any splitting."""
+    leaves_documents: bool
+    """Whether a document with one of these is left to the reference as a whole, and not only the text around it."""
     whole_words: bool
     """Whether a pre-token that is in the vocabulary is one token, whatever the merges say."""
     vocabulary: Vocabulary
-    classes: NDArray[np.uint8]
-    """uint8, shape (0x110000,): class of every code point."""
+    classes: Bytes
+    """uint8, shape (0x110000,): class of every code point; none where there is no split pattern."""
 
     def to_arrays(self) -> Arrays:
         """Return all fields as arrays."""
         split = self.split.regex if isinstance(self.split, SplitPattern) else asdict(self.split)
         runs = {character: list(runs.items()) for character, runs in self.runs.items()}
-        settings = to_array([split, self.form, runs, self.added_tokens, self.whole_words])
+        settings = to_array([split, self.form, runs, self.added_tokens, self.leaves_documents, self.whole_words])
         arrays = {name: getattr(self.vocabulary, name) for name in _ARRAYS}
         return arrays | {"settings": settings, "classes": self.classes}
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> Rules:
         """Return the rules whose `to_arrays` gave these."""
-        split, form, runs, added_tokens, whole_words = from_array(arrays["settings"])
+        split, form, runs, added_tokens, leaves_documents, whole_words = from_array(arrays["settings"])
         return Rules(
             SpaceSigns(**split) if isinstance(split, dict) else SPLIT_PATTERNS[tuple(split)],
             form,
             {character: dict(lengths) for character, lengths in runs.items()},
             tuple(added_tokens),
+            leaves_documents,
             whole_words,
             Vocabulary(*(arrays[name] for name in _ARRAYS)),
             arrays["classes"],
@@ -81,55 +194,31 @@ class Rules:
 
 _ARRAYS = [field.name for field in fields(Vocabulary)]
 _FLAG = (False, True, None)  # None: not there
-_HARMLESS_POST_PROCESSORS = ("ByteLevel", "RobertaProcessing", "BertProcessing")  # these add special tokens or nothing
-
-
-def compile_tokenizer(content: Mapping[str, Any], reference: ReferenceEngine) -> Rules:
-    """Return the rules of a parsed `tokenizer.json`, compared with what its library does.
-
-    Raises:
-        NotRecognisedError: The numpy engine does not understand the tokenizer, or the library's Unicode tables.
-    """
-    rules = read_rules(content)
-    for character, runs in rules.runs.items():
-        for length, ident in runs.items():
-            found = reference.tokenizer.token_to_id(character * length)
-            if found != ident:  # the library gives added tokens ids of its own
-                raise NotRecognisedError(f"added token {character * length!r}: id {ident!r}, the library's is {found}")
-    if not no_merge_crosses_cuts(rules.vocabulary.boundary_pairs):
-        raise NotRecognisedError("tokens across places where text is cut")
-    if not cuts_are_safe(rules.classes):
-        raise NotRecognisedError("the library's Unicode tables are not as they should be")
-    return rules
 
 
 def read_rules(tokenizer: Any) -> Rules:
-    """Return the rules of a parsed `tokenizer.json`; the library is asked for the classes of characters.
+    """Return the rules of a parsed `tokenizer.json` that the library reads; it is asked for the classes of characters.
 
     Raises:
-        NotRecognisedError: It holds a setting that the numpy engine does not know, or is no tokenizer.
+        NotRecognisedError: It holds a setting that the numpy engine does not know.
     """
     anything = dict.fromkeys(("truncation", "padding", "decoder", "normalizer", "pre_tokenizer", "post_processor"), ...)
     try:
         _check_members(tokenizer, "the file", version=("1.0",), model=..., added_tokens=..., **anything)
-        _check_post_processor(tokenizer.get("post_processor"))
         normalizer, pre_tokenizer = tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer")
         signs = _read_space_signs(normalizer, pre_tokenizer)
         form = None if signs else _read_normalizer(normalizer)
         split = signs or _read_pre_tokenizer(pre_tokenizer)
         vocabulary, whole_words = _read_model(tokenizer.get("model"), of_characters=signs is not None)
-        runs, texts = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
-        pattern = split if isinstance(split, SplitPattern) else GPT2  # then only cuts are checked by its classes
-        classes = probe_classes(pattern.classes, pattern.rest)
-        return Rules(split, form, runs, texts, whole_words, vocabulary, classes)
+        added = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
+        classes = probe_classes(split.classes, split.rest) if isinstance(split, SplitPattern) else np.zeros(0, np.uint8)
+        return Rules(split, form, *added, whole_words, vocabulary, classes)
     except (KeyError, TypeError, AttributeError) as error:
         raise NotRecognisedError(f"not built like a tokenizer.json: {error!r}") from error
 
 
 def _check_members(value: Any, name: str, **allowed: Any) -> None:
     """Refuse members of a JSON object that are not named, or have none of the values (`...` for any)."""
-    if not isinstance(value, Mapping):
-        raise NotRecognisedError(f"{name} is {_shown(value)}, not an object")
     for key, options in allowed.items():
         found = value.get(key)
         if options is not ... and not any(type(found) is type(option) and found == option for option in options):
@@ -141,20 +230,6 @@ def _check_members(value: Any, name: str, **allowed: Any) -> None:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 100 else text[:97] + "..."
-
-
-def _check_post_processor(value: Any) -> None:
-    """Refuse post-processors that change tokens even where special tokens are not asked for."""
-    kind = None if value is None else value.get("type")
-    if kind == "Sequence":
-        for processor in value["processors"]:
-            _check_post_processor(processor)
-    elif kind == "TemplateProcessing":
-        sequences = [piece["Sequence"]["id"] for piece in value["single"] if "Sequence" in piece]
-        if sequences != ["A"]:
-            raise NotRecognisedError(f"the post-processor's template takes {sequences}")
-    elif value is not None and kind not in _HARMLESS_POST_PROCESSORS:
-        raise NotRecognisedError(f"post-processor {_shown(kind)}")
 
 
 def _read_normalizer(value: Any) -> Form | None:
@@ -173,11 +248,9 @@ def _read_normalizer(value: Any) -> Form | None:
 def _read_pre_tokenizer(value: Any) -> SplitPattern:
     """Read known splits and then ByteLevel, with its own pattern or without."""
     members = [value]
-    if isinstance(value, Mapping) and value.get("type") == "Sequence":
+    if value["type"] == "Sequence":
         _check_members(value, "the pre-tokenizer", type=..., pretokenizers=...)
-        members = value["pretokenizers"]
-    if not members:
-        raise NotRecognisedError(f"pre-tokenizer {_shown(value)}")
+        members = value["pretokenizers"] or [{}]
     splits = list(map(_read_split, members[:-1]))
     parts = [part for part, _ in splits]
     _check_members(
@@ -228,68 +301,45 @@ def _read_model(value: Any, *, of_characters: bool) -> tuple[Vocabulary, bool]:
         vocab=...,
         merges=...,
     )
-    vocabulary, merges = value.get("vocab"), value.get("merges")
-    if not isinstance(vocabulary, dict) or not isinstance(merges, list):
-        raise NotRecognisedError("the model has no vocabulary or no merges")
     read = read_character_vocabulary if of_characters else read_vocabulary
-    return read(vocabulary, merges), bool(value.get("ignore_merges"))
+    return read(value["vocab"], value["merges"]), bool(value.get("ignore_merges"))
 
 
 def _read_added_tokens(
     value: Any, split: SplitPattern | SpaceSigns, form: Form | None
-) -> tuple[dict[str, dict[int, int]], tuple[str, ...]]:
-    """Return `runs` and `added_tokens` of the rules.
+) -> tuple[dict[str, dict[int, int]], tuple[str, ...], bool]:
+    """Return `runs`, `added_tokens` and `leaves_documents` of the rules.
 
-    What follows an added token gets a ▁ as the beginning of a document does. So where that is put before anything, a
-    document with an added token is left to the reference as a whole: newlines and tabs are like all others, and the
-    tokens may have any flags.
+    What follows an added token gets a ▁ as the beginning of a document does. So where that is put before anything,
+    newlines and tabs are tokens like all others.
     """
     runs: dict[str, dict[int, int]] = {}
     texts: list[str] = []
     flags_of_runs = set()
-    repeated = [{" "}] if isinstance(split, SplitPattern) else [{"\n"}, {"\t"}]
-    is_left_whole = isinstance(split, SpaceSigns) and split.prepend != "never"
-    is_free = is_left_whole or isinstance(split, SplitPattern)
+    has_signs = isinstance(split, SpaceSigns)
+    leaves_documents = isinstance(split, SpaceSigns) and split.prepend != "never"
+    repeated = [] if leaves_documents else [{"\n"}, {"\t"}] if has_signs else [{" "}]
     for token in value or []:
-        _check_members(
-            token,
-            "an added token",
-            **dict.fromkeys(("content", "id", "special"), ...),
-            **dict.fromkeys(("lstrip", "rstrip"), _FLAG if is_free else (False, None)),
-            normalized=_FLAG if is_free else (False,),
-            single_word=_FLAG if is_left_whole else (False, None),
-        )
-        content = token["content"]
-        is_run = not is_left_whole and set(content) in repeated
-        if (reason := _refusal(token, split, form, may_be_anywhere=is_run or is_left_whole)) is not None:
-            raise NotRecognisedError(f"added token {content!r}: {reason}")
-        if is_run:
+        flags = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), _FLAG)
+        _check_members(token, "an added token", **dict.fromkeys(("content", "id", "special"), ...), **flags)
+        content, is_normal = token["content"], token.get("normalized")
+        is_odd = any(map(token.get, ("lstrip", "rstrip", "single_word"))) or (has_signs and is_normal is not False)
+        if set(content) in repeated and not is_odd:
             runs.setdefault(content[0], {})[len(content)] = token["id"]
-            flags_of_runs.add(token.get("normalized"))
-        else:
-            texts.append(content)
+            flags_of_runs.add(is_normal)
+            continue
+        texts.append(content)
+        if not content or not is_normalized(form or "NFC", content) or (repeated and content.isspace()):
+            raise NotRecognisedError(f"added token {content!r}: empty, white space, or changed by the normal form")
+        if has_signs and is_normal is not False and (" " in content or SPACE_SIGN in content):
+            raise NotRecognisedError(f"added token {content!r}: it is looked for among ▁")
+        leaves_documents |= is_odd or SAFE_CUT.search(content.encode()) is not None
     for character, lengths in runs.items():
         first = 2 if character == " " else 1
         has_gaps = sorted(lengths) != list(range(first, first + len(lengths)))
         if has_gaps or len(flags_of_runs) > 1 or (character == " " and (split is not GPT2 or form == "NFKC")):
             raise NotRecognisedError(f"added tokens of {sorted(lengths)} spaces or line ends, and the form {form}")
-    return runs, tuple(texts)
-
-
-def _refusal(token: Any, split: SplitPattern | SpaceSigns, form: Form | None, *, may_be_anywhere: bool) -> str | None:
-    """Return why an added token is not understood."""
-    content = token["content"]
-    if not content or not is_normalized(form or "NFC", content):
-        return "it is empty, or changed by the normal form"
-    if isinstance(split, SplitPattern):
-        strips = token.get("lstrip") or token.get("rstrip")
-        if strips and (content.isspace() or not content.isascii() or content[-1].isalnum()):
-            return "lstrip or rstrip"
-    elif token.get("normalized") is not False and (" " in content or SPACE_SIGN in content):
-        return "it is looked for among ▁"
-    if not may_be_anywhere and (content.isspace() or SAFE_CUT.search(content.encode())):
-        return "white space, at which text may be cut"
-    return None
+    return runs, tuple(texts), leaves_documents
 
 
 _TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}
@@ -304,7 +354,7 @@ def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
         return SpaceSigns("never")
     if normalizer == {"type": "Sequence", "normalizers": [_PREPEND, _TO_SIGNS]} and pre_tokenizer is None:
         return SpaceSigns("always")
-    if isinstance(pre_tokenizer, Mapping) and pre_tokenizer.get("type") == "Metaspace" and normalizer is None:
+    if pre_tokenizer and pre_tokenizer["type"] == "Metaspace" and normalizer is None:
         _check_members(
             pre_tokenizer,
             "the pre-tokenizer",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, Ints, character_begins, cuts_in, positions_in, runs_of
 from nanoset_core.tokenization.bpe.classes import (
     BARE,
     DIGIT,
@@ -25,9 +26,6 @@ from nanoset_core.tokenization.bpe.classes import (
     SPACE,
     SUFFIX,
     UPPER,
-    cuts_in,
-    positions_in,
-    runs_of,
 )
 from nanoset_core.tokenization.bpe.patterns import SplitPattern
 
@@ -36,12 +34,12 @@ _APOSTROPHE, _SLASH = 0x27, 0x2F
 
 
 def piece_starts(
-    data: NDArray[np.uint8],
-    codes: NDArray[np.uint8],
-    wide_spaces: NDArray[np.int64],
+    data: Bytes,
+    codes: Bytes,
+    wide_spaces: Ints,
     pattern: SplitPattern,
     longest_run: int = 0,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Return where pieces begin: bool, shape (bytes + 1,), the last one True.
 
     Args:
@@ -77,10 +75,10 @@ def piece_starts(
 
 
 def _place_last_spaces(
-    starts: NDArray[np.bool_],
-    data: NDArray[np.uint8],
-    codes: NDArray[np.uint8],
-    wide_spaces: NDArray[np.int64],
+    starts: Bools,
+    data: Bytes,
+    codes: Bytes,
+    wide_spaces: Ints,
     *,
     white_leads: bool,
 ) -> None:
@@ -103,7 +101,7 @@ def _place_last_spaces(
     starts[1:-1] &= ~last
 
 
-def _mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest: int) -> NDArray[np.int64]:
+def _mark_space_runs(blank: Bools, codes: Bytes, longest: int) -> Ints:
     """Give added tokens of 2 to `longest` spaces the class RUN, and return where they abut: int64, shape (cuts,).
 
     The library matches the longest token first, so a run of spaces is cut every `longest` spaces, and one space that is
@@ -121,7 +119,7 @@ def _mark_space_runs(blank: NDArray[np.bool_], codes: NDArray[np.uint8], longest
     return cuts_in(begins, ends, longest)
 
 
-def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8], *, tail: bool) -> None:
+def _join_newlines(starts: Bools, codes: Bytes, *, tail: bool) -> None:
     """Make white space up to its last newline one piece; newlines right after symbols belong to those, if `tail`."""
     begins, ends = runs_of(codes == NEWLINE)
     before = codes[begins - 1]
@@ -136,16 +134,10 @@ def _join_newlines(starts: NDArray[np.bool_], codes: NDArray[np.uint8], *, tail:
     starts[ends[first[after_spaces == begins[first + 1]]]] = False
 
 
-def _join_leaders(
-    starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8], leader: int, letter: int
-) -> None:
+def _join_leaders(starts: Bools, data: Bytes, codes: Bytes, leader: int, letter: int) -> None:
     """Join letters with a character of class `leader` before them; a symbol only if no symbol or space precedes it."""
     last = np.flatnonzero((codes[:-1] == leader) & (codes[1:] == letter))
-    first = last.copy()
-    wide = np.flatnonzero(data[last] >= 0x80)
-    for _ in range(3):
-        wide = wide[data[first[wide]] & 0xC0 == 0x80]
-        first[wide] -= 1
+    first = character_begins(data, last)
     if leader == OTHER:
         last = last[(codes[first - 1] != leader) & (data[first - 1] != BLANK)]
     else:
@@ -153,7 +145,7 @@ def _join_leaders(
     starts[last + 1] = False
 
 
-def _join_ascii_symbols(starts: NDArray[np.bool_], data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
+def _join_ascii_symbols(starts: Bools, data: Bytes, codes: Bytes) -> None:
     """Join ASCII letters with an ASCII symbol that begins a piece, and begin a piece at other letters behind those."""
     last = np.flatnonzero((codes[:-1] == OTHER) & (codes[1:] == LETTER))
     last = last[(data[last] < 0x80) & (data[last + 1] < 0x80) & starts[last]]
@@ -167,7 +159,7 @@ def _join_ascii_symbols(starts: NDArray[np.bool_], data: NDArray[np.uint8], code
     starts[ends[np.isin(begin, last + 1)]] = True
 
 
-def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], numbers: NDArray[np.bool_], digits: int) -> None:
+def _cut_numbers(starts: Bools, data: Bytes, numbers: Bools, digits: int) -> None:
     """Cut numbers every so many digits."""
     begins, ends = runs_of(numbers)
     long = np.flatnonzero(ends - begins > digits)
@@ -182,7 +174,7 @@ def _cut_numbers(starts: NDArray[np.bool_], data: NDArray[np.uint8], numbers: ND
     starts[positions[is_digit & (digit % digits == 0)]] = True
 
 
-def _settle_case(data: NDArray[np.uint8], codes: NDArray[np.uint8], pattern: SplitPattern) -> NDArray[np.int64]:
+def _settle_case(data: Bytes, codes: Bytes, pattern: SplitPattern) -> Ints:
     """Turn the classes of patterns that cut by case into the common ones.
 
     Returns:
@@ -197,7 +189,7 @@ def _settle_case(data: NDArray[np.uint8], codes: NDArray[np.uint8], pattern: Spl
     return np.concatenate(cuts)
 
 
-def _settle_marks(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
+def _settle_marks(data: Bytes, codes: Bytes) -> None:
     """Make marks symbols after two symbols, or after a plain space and a symbol, and all others letters."""
     mark = codes == MARK
     begins, ends = runs_of(mark)
@@ -219,7 +211,7 @@ def _settle_marks(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
     codes[positions_in(begins[swallowed], (ends - begins)[swallowed])] = OTHER
 
 
-def _lengthen_tails(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
+def _lengthen_tails(data: Bytes, codes: Bytes) -> None:
     """Give slashes the class NEWLINE where they follow newlines that follow a symbol."""
     begins, ends = runs_of(codes == NEWLINE)
     tails = ends[(codes[begins - 1] == OTHER) & (data[ends] == _SLASH)]
@@ -228,29 +220,29 @@ def _lengthen_tails(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
         codes[positions_in(tails, after_slashes[np.searchsorted(slashes, tails)] - tails)] = NEWLINE
 
 
-def _mark_suffixes(data: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _mark_suffixes(data: Bytes, codes: Bytes) -> Ints:
     """Give contractions at the end of words the class SUFFIX, and return where they end: int64, shape (suffixes,).
 
     Of contractions in a row, the second is a word of its own, and the third that word's contraction, and so on.
     """
-    quotes: NDArray[np.int64] = np.flatnonzero(data == _APOSTROPHE)
+    quotes: Ints = np.flatnonzero(data == _APOSTROPHE)
     before = codes[quotes - 1]
     quotes = quotes[(before >= UPPER) | (before == LETTER)]
     one, two = (table[_following_pairs(data, quotes)] for table in _ANY_CASE)
     found = one | two
-    ends: NDArray[np.int64] = (quotes + np.where(one, 2, 3))[found]
+    ends: Ints = (quotes + np.where(one, 2, 3))[found]
     quotes = quotes[found]
     if not len(quotes):
         return quotes
     index = np.arange(len(quotes))
     first = np.append(True, quotes[1:] != ends[:-1])  # of those in a row
-    taken: NDArray[np.bool_] = (index - np.maximum.accumulate(np.where(first, index, 0))) % 2 == 0
+    taken: Bools = (index - np.maximum.accumulate(np.where(first, index, 0))) % 2 == 0
     ends = ends[taken]
     codes[positions_in(quotes[taken], ends - quotes[taken])] = SUFFIX
     return ends
 
 
-def _capitals(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _capitals(codes: Bytes) -> Ints:
     """Return where words are cut before capital letters: int64, shape (cuts,).
 
     A word is cut between a small letter and a capital. Behind a letter without case it is cut before a capital if a
@@ -258,7 +250,7 @@ def _capitals(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
     """
     upper = codes == UPPER
     either = codes == LETTER
-    cuts: NDArray[np.int64] = np.flatnonzero(upper[1:] & (either[:-1] | (codes[:-1] == LOWER))) + 1
+    cuts: Ints = np.flatnonzero(upper[1:] & (either[:-1] | (codes[:-1] == LOWER))) + 1
     is_doubtful = codes[cuts - 1] == LETTER
     doubtful = cuts[is_doubtful]
     if not len(doubtful):
@@ -268,13 +260,13 @@ def _capitals(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
     begins, ends = runs_of(upper)
     following = codes[ends[np.searchsorted(begins, doubtful)]]
     last_of_word = (following != LETTER) & (following != LOWER)
-    kept: NDArray[np.bool_] = ~is_doubtful
+    kept: Bools = ~is_doubtful
     kept[is_doubtful] = after_small | last_of_word
-    chosen: NDArray[np.int64] = cuts[kept]
+    chosen: Ints = cuts[kept]
     return chosen
 
 
-def _table(strings: list[bytes]) -> NDArray[np.bool_]:
+def _table(strings: list[bytes]) -> Bools:
     """Return which pairs of bytes after an apostrophe make a contraction: bool, shape (65536,)."""
     table = np.zeros((256, 256), bool)
     for string in strings:
@@ -297,7 +289,7 @@ _ANY_CASE = (
 )
 
 
-def _end_contractions(starts: NDArray[np.bool_], data: NDArray[np.uint8], *, any_case: bool) -> None:
+def _end_contractions(starts: Bools, data: Bytes, *, any_case: bool) -> None:
     """Make each contraction a piece, where its apostrophe begins one (no space or symbol goes with it)."""
     quotes = np.flatnonzero(data == _APOSTROPHE)
     quotes = quotes[starts[quotes]]
@@ -310,7 +302,7 @@ def _end_contractions(starts: NDArray[np.bool_], data: NDArray[np.uint8], *, any
         starts[apostrophes + width] = True
 
 
-def _following_pairs(data: NDArray[np.uint8], quotes: NDArray[np.int64]) -> NDArray[np.uint16]:
+def _following_pairs(data: Bytes, quotes: Ints) -> NDArray[np.uint16]:
     """Return the two bytes after each apostrophe: uint16, shape (quotes,)."""
     second = data[np.minimum(quotes + 2, len(data) - 1)]
     pairs = data[quotes + 1].astype(np.uint16)

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nanoset_core.tokenization.bpe.classes import BARE, IDEOGRAPH, LETTER, NEWLINE, OTHER, SPACE
 from nanoset_core.tokenization.bpe.patterns import NO_SPANS, ContextSpans
 
 Form = Literal["NFC", "NFKC"]
@@ -27,9 +23,6 @@ UNIT_BYTES = 1 << 19
 _FALLBACK_BYTES = 1 << 11
 _DEEPEST = 50  # of alternatives within alternatives, which Python compiles by recursion
 
-_NEVER_SPACE = ((0xC0, 0x1000), (0x4000, 0xD800), (0xE000, 0x10000))
-_ALWAYS_LETTER = ((0x3041, 0x3080), (0x30A1, 0x30FB), (0x5000, 0x9000))
-_ALWAYS_SYMBOL = ((0x3002, 0x3003), (0xFF0C, 0xFF0D))
 SAFE_CUT = re.compile(
     rb"[A-Za-z0-9](?=[ \t\n\r])"
     rb"|(?:[\xc3-\xdf][\x80-\xbf]|[\xe0\xe4-\xef][\x80-\xbf]{2})(?=[ \t])"
@@ -40,20 +33,9 @@ SAFE_CUT = re.compile(
 white space before a space or tab, and after kana and ideographs before a full stop or comma of theirs."""
 
 
-def no_merge_crosses_cuts(boundary_pairs: NDArray[np.int32]) -> bool:
-    """Tell whether no merge goes across a cut; int32, shape (pairs, 2): code points on both sides of merges."""
-    return not any(SAFE_CUT.search((chr(left) + chr(right)).encode()) for left, right in boundary_pairs.tolist())
-
-
-def cuts_are_safe(classes: NDArray[np.uint8]) -> bool:
-    """Tell whether the characters of SAFE_CUT have the classes, uint8, shape (0x110000,), that it relies on."""
-    spaces = (classes == SPACE) | (classes == NEWLINE)
-    letters = np.isin(classes, (LETTER, IDEOGRAPH, BARE))
-    return (
-        not any(spaces[low:high].any() for low, high in _NEVER_SPACE)
-        and all(letters[low:high].all() for low, high in _ALWAYS_LETTER)
-        and all((classes[low:high] == OTHER).all() for low, high in _ALWAYS_SYMBOL)
-    )
+def no_merge_crosses_cuts(boundary_pairs: Iterable[tuple[int, int]]) -> bool:
+    """Tell whether no merge goes across a cut, given the code points on both sides of merges."""
+    return not any(SAFE_CUT.search((chr(left) + chr(right)).encode()) for left, right in boundary_pairs)
 
 
 class FallbackText:

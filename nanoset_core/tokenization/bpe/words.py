@@ -13,13 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.classes import positions_in
+from nanoset_core.tokenization.bpe.arrays import Bools, FlatLists, Ids, Ints, Words, positions_in
 from nanoset_core.tokenization.bpe.merges import ID_BITS
-from nanoset_core.tokenization.bpe.reference import FlatLists
 
-Keys: TypeAlias = NDArray[np.uint64]
+Keys: TypeAlias = Words
 """Byte strings: uint64, shape (64-bit words, keys)."""
-Codes: TypeAlias = NDArray[np.int32]
+Codes: TypeAlias = Ids
 """Lists of tokens: a token below _LISTS, or the sum of _LISTS and the number of a list: of several, or of a greater
 one."""
 Number = TypeVar("Number", bound=np.generic)
@@ -52,22 +51,22 @@ class WordTable:
         """Return a table without keys, of `width` 64-bit words each."""
         return WordTable(np.zeros((width, slots), np.uint64), np.full(slots, ABSENT))
 
-    def find(self, keys: Keys, skip: NDArray[np.int64] | None = None) -> Codes:
-        """Return the codes of keys: int32, shape (keys,), ABSENT where there is none.
-
-        Args:
-            keys: of as many 64-bit words as the table's.
-            skip: int64, shape (skipped,): keys whose code does not matter; they get 0.
-        """
-        slots = self._slots(keys)
+    def find(self, keys: Keys, skip: Ints | None = None) -> Codes:
+        """Return the codes of keys, ABSENT where there is none; those to `skip`, whose code does not matter, get 0."""
+        slots, step = self._slots(keys), 0
         codes = self.codes.take(slots)
         differs = self._differs(keys, slots)
         if skip is not None:
             differs[skip] = False
             codes[skip] = 0
-        unsettled = differs.nonzero()[0]
-        if len(unsettled):
-            self._probe(keys, slots, codes, unsettled)
+        pending = differs.nonzero()[0]
+        while len(pending):  # keys whose slot is another one's, or free
+            pending = pending.take((codes.take(pending) != ABSENT).nonzero()[0])
+            step += 1
+            tried = slots.take(pending) + step & len(self.codes) - 1
+            slots[pending] = tried
+            codes[pending] = self.codes.take(tried)
+            pending = pending.take(self._differs(keys.take(pending, axis=1), tried).nonzero()[0])
         return codes
 
     def insert(self, keys: Keys, codes: Codes) -> None:
@@ -92,29 +91,13 @@ class WordTable:
             pending = np.delete(pending, winners)
             slots = np.delete(slots, winners) + step & len(self.codes) - 1
 
-    def _probe(self, keys: Keys, slots: NDArray[np.int64], codes: Codes, unsettled: NDArray[np.int64]) -> None:
-        """Follow keys whose first slot holds another key, and correct `codes` at `unsettled`."""
-        occupied = (codes.take(unsettled) != ABSENT).nonzero()[0]
-        codes[unsettled] = ABSENT
-        unsettled = unsettled.take(occupied)
-        slots, step = slots.take(unsettled), 0
-        while len(unsettled):
-            step += 1
-            slots = slots + step & len(self.codes) - 1
-            found = self.codes.take(slots)
-            differs = self._differs(keys.take(unsettled, axis=1), slots)
-            same = (~differs).nonzero()[0]
-            codes[unsettled.take(same)] = found.take(same)
-            follow = (differs & (found != ABSENT)).nonzero()[0]
-            unsettled, slots = unsettled.take(follow), slots.take(follow)
-
-    def _differs(self, keys: Keys, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
-        differs: NDArray[np.bool_] = self.keys[0].take(slots) != keys[0]
+    def _differs(self, keys: Keys, slots: Ints) -> Bools:
+        differs: Bools = self.keys[0].take(slots) != keys[0]
         for held, key in zip(self.keys[1:], keys[1:], strict=True):
             differs |= held.take(slots) != key
         return differs
 
-    def _slots(self, keys: Keys) -> NDArray[np.int64]:
+    def _slots(self, keys: Keys) -> Ints:
         """Return the slot where each key belongs: int64, shape (keys,)."""
         hashed = mixed(keys)
         hashed >>= self._slot_shift
@@ -131,9 +114,9 @@ class WordTable:
         self.insert(keys, codes)
 
 
-def mixed(keys: Keys) -> NDArray[np.uint64]:
+def mixed(keys: Keys) -> Words:
     """Return a hash of each key whose upper bits depend on all of it (multiplicative): uint64, shape (keys,)."""
-    hashed: NDArray[np.uint64] = keys[0] * _FACTORS[0]
+    hashed: Words = keys[0] * _FACTORS[0]
     for key, factor in zip(keys[1:], _FACTORS[1:], strict=False):
         hashed ^= key * factor
         hashed ^= hashed >> _SHIFT
@@ -141,7 +124,7 @@ def mixed(keys: Keys) -> NDArray[np.uint64]:
     return hashed
 
 
-def unique_keys(keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
     """Find the distinct keys.
 
     Keys are told apart in full; should two different keys mix to the same number, one may be listed twice.
@@ -164,7 +147,7 @@ def unique_keys(keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 class TokenLists:
     """Lists of one token or more as codes; those that are more than a small token are numbered, and lie here."""
 
-    def __init__(self, ends: NDArray[np.int64] | None = None, tokens: NDArray[np.int32] | None = None) -> None:
+    def __init__(self, ends: Ints | None = None, tokens: Ids | None = None) -> None:
         """Begin with the lists that `to_arrays` gave, else without any."""
         self._ends = np.zeros(1, np.int64) if ends is None else ends  # of the lists before each, and of all
         self._tokens = np.empty(0, np.int32) if tokens is None else tokens
@@ -173,7 +156,7 @@ class TokenLists:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, ids: NDArray[np.int32], lengths: NDArray[np.integer[Any]]) -> Codes:
+    def add(self, ids: Ids, lengths: NDArray[np.integer[Any]]) -> Codes:
         """Add flat lists of one token or more, and return their codes: int32, shape (lists,)."""
         counts = lengths.astype(np.int64)
         begins = np.cumsum(counts) - counts
@@ -184,7 +167,7 @@ class TokenLists:
             codes[several] = self._number(ids.take(positions_in(begins.take(several), counts)), counts)
         return codes
 
-    def _number(self, ids: NDArray[np.int32], counts: NDArray[np.int64]) -> Codes:
+    def _number(self, ids: Ids, counts: Ints) -> Codes:
         """Give lists numbers, and return their codes."""
         used, first, end = int(self._ends[self._count]), self._count, self._count + len(counts)
         self._ends = _with_room(self._ends, end + 1)

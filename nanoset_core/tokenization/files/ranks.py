@@ -1,4 +1,4 @@
-"""Byte-level BPE as ranks: files of tiktoken's lines, Megatron-LM's tiktoken JSON and Mistral's tekken.json.
+"""Byte-level BPE: GPT-2's vocab.json and merges.txt, and ranks: tiktoken's lines, Megatron-LM's JSON and tekken.json.
 
 tiktoken's library takes a piece that has a rank as one token, and else merges, again and again, the first of the two
 neighbours that together have the least rank. The same in merges: every pair of tokens that makes a token, in the order
@@ -14,18 +14,18 @@ from typing import Any
 
 import orjson
 
-from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenization.files.content import (
+from nanoset_core.tokenization.files.source import (
     NEVER_IN_TEXT,
     Content,
+    TokenizerFile,
     added_token,
     bpe,
     byte_characters,
     byte_level,
     tokenizer_json,
 )
-from nanoset_core.tokenization.files.source import TokenizerFile
 from nanoset_core.tokenization.files.split_patterns import BOUNDED_POSSESSIVE, MEGATRON, PATTERNS, NamedPattern
 
 _WRITE_BYTES = str.maketrans(dict(enumerate(byte_characters())))
@@ -65,25 +65,18 @@ def read_ranks(source: TokenizerFile) -> Content:
             "a special token is named twice, or is empty",
             where=source,
             found=" ".join(names[:12]),
-            expected="different names",
             remedy="name each once (tokenizer.special_tokens, --tokenizer-special-tokens)",
         )
     if names is not None:
         special = {name: last + number for number, name in enumerate(names, start=1)}
     else:
         special = dict(pattern.special_tokens) if pattern.ranks == len(words) else {}
-    if len(ranks) != len(words):
-        found = f"{len(words):,} tokens, {len(ranks):,} ranks"
-        raise _error(source, "two tokens have one rank", found, _LINES_FORM)
-    clash = next((name for name, ident in special.items() if ident in ranks), None)
-    if clash is not None:
-        found = f"{clash!r}: {special[clash]:,}"
-        raise _error(source, "a special token has the id of an ordinary one", found, _LINES_FORM)
     ids = ranks.union(special.values())
     hole = next((rank for rank in range(last) if rank not in ids), None)
-    if hole is not None:
-        found = f"no token of rank {hole:,}; the last is {last:,}"
-        raise _error(source, "the ranks have a hole", found, _LINES_FORM)
+    if len(ranks) != len(words) or len(ids) != len(ranks) + len(special) or hole is not None:
+        found = f"{len(words):,} tokens, {len(ranks):,} ranks, {len(ids):,} ids with the special tokens"
+        found += "" if hole is None else f"; no token of rank {hole:,}; the last is {last:,}"
+        raise _error(source, "two tokens have one rank, or the ranks have a hole", found, _LINES_FORM)
     notice = _notice(source, pattern, len(words))
     return _content(source, words, pattern, special, vocab_size=max(ids) + 1, notice=notice)
 
@@ -92,19 +85,15 @@ def _read_lines(source: TokenizerFile) -> dict[bytes, int]:
     """Read the ranks: token → rank."""
     words: dict[bytes, int] = {}
     for number, line in enumerate(read_regular(source.path).split(b"\n"), start=1):
-        parts, where = line.split(), f"{source}:{number}"
-        if not parts:
-            continue
-        if len(parts) != 2 or not parts[1].isdigit():
-            found = repr(line[:80].decode(errors="replace"))
-            raise _error(where, "a line is no token and its rank", found, _LINES_FORM)
         try:
-            word = a2b_base64(parts[0], strict_mode=True)
-        except ValueError as cause:
-            raise _error(where, "a token is not base64", f"{parts[0][:80]!r}: {cause}", _LINES_FORM) from cause
-        if not word or word in words:
-            raise _error(where, "a token is empty, or there twice", repr(word), _LINES_FORM)
-        words[word] = int(parts[1])
+            if parts := line.split():
+                word, rank = a2b_base64(parts[0], strict_mode=True), parts[1]
+                if len(parts) != 2 or not rank.isdigit() or not word or word in words:
+                    raise ValueError("not two parts, or a token that is empty or there twice")
+                words[word] = int(rank)
+        except (ValueError, IndexError) as cause:
+            found = f"{line[:80].decode(errors='replace')!r}: {cause}"
+            raise _error(f"{source}:{number}", "a line is no token and its rank", found, _LINES_FORM) from cause
     lacking = [byte for byte in range(256) if bytes([byte]) not in words]
     if lacking:
         found = f"none for {len(lacking):,} of 256 bytes, the first 0x{lacking[0]:02X}; {len(words):,} tokens"
@@ -179,34 +168,30 @@ def read_tekken(source: TokenizerFile) -> Content:
         FormatError: the file is damaged.
     """
     value = _read_json(source)
-    config = value.get("config") if isinstance(value, dict) else None
-    if not isinstance(config, dict) or not isinstance(value.get("vocab"), list):
-        raise _error(source, "this is no tekken.json", "no config, or no list vocab", _TEKKEN_FORM)
-    pattern, size, count = (config.get(key) for key in ("pattern", "default_vocab_size", "default_num_special_tokens"))
-    if not isinstance(pattern, str) or type(size) is not int or type(count) is not int or not 0 <= count < size:
-        raise _error(source, "the config of this tekken.json is none", config, _TEKKEN_FORM)
-    names = _tekken_names(value, config, source)
-    if len(names) > count or len(set(names)) != len(names):
-        raise _error(source, "its special tokens do not fit", f"{len(names):,} for {count:,} ids", _TEKKEN_FORM)
-    words = _read_entries(source, value["vocab"], count, size, _TEKKEN_FORM)
+    try:
+        config, entries = value["config"], value["vocab"]
+        pattern, size, count = (config[key] for key in ("pattern", "default_vocab_size", "default_num_special_tokens"))
+        names = _tekken_names(value, config)
+        if not 0 <= count < size or not len(set(names)) == len(names) <= count:
+            raise ValueError(f"{len(names):,} special tokens for {count:,} of {size:,} ids")
+    except (KeyError, TypeError, ValueError) as cause:
+        raise _error(source, "this is no tekken.json", f"{cause!r}", _TEKKEN_FORM) from cause
+    words = _read_entries(source, entries, count, size, _TEKKEN_FORM)
     _check_regex(pattern, source)
     special = _filled_up(names, count)
     return _content(source, words, NamedPattern(pattern), special, vocab_size=size, eod="</s>", from_text=False)
 
 
-def _tekken_names(value: dict[str, Any], config: dict[str, Any], source: TokenizerFile) -> Sequence[str]:
+def _tekken_names(value: Mapping[str, Any], config: Mapping[str, Any]) -> Sequence[str]:
     entries = value.get("special_tokens")
     if entries is None:
         version = re.fullmatch(r"v(\d+)m?\d*", str(config.get("version")))
         if version is None or int(version[1]) > _LAST_VERSION_WITHOUT_NAMES:
-            found = f"version {config.get('version')!r}"
-            raise _error(source, "it names no special tokens", found, _TEKKEN_FORM)
+            raise ValueError(f"it names no special tokens, in version {config.get('version')!r}")
         return _TEKKEN_TOKENS
-    listed = entries if isinstance(entries, list) else [entries]
-    ranked = [entry for number, entry in enumerate(listed) if isinstance(entry, dict) and entry.get("rank") == number]
-    names = [entry["token_str"] for entry in ranked if entry.get("token_str")]
-    if len(names) != len(listed) or not all(isinstance(name, str) for name in names):
-        raise _error(source, "a special token has no name, or another rank than its place", listed, _TEKKEN_FORM)
+    names = [entry["token_str"] for number, entry in enumerate(entries) if entry["rank"] == number]
+    if len(names) != len(entries) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError("a special token has no name, or another rank than its place")
     return names
 
 
@@ -233,11 +218,9 @@ def _read_entries(source: TokenizerFile, entries: Any, special: int, size: int, 
             raise _error(source, f"entry {number:,} is no token and its rank", found, form) from cause
         if number < count:
             words[word] = special + number
-    if len(entries) < count:
-        found = f"{len(entries):,} of {count:,}"
-        raise _error(source, "there are fewer tokens than the vocabulary asks for", found, form)
     if len(words) != count or count < 256:
-        raise _error(source, "a token is there twice, or a byte has none", f"{len(words):,} different tokens", form)
+        what = "there are fewer tokens than the vocabulary asks for, or one is there twice"
+        raise _error(source, what, f"{len(words):,} different tokens of {count:,}", form)
     return words
 
 
@@ -336,3 +319,82 @@ def _error(where: object, what: str, found: object, expected: str) -> FormatErro
         "fetch or write the file again; or lower --vocab-size where it holds fewer tokens; or name a tokenizer.json"
     )
     return FormatError(what, where=where, found=str(found)[:200], expected=expected, remedy=remedy)
+
+
+END_OF_TEXT = "<|endoftext|>"
+_NEVER_IN_UTF_8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
+"""GPT-NeoX's vocab.json has no tokens for them."""
+
+
+def read_vocabulary(source: TokenizerFile) -> Content:
+    """Read a byte-level BPE with GPT-2's split pattern.
+
+    Raises:
+        MissingError: there are no merges.
+        FormatError: a file is damaged, or the two do not belong together.
+    """
+    vocabulary = _read_tokens(source)
+    merges = _read_merges(source, vocabulary)
+    special = {name: ident for name, ident in vocabulary.items() if name == END_OF_TEXT}
+    return Content(
+        json=tokenizer_json(
+            added_tokens=[added_token(name, ident) for name, ident in special.items()],
+            pre_tokenizer=byte_level(use_regex=True),
+            decoder=byte_level(use_regex=True),
+            model=bpe(vocabulary, merges),
+        ),
+        meaning={},
+        vocab_size=len(vocabulary),
+        max_id=max(vocabulary.values()),
+        special_tokens=special,
+        eod=END_OF_TEXT if special else None,
+    )
+
+
+def _read_tokens(source: TokenizerFile) -> dict[str, int]:
+    """Read the vocabulary: token → id."""
+    try:
+        vocabulary: dict[str, int] = orjson.loads(read_regular(source.path))
+        wrong = {token: ident for token, ident in vocabulary.items() if type(ident) is not int or ident < 0}
+        if wrong or len(set(vocabulary.values())) != len(vocabulary):
+            raise ValueError(f"ids that are none: {wrong}" if wrong else "two tokens have one id")
+        characters = enumerate(byte_characters())
+        lacking = [byte for byte, name in characters if name not in vocabulary and byte not in _NEVER_IN_UTF_8]
+        if lacking:
+            raise ValueError(f"the vocabulary lacks a byte, 0x{lacking[0]:02X}")
+    except (ValueError, AttributeError) as error:
+        raise FormatError(
+            "the vocabulary cannot be read",
+            where=source,
+            found=str(error)[:200],
+            expected='a vocab.json of a byte-level BPE: {"!": 0, …}, each id once, a token for each byte',
+            remedy="fetch or write the file again, or name a tokenizer.json",
+        ) from error
+    return vocabulary
+
+
+def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list[str]]:
+    file = source.merges_file
+    if not file.is_file():
+        raise MissingError(
+            "no merges there, which a vocab.json needs",
+            where=file,
+            expected=f"the merges.txt that belongs to {source}",
+            remedy="put it there, or name it: `merges:` beside `path:` in nanoset.yaml, or --merge-file",
+        )
+    merges = []
+    lines = read_regular(file).decode(errors="replace").removesuffix("\n").split("\n")
+    for number, line in enumerate(lines, start=1):
+        parts = line.removesuffix("\r").split(" ")
+        if line.startswith("#version"):
+            continue
+        if len(parts) != 2 or not {*parts, "".join(parts)} <= vocabulary.keys():
+            raise FormatError(
+                "a line of the merges is no pair of tokens that make a third",
+                where=f"{file}:{number}",
+                found=repr(line[:80]),
+                expected=f"two tokens of {source} with a space between",
+                remedy="name the merges that were written together with this vocabulary, or fetch both again",
+            )
+        merges.append(parts)
+    return merges

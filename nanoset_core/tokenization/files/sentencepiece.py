@@ -10,21 +10,25 @@ import base64
 import itertools
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.tokenization.files.content import NEVER_IN_TEXT, Content, added_token, bpe, tokenizer_json
-from nanoset_core.tokenization.files.source import TokenizerFile
+from nanoset_core.tokenization.files.source import (
+    NEVER_IN_TEXT,
+    Content,
+    TokenizerFile,
+    added_token,
+    bpe,
+    tokenizer_json,
+)
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 _UNIGRAM, _BPE, _WORD, _CHARACTER = 1, 2, 3, 4
 SPACE_SIGN = "▁"
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
+class _Model(NamedTuple):
     """What of sentencepiece_model.proto's ModelProto decides."""
 
     pieces: list[tuple[str, float, int]]

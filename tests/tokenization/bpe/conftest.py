@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nanoset_core.tokenization.bpe import patterns, rules
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
-from nanoset_core.tokenization.bpe.rules import Rules, compile_tokenizer
+from nanoset_core.tokenization.bpe.rules import Rules, read_rules
 
 PROSE = """The quick brown fox can't jump over the lazy dog's 12 fences; they've tried 345 times, haven't they?
     def frobnicate(self, value=None):\n        return self.table[value] != "x" or 3.14159\n\n
@@ -208,7 +208,7 @@ class _Known(dict):
 
     def __missing__(self, kind: str) -> tuple[Rules, ReferenceEngine]:
         reference = ReferenceEngine(self._files[kind])
-        self[kind] = compile_tokenizer(json.loads(self._files[kind].read_bytes()), reference), reference
+        self[kind] = read_rules(json.loads(self._files[kind].read_bytes())), reference
         return self[kind]
 
 

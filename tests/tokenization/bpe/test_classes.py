@@ -8,10 +8,6 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from nanoset_core.tokenization.bpe.classes import (
-    LETTER,
-    NEWLINE,
-    NUMBER,
-    OTHER,
     SEPARATOR,
     SPACE,
     ByteClassifier,
@@ -19,20 +15,6 @@ from nanoset_core.tokenization.bpe.classes import (
     probe_classes,
 )
 from nanoset_core.tokenization.bpe.patterns import SPLIT_PATTERNS
-
-
-def test_classes_of_some_characters(known):
-    for kind in ("gpt2", "neox", "llama3", "qwen2"):
-        classes = known[kind][0].classes
-        for text, value in (
-            ("aZéЖ世ſ", LETTER),
-            ("09½²١", NUMBER),
-            ("!'_\u0301🎉\x00\x7f", OTHER),
-            (" \t\u3000\u00a0\u2028", SPACE),
-        ):
-            assert {int(classes[ord(character)]) for character in text} == {value}
-        newline = NEWLINE if kind in ("llama3", "qwen2") else SPACE
-        assert classes[[10, 13]].tolist() == [newline, newline]
 
 
 @pytest.mark.parametrize("pattern", SPLIT_PATTERNS.values(), ids=lambda pattern: pattern.name)

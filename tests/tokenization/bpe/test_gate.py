@@ -14,7 +14,7 @@ from nanoset_core.tokenization.bpe import gate, make_engine
 from nanoset_core.tokenization.bpe.gate import GatedEngine, make_gate
 from nanoset_core.tokenization.bpe.proof import all_canaries
 from nanoset_core.tokenization.bpe.reference import Encoded, NotRecognisedError, ReferenceEngine
-from nanoset_core.tokenization.knowledge import to_array
+from nanoset_core.tokenization.knowledge import installed_version, to_array
 
 
 class Lengths:
@@ -82,7 +82,8 @@ def test_a_faster_fallback_is_made_once_there_is_much_text(tokenizer_files, tmp_
 class Double(ReferenceEngine):
     """Stands in for the library: the reference, with other tokens for texts of which `is_wrong` is True."""
 
-    name, version, is_wrong = "gigatoken", "9.9", staticmethod(lambda text: False)
+    name = package = "gigatoken"
+    version, is_wrong = "9.9", staticmethod(lambda text: False)
     encoded = 0
 
     def __init__(self, path) -> None:
@@ -104,9 +105,9 @@ def double(monkeypatch):
     """
 
     def install(is_wrong=lambda text: False, canary="it's"):
-        monkeypatch.setattr(gate, "all_canaries", lambda parsed: [canary])
+        monkeypatch.setattr(bpe, "all_canaries", lambda parsed: [canary])
         monkeypatch.setattr(bpe, "GigatokenEngine", Double)
-        monkeypatch.setattr(bpe.gigatoken, "is_installed", lambda: True)
+        monkeypatch.setattr(bpe, "is_installed", lambda: True)
         monkeypatch.setattr(Double, "is_wrong", staticmethod(is_wrong))
 
     return install
@@ -118,7 +119,7 @@ def test_auto_takes_it_where_it_is_installed_and_proven(tokenizer_files, changed
     path = tokenizer_files.get(kind) or changed_tokenizer("gpt2", lambda parsed: parsed["model"].update(dropout=0.0))
     assert make_engine(path, cache=tmp_path).name == "gigatoken"
     assert make_engine(path, "gigatoken", cache=tmp_path).name == "gigatoken"
-    assert make_engine(path, cache=tmp_path, without={("gigatoken", bpe.gigatoken.version())}).name == "numpy"
+    assert make_engine(path, cache=tmp_path, without=[f"gigatoken {installed_version('gigatoken')}"]).name == "numpy"
 
 
 FAULTS = {

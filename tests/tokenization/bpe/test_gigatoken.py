@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pretoken_words import assert_same
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.tokenization.bpe import gigatoken, make_engine
+from nanoset_core.tokenization.bpe import gate, make_engine
 
 INSTALLED = importlib.util.find_spec("gigatoken") is not None
 
@@ -71,9 +71,9 @@ def test_it_is_loaded_again_once_it_has_grown(tokenizer_files, monkeypatch):
 
     sizes = iter([300 << 20, 400 << 20, 600 << 20, 500 << 20, 600 << 20])
     monkeypatch.setitem(sys.modules, "gigatoken", SimpleNamespace(Tokenizer=SimpleNamespace(from_json=Library)))
-    monkeypatch.setattr(gigatoken, "resident_bytes", lambda: next(sizes))
-    monkeypatch.setattr(gigatoken, "_CHECKED_EVERY", 10)
-    engine = gigatoken.GigatokenEngine(tokenizer_files["gpt2"])
+    monkeypatch.setattr(gate, "resident_bytes", lambda: next(sizes))
+    monkeypatch.setattr(gate, "_CHECKED_EVERY", 10)
+    engine = gate.GigatokenEngine(tokenizer_files["gpt2"])
     counts = []
     for _ in range(6):
         encoded = engine.encode(["four", "", "words"])

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pretoken_words import KNOWN, check, encode, encode_long, known, laid_out, seed
 
-from nanoset_core.tokenization.bpe import make_engine, numpy_engine, pretoken_cache
+from nanoset_core.tokenization.bpe import make_engine, pretoken_cache
 from nanoset_core.tokenization.bpe.pretoken_cache import LONGEST, PretokenCache
-from nanoset_core.tokenization.knowledge import Knowledge
+from nanoset_core.tokenization.knowledge import Knowledge, installed_version
 
+NOWHERE = Knowledge("words", "", None)
 letters = st.binary(min_size=1, max_size=20).map(lambda word: bytes(byte % 255 + 1 for byte in word))
 words = st.one_of(letters, st.builds(bytes.__mul__, letters, st.integers(1, 20)), st.sampled_from(sorted(KNOWN)))
 batches = st.lists(st.lists(st.lists(words, max_size=20), max_size=3), min_size=1, max_size=4)
@@ -22,7 +23,7 @@ batches = st.lists(st.lists(st.lists(words, max_size=20), max_size=3), min_size=
 @settings(max_examples=150, deadline=None)
 @given(batches)
 def test_words_have_their_tokens_again_and_again(batches):
-    cache = PretokenCache(encode, encode_long, seed)
+    cache = PretokenCache(encode, encode_long, seed, NOWHERE)
     for blocks in [*batches, *batches]:
         check(cache, blocks)
 
@@ -34,7 +35,7 @@ def test_words_have_their_tokens_when_tables_are_full(full, monkeypatch):
     @settings(max_examples=60, deadline=None)
     @given(batches)
     def run(batches):
-        cache = PretokenCache(encode, encode_long, seed)
+        cache = PretokenCache(encode, encode_long, seed, NOWHERE)
         for blocks in [*batches, *batches]:
             check(cache, blocks)
 
@@ -48,7 +49,7 @@ def word(number: int, size: int) -> bytes:
 def test_memory_is_bounded_when_words_never_come_back(monkeypatch):
     for width in pretoken_cache.SLOT_BITS_LIMITS:
         monkeypatch.setitem(pretoken_cache.SLOT_BITS_LIMITS, width, 8)
-    cache = PretokenCache(encode, encode_long, seed)
+    cache = PretokenCache(encode, encode_long, seed, NOWHERE)
     sizes, restarts = [], 0
     for turn in range(40):
         before = known(cache)
@@ -67,7 +68,7 @@ def test_words_of_one_batch_are_asked_for_once():
         asked.append(len(words))
         return encode(words)
 
-    cache = PretokenCache(counting, encode_long, seed)
+    cache = PretokenCache(counting, encode_long, seed, NOWHERE)
     check(cache, [[b"one", b"two", b"one"], [b"two", b"three", b"the"]])
     check(cache, [[b"three", b"one", b"two"]])
     assert asked == [3]
@@ -82,13 +83,13 @@ def test_learnt_seeds_come_from_their_own_encoder_and_never_twice():
         words = [*KNOWN, b"part of \xe3", b"once", b"once", b"z" * 40]
         cache.learn(*laid_out(words), encode)
 
-    cache = PretokenCache(refuse, refuse, learn)
+    cache = PretokenCache(refuse, refuse, learn, NOWHERE)
     assert known(cache) == len(KNOWN) + 3
     check(cache, [[b"once", b"part of \xe3", b"the", b"z" * 40]])
 
 
 def test_the_longest_words():
-    cache = PretokenCache(encode, encode_long, seed)
+    cache = PretokenCache(encode, encode_long, seed, NOWHERE)
     check(cache, [[b"y" * size for size in (LONGEST - 1, LONGEST, LONGEST + 1, 5000)]])
     assert known(cache) == len(KNOWN) + 2  # longer ones are not kept
 
@@ -161,6 +162,6 @@ def test_engines_begin_warm_and_give_the_same_tokens(tokenizer_files, tmp_path, 
             assert found.ids.tolist() == wanted.ids.tolist()
             assert found.lengths.tolist() == wanted.lengths.tolist()
     assert len(list(tmp_path.glob("*.words.npz"))) == 2
-    without = {("numpy", numpy_engine.version())}
+    without = [f"numpy {installed_version('nanoset-platform')}"]
     assert make_engine(tokenizer_files["gpt2"], "numpy", cache=tmp_path, without=without).name == "tokenizers"
     assert len(list(tmp_path.glob("*.words.npz"))) == 1, "what a wrong engine learnt is gone"
