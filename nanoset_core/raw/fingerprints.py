@@ -231,7 +231,7 @@ def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
     No cut depends on another, so that all are looked for at once. A line longer than a piece takes the place of cuts.
     """
     lasts = range(piece_bytes - 1, size - 1, piece_bytes)
-    found = in_parallel(lambda at: line_end(probe, at, min(at + piece_bytes, size - 1)), lasts, probe.at_once)
+    found = in_parallel(lambda at: line_end(probe, at, min(at + piece_bytes, size - 1)), lasts)
     return [cut for cut in found if cut is not None]
 
 

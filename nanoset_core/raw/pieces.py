@@ -16,7 +16,6 @@ from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.storage.location import ObjectStat, RawFolder, stat_of_object
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.store import THREADS
 
 READ_BYTES = 1 << 20
 _MOST_TARGETS = 4
@@ -214,8 +213,6 @@ class Probe:
     """As it was when it was opened."""
     read: Callable[[int, int], bytes]
     """Bytes [begin, end); fewer where a file on a file system is shorter by now."""
-    at_once: int
-    """How many reads are worth having under way together."""
 
 
 @contextmanager
@@ -230,13 +227,13 @@ def probe_raw(path: RawFolder) -> Iterator[Probe]:
         if isinstance(path, Path):
             with open_regular(path) as file:
                 number = file.fileno()
-                yield Probe(os.fstat(number), lambda begin, end: os.pread(number, end - begin, begin), 1)
+                yield Probe(os.fstat(number), lambda begin, end: os.pread(number, end - begin, begin))
             return
         store = path.store
         if (facts := store.stat(path.path)) is None:
             raise FileNotFoundError(str(path))
         name, mark = facts.name, facts.mark
-        yield Probe(stat_of_object(facts), lambda begin, end: store.read_range(name, begin, end, mark), THREADS)
+        yield Probe(stat_of_object(facts), lambda begin, end: store.read_range(name, begin, end, mark))
 
 
 @contextmanager
@@ -295,14 +292,14 @@ class StoredPiece:
         with open_raw(self.path, begin=self._position, end=self.piece.end) as file:
             status = status_of(file)
             if status.st_size < self.piece.end:
-                raise self._changed(f"{status.st_size:,} bytes", f"at least {self.piece.end:,} bytes")
+                raise source_changed(self.path, f"{status.st_size:,} bytes", f"at least {self.piece.end:,} bytes")
             self._check_etag(status.st_ino)
             for block in blocks_of(file, self._position, self.piece.end, READ_BYTES):
                 self._hash.update(block)
                 self._position += len(block)
                 yield block
         if self._position < self.piece.end:
-            raise self._changed(f"{self._position:,} bytes", f"at least {self.piece.end:,} bytes")
+            raise source_changed(self.path, f"{self._position:,} bytes", f"at least {self.piece.end:,} bytes")
 
     def check(self) -> None:
         """Read what is left; SourceChangedError where the bytes are not those of the inventory."""
@@ -315,13 +312,11 @@ class StoredPiece:
             for _ in self.blocks():
                 pass
         if (found := self._hash.hexdigest()) != self.piece.digest:
-            kind, extent = self._hash.name, f"of bytes {self.piece.begin:,} to {self.piece.end:,}"
-            raise self._changed(f"{kind} {found[:16]}… {extent}", f"{kind} {self.piece.digest[:16]}… {extent}")
+            kind, extent = self._hash.name, f"… of bytes {self.piece.begin:,} to {self.piece.end:,}"
+            expected = f"{kind} {self.piece.digest[:16]}{extent}"
+            raise source_changed(self.path, f"{kind} {found[:16]}{extent}", expected)
 
     def _check_etag(self, mark: int) -> None:
         """Compare ETags, where the piece is known by its own. What is read afterwards has the same one."""
         if self.piece.digest.startswith(ETAG) and etag_digest(mark) != self.piece.digest:
-            raise self._changed("another ETag", "the one that was listed")
-
-    def _changed(self, found: str, expected: str) -> SourceChangedError:
-        return source_changed(self.path, found, expected)
+            raise source_changed(self.path, "another ETag", "the one that was listed")

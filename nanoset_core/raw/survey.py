@@ -46,10 +46,8 @@ class RawText:
 def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
     """Scan every corpus below the raw folder. A fault in one of them does not hide the others.
 
-    Args:
-        raw: the raw folder.
-        names_only: look no further than the first file of each corpus that would be read, and leave its files out. A
-            folder that cannot be listed counts as a corpus: its inventory will say what is wrong.
+    With `names_only` look no further than the first file of each corpus that would be read, and leave its files out; a
+    folder that cannot be listed counts as a corpus then: its inventory will say what is wrong.
 
     Raises:
         MissingError: the folder is not there.
@@ -73,19 +71,6 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
         except NanosetError as error:
             faults[entry.name] = error
     return RawText(corpora, faults, aside)
-
-
-def discover_corpora(raw: RawFolder) -> list[str]:
-    """List the names of the folders below the raw folder that hold a file that could be read, sorted.
-
-    Raises:
-        MissingError, InputError: see list_corpora; or a file of text lies outside of any corpus.
-        ConfigError: a folder's name cannot be a partition key or a path of ours.
-    """
-    found = list_corpora(raw, names_only=True)
-    for fault in found.faults.values():
-        raise fault
-    return list(found.corpora)
 
 
 def _why_aside(contents: Contents) -> str:

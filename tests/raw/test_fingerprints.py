@@ -274,7 +274,7 @@ def probe_of(data: bytes, asked: list[tuple[int, int]] | None = None) -> Probe:
             asked.append((begin, end))
         return data[begin:end]
 
-    return Probe(None, read, 3)
+    return Probe(None, read)
 
 
 @settings(max_examples=150, deadline=None)

@@ -12,7 +12,6 @@ from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.raw import contents, fingerprints
 from nanoset_core.raw.survey import (
     QuietPeriod,
-    discover_corpora,
     is_quiescent,
     known_inventory,
     list_corpora,
@@ -139,25 +138,11 @@ def test_discovers_folders_that_hold_text(folder):
     write(raw / "README.md", b"")
     (raw / "empty").mkdir()
     (raw / "linked").symlink_to("web")
-    assert discover_corpora(raw) == ["code", "linked", "web"]
-
-
-@pytest.mark.parametrize("name", ["my web", "a,b", "a|b", "[a]", "-a", "_a", "é"])
-def test_folder_whose_name_can_be_no_corpus(tmp_path, name):
-    write(tmp_path / name / "a.jsonl", b"")
-    with pytest.raises(ConfigError, match="cannot name a corpus") as caught:
-        discover_corpora(tmp_path)
-    assert caught.value.found == repr(name)
-    assert caught.value.where == str(tmp_path / name)
-
-
-def test_text_outside_of_any_corpus_is_not_passed_over(folder):
-    raw = folder.parent
-    write(raw / "web.jsonl.gz", b"")
-    with pytest.raises(InputError, match="belongs to no corpus") as caught:
-        discover_corpora(raw)
-    assert caught.value.where == str(raw / "web.jsonl.gz")
-    assert str(raw / "web" / "web.jsonl.gz") in caught.value.remedy
+    for names_only in (True, False):
+        assert list(list_corpora(raw, names_only=names_only).corpora) == ["code", "linked", "web"]
+    text = list_corpora(raw)
+    assert [file.path for file in text.corpora["code"].texts] == ["deep/er/a.jsonl.zst"]
+    assert (text.files, text.corpora["web"].size, text.faults) == (7, take_inventory(folder, "web").size, {})
 
 
 @pytest.mark.parametrize("name", ["stats.json", "stats.ndjson", "c.json.gz", "WEB.JSONL"])
@@ -165,10 +150,10 @@ def test_other_files_outside_of_any_corpus_are_told_and_stop_nothing(folder, nam
     raw = folder.parent
     write(raw / "web/a.jsonl", b"{}\n")
     write(raw / name, b"{}\n")
-    assert "web" in discover_corpora(raw)
     for aside in (list_corpora(raw).aside, list_corpora(raw, names_only=True).aside):
         assert aside[name] == "a file in no corpus, which is not read"
     assert not list_corpora(raw).faults
+    assert list(list_corpora(raw).corpora) == ["web"]
 
 
 def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeypatch, executor):
@@ -193,19 +178,6 @@ def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeyp
     assert [task.stat.path for task in executor.tasks] == ["3.jsonl"]
 
 
-def test_a_look_finds_the_corpora_and_leaves_out_what_is_no_text(tmp_path):
-    write(tmp_path / "web" / "deep" / "a.jsonl", b"x" * 10)
-    write(tmp_path / "web" / "b.jsonl.gz", b"x" * 5)
-    for name in ("c.jsonl.tmp", "d.jsonl.part", "e.jsonl.partial", "f.jsonl.crdownload", ".g.jsonl", "notes.txt"):
-        write(tmp_path / "web" / name)
-    write(tmp_path / "empty" / "notes.txt")
-    write(tmp_path / ".hidden" / "a.jsonl")
-    text = list_corpora(tmp_path)
-    assert list(text.corpora) == ["web"]
-    assert sorted(file.path for file in text.corpora["web"].texts) == ["b.jsonl.gz", "deep/a.jsonl"]
-    assert (text.files, text.corpora["web"].size, text.faults) == (2, 15, {})
-
-
 def test_what_is_wrong_with_one_corpus_does_not_hide_the_others(tmp_path):
     write(tmp_path / "good" / "a.jsonl")
     write(tmp_path / "bad name" / "a.jsonl")
@@ -220,6 +192,9 @@ def test_what_is_wrong_with_one_corpus_does_not_hide_the_others(tmp_path):
     expected = {"bad name": ConfigError, "stray.jsonl": InputError, "loop": InputError, "broken": MissingError}
     assert kinds == expected
     assert all(error.remedy for error in text.faults.values())
+    assert str(tmp_path / "stray" / "stray.jsonl") in text.faults["stray.jsonl"].remedy
+    assert (text.faults["bad name"].found, text.faults["bad name"].where) == ("'bad name'", str(tmp_path / "bad name"))
+    assert list_corpora(tmp_path, names_only=True).faults.keys() == {"bad name", "stray.jsonl"}
 
 
 def test_the_mark_changes_with_every_kind_of_change_and_with_nothing_else(tmp_path):
