@@ -6,21 +6,24 @@ marks of the others, 34 + 4n + 8m bytes of each; where a sequence begins follows
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
-from nanoset_core.indexed.layout import DTYPE_CODES, HEADER, MAGIC, VERSION, dtype_code, pointer_chunks, read_idx
+from nanoset_core.indexed.layout import DTYPE_CODES, HEADER, MAGIC, VERSION, dtype_code, pointer_chunks
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, Stored, in_parallel
 
 SPAN_BYTES = 1 << 20
 """Most that is read of an .idx at once."""
+SPANS_AT_ONCE = 64
+"""In memory."""
 
 
 class StoredPair(NamedTuple):
@@ -76,7 +79,7 @@ def read_pairs(store: Store, files: Sequence[tuple[Stored, Stored]]) -> tuple[li
 def write_merged_idx(path: Path, store: Store, pairs: Sequence[StoredPair], dtype: np.dtype) -> None:
     """Write the .idx of all datasets behind one another, byte for byte as `merge_indexed_datasets` does.
 
-    Memory: some MiB, whatever their number and size.
+    Memory: 64 MiB and some, whatever their number and size.
 
     Args:
         path: of the file.
@@ -88,50 +91,83 @@ def write_merged_idx(path: Path, store: Store, pairs: Sequence[StoredPair], dtyp
         FormatError: an .idx does not fit its size, its tokens, or the others.
         SourceChangedError, MissingError: an .idx was replaced, or is gone.
     """
-    firsts = np.cumsum([0, *(pair.sequences for pair in pairs)]).tolist()
-    documents = np.cumsum([0, *(pair.documents for pair in pairs)]).tolist()
-
-    def copy(span: tuple[int, int, int]) -> None:
-        number, begin, end = span
-        pair, at = pairs[number], 4 * firsts[number] + max(begin, HEADER.size)
-        data = store.read_range(pair.idx.name, begin, end, pair.idx.mark)
-        if begin >= pair.marks_at:
-            marks = np.frombuffer(data, "<i8")
-            if (begin == pair.marks_at and marks[0]) or (end == pair.idx.size and marks[-1] != pair.sequences):
-                found = f"documents from sequence {marks[0]} to {marks[-1]}"
-                raise _fault(store, pair.idx, found, f"from 0 to {pair.sequences}")
-            data = (marks + firsts[number]).astype("<i8", copy=False).tobytes()
-            at = HEADER.size + 12 * firsts[-1] + 8 * documents[number] + begin - pair.marks_at
-        elif begin == 0:
-            wanted = MAGIC, VERSION, dtype_code(dtype), pair.sequences, pair.documents + 1
-            if (found_header := HEADER.unpack_from(data)) != wanted:
-                raise _fault(store, pair.idx, f"header {found_header}, {pair.idx.size:,} bytes", f"header {wanted}")
-            data = data[HEADER.size :]
-        os.pwrite(file.fileno(), data, at)
-
-    with path.open("x+b", buffering=0) as file:
-        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), firsts[-1], documents[-1] + 1))
-        file.truncate(HEADER.size + 12 * firsts[-1] + 8 * (documents[-1] + 1))
-        in_parallel(copy, _spans(store, pairs), CONNECTIONS)
-        lengths = np.memmap(file, "<i4", "r", HEADER.size, (firsts[-1],)) if firsts[-1] else np.empty(0, np.int32)
-        file.seek(HEADER.size + 4 * firsts[-1])
-        for _, pointers in pointer_chunks(lengths, dtype.itemsize):
+    for pair in pairs:
+        if pair.documents < 0 or (pair.idx.size - pair.marks_at) % 8:
+            raise _fault(
+                store, pair.idx, f"{pair.idx.size:,} bytes", f"those of a header with {pair.sequences:,} sequences"
+            )
+    sequences, documents = sum(pair.sequences for pair in pairs), sum(pair.documents for pair in pairs)
+    with path.open("x+b") as file:
+        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), sequences, documents + 1))
+        for lengths in _lengths(store, pairs, dtype):
+            file.write(lengths.data)
+        file.flush()
+        written = np.memmap(file, "<i4", "r", HEADER.size, (sequences,)) if sequences else np.empty(0, np.int32)
+        for _, pointers in pointer_chunks(written, dtype.itemsize):
             file.write(pointers.astype("<i8", copy=False).data)
-    index = read_idx(path)
-    for pair, (begin, end) in zip(pairs, pairwise(firsts), strict=True):
-        tokens = int(index.sequence_lengths[begin:end].sum(dtype=np.int64))
+        file.write(bytes(8))  # the first document begins at sequence 0
+        for marks in _marks(store, pairs):
+            file.write(marks.data)
+
+
+def _lengths(store: Store, pairs: Sequence[StoredPair], dtype: np.dtype) -> Iterator[NDArray[np.int32]]:
+    """Check the headers and yield the lengths of all datasets."""
+
+    def spans(pair: StoredPair) -> list[int]:
+        end = HEADER.size + 4 * pair.sequences
+        return [0, *range(HEADER.size + SPAN_BYTES, end, SPAN_BYTES), end]
+
+    for pair, blocks in _blocks(store, pairs, spans):
+        wanted, tokens = (MAGIC, VERSION, dtype_code(dtype), pair.sequences, pair.documents + 1), 0
+        for number, block in enumerate(blocks):
+            if number == 0 and (found := HEADER.unpack_from(block)) != wanted:
+                raise _fault(store, pair.idx, f"header {found}, {pair.idx.size:,} bytes", f"header {wanted}")
+            lengths = np.frombuffer(block, "<i4", offset=0 if number else HEADER.size)
+            if len(lengths) and lengths.min() < 0:
+                raise _fault(store, pair.idx, f"a length of {lengths.min()}", "0 or more tokens")
+            tokens += int(lengths.sum(dtype=np.int64))
+            yield lengths
         if tokens * dtype.itemsize != pair.bin.size:
             raise _fault(store, pair.bin, f"a .bin of {pair.bin.size:,} bytes", f"{tokens:,} tokens")
 
 
-def _spans(store: Store, pairs: Sequence[StoredPair]) -> Iterator[tuple[int, int, int]]:
-    """Yield (number of a dataset, begin, end) of the parts of its .idx that are read: header and lengths, and marks."""
-    for number, pair in enumerate(pairs):
-        if pair.documents < 0 or (pair.idx.size - pair.marks_at) % 8:
-            raise _fault(store, pair.idx, f"{pair.idx.size:,} bytes", f"those of {pair.sequences:,} sequences")
-        for begin, end in ((0, HEADER.size + 4 * pair.sequences), (pair.marks_at, pair.idx.size)):
-            cuts = (begin, *range((begin or HEADER.size) + SPAN_BYTES, end, SPAN_BYTES), end)
-            yield from ((number, *span) for span in pairwise(cuts))
+def _marks(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
+    """Yield the document marks of all datasets behind one another, but for the first of each, which is 0."""
+    first = 0
+    for pair, blocks in _blocks(
+        store, pairs, lambda pair: [*range(pair.marks_at, pair.idx.size, SPAN_BYTES), pair.idx.size]
+    ):
+        last = 0
+        for number, block in enumerate(blocks):
+            marks = np.frombuffer(block, "<i8")
+            if number == 0 and marks[0] != 0:
+                raise _fault(store, pair.idx, f"document 0 at sequence {marks[0]}", "at sequence 0")
+            if marks[0] < last or (np.diff(marks) < 0).any():
+                what = "a document that begins before the one in front of it"
+                raise _fault(store, pair.idx, what, "documents in order")
+            last = int(marks[-1])
+            yield marks[number == 0 :] + first
+        if last != pair.sequences:
+            raise _fault(store, pair.idx, f"documents that end at sequence {last}", f"{pair.sequences}")
+        first += pair.sequences
+
+
+def _blocks(
+    store: Store, pairs: Sequence[StoredPair], cuts: Callable[[StoredPair], Sequence[int]]
+) -> Iterator[tuple[StoredPair, Iterator[bytes]]]:
+    """Yield each dataset with the bytes of its .idx between the cuts; some are fetched at once."""
+
+    def read(span: tuple[int, tuple[int, int]]) -> tuple[int, bytes]:
+        idx = pairs[span[0]].idx
+        return span[0], store.read_range(idx.name, *span[1], idx.mark)
+
+    def fetched() -> Iterator[tuple[int, bytes]]:
+        spans = ((number, span) for number, pair in enumerate(pairs) for span in pairwise(cuts(pair)))
+        while window := list(islice(spans, SPANS_AT_ONCE)):
+            yield from in_parallel(read, window, CONNECTIONS)
+
+    for number, blocks in groupby(fetched(), itemgetter(0)):
+        yield pairs[number], (block for _, block in blocks)
 
 
 def _fault(store: Store, file: Stored, found: str, expected: str) -> FormatError:

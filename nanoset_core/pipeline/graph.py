@@ -148,14 +148,6 @@ class Graph:
         """Return outputs that have no step, since they depend on an unknown inventory."""
         return [node for node in self.nodes() if self.recipe(node) is None]
 
-    def impact_of(self, changed: Node) -> list[Node]:
-        """Return every output that is made from another one, directly or not."""
-        hit = {changed}
-        for node in self.nodes():
-            if not hit.isdisjoint(node.inputs(self.project.config).values()):
-                hit.add(node)
-        return [node for node in self.nodes() if node in hit and node != changed]
-
 
 def inventory_node(corpus: str) -> Node:
     """Return the inventory of a corpus."""
@@ -209,11 +201,10 @@ def asked_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> list[No
 
 def _ordered(config: ProjectConfig, nodes: Iterable[Node]) -> Iterator[Node]:
     """Yield nodes by kind, subject and part, each after those of its subject that it needs."""
-    found, kinds = list(nodes), list(dict.fromkeys(stage.kind for stage in stages()))
-    first: dict[tuple[str | None, ...], int] = {}
-    for node in found:
-        for place in ((node.stage.kind, node.key.subject), (node.stage.kind, node.key.subject, node.key.part)):
-            first.setdefault(place, len(first))
+    groups: dict[tuple[str, str], dict[str | None, list[Node]]] = {}
+    kinds = dict.fromkeys(stage.kind for stage in stages())
+    for node in nodes:
+        groups.setdefault((node.stage.kind, node.key.subject), {}).setdefault(node.key.part, []).append(node)
     given: set[Node] = set()
 
     def visit(node: Node) -> Iterator[Node]:
@@ -224,12 +215,11 @@ def _ordered(config: ProjectConfig, nodes: Iterable[Node]) -> Iterator[Node]:
                     yield from visit(parent)
             yield node
 
-    def rank(node: Node) -> tuple[int, int, int]:
-        kind, subject = node.stage.kind, node.key.subject
-        return kinds.index(kind), first[kind, subject], first[kind, subject, node.key.part]
-
-    for node in sorted(found, key=rank):
-        yield from visit(node)
+    for kind in kinds:
+        for (other, _), parts in groups.items():
+            if other == kind:
+                for node in (node for part in parts.values() for node in part):
+                    yield from visit(node)
 
 
 def named_corpora(config: ProjectConfig) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,11 +155,8 @@ def _transitions(spec: NanosetSpec) -> list[int]:
 class HandoffStage(Stage):
     """The files with which a nanoset's trainer is started."""
 
-    folder, kind, asset = STAGE, "nanoset", HANDOFF
+    folder, subjects, kind, asset, place = STAGE, "nanosets", "nanoset", HANDOFF, f"{{subject}}/{HANDOFF}"
     maker = staticmethod(write_handoff)
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return map(Key, config.nanosets)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         last = BLENDED if config.nanosets[key.subject].is_blended else INDEX_MAPPINGS
@@ -167,13 +164,6 @@ class HandoffStage(Stage):
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return _recipe(NanosetContext(project, key.subject), parents)
-
-    def name(self, key: Key) -> str:
-        return f"{key.subject}/{HANDOFF}"
-
-    def key_of(self, name: str) -> Key | None:
-        subject, _, rest = name.partition("/")
-        return Key(subject) if rest == HANDOFF else None
 
     def row_part(self, key: Key) -> str | None:
         return HANDOFF

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
-from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder
 from nanoset_core.pipeline.project import Project, holding
@@ -149,14 +148,6 @@ class _SplitStage(Stage):
     """What the index mappings and the blend of a split have in common."""
 
     folder, kind, named_in = STAGE, "nanoset", "nanosets.{subject}.blend"
-    asset: ClassVar[str]
-
-    def name(self, key: Key) -> str:
-        return f"{key.subject}/{key.part}/{self.asset}"
-
-    def key_of(self, name: str) -> Key | None:
-        parts = name.split("/")
-        return Key(parts[0], parts[1]) if len(parts) == 3 and parts[2] == self.asset else None
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         files = manifest.facts.get("cache_files", {})
@@ -167,10 +158,6 @@ class _SplitStage(Stage):
     def figures(self, manifest: Manifest) -> Mapping[str, int]:
         files = manifest.facts.get("cache_files", {}).values()
         return {"bytes": size_bytes(manifest) + sum(fact["bytes"] for fact in files)}
-
-    def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        plan = read_plan(manifest)
-        return () if plan is None else planned_datasets(plan)
 
     def details(self, manifest: Manifest) -> Mapping[str, str]:
         if "members" not in manifest.facts:
@@ -183,7 +170,7 @@ class _SplitStage(Stage):
 class MappingsStage(_SplitStage):
     """The trainer's document, sample and shuffle index of every corpus of a split."""
 
-    asset: ClassVar[str] = MAPPINGS
+    asset, place = MAPPINGS, f"{{subject}}/{{part}}/{MAPPINGS}"
     maker = staticmethod(write_mappings)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
@@ -232,7 +219,7 @@ class MappingsStage(_SplitStage):
 class BlendStage(_SplitStage):
     """Which corpus, and which of its samples, is the k-th sample of a split."""
 
-    asset: ClassVar[str] = BLEND
+    asset, place = BLEND, f"{{subject}}/{{part}}/{BLEND}"
     maker = staticmethod(write_blended)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
@@ -250,43 +237,24 @@ def split_of(key: Key) -> SplitName:
     return next(split for split in SPLITS if split == key.part)
 
 
-def read_plan(manifest: Manifest) -> Mapping[str, Any] | None:
-    """Return the plan.json of one split's index mappings or blend; None where there is none; FormatError if damaged."""
-    path = manifest.folder / PLAN_FILE
-    try:
-        value: dict[str, Any] = json.loads(manifest.access.read_current(path))
-        if not isinstance(value["config"], dict):
-            raise TypeError("config is no object")
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FormatError(
-            "this is not the plan of a split", where=path, found=repr(error), remedy="run `nanoset build`"
-        ) from error
-    return value
-
-
 def index_files(manifest: Manifest) -> set[str]:
     """Return the names of the index files that one split's output lists, and of the notes beside them.
 
     Raises:
-        FormatError, KeyError, TypeError: its plan cannot be read.
+        FormatError: its plan cannot be read.
     """
-    names = set(manifest.facts.get("cache_files", {}))
-    plan = (read_plan(manifest) or {}).get("plan") or {}
-    for part in filter(None, (*plan.get("members", ()), plan.get("blend"))):
-        names |= {*part["files"].values(), part["sidecar"]}
+    names, path = set(manifest.facts.get("cache_files", {})), manifest.folder / PLAN_FILE
+    try:
+        plan = json.loads(manifest.access.read_current(path))["plan"] or {}
+        for part in filter(None, (*plan.get("members", ()), plan.get("blend"))):
+            names |= {*part["files"].values(), part["sidecar"]}
+    except FileNotFoundError:
+        return names
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FormatError(
+            "this is not the plan of a split", where=path, found=repr(error), remedy="run `nanoset build`"
+        ) from error
     return names
-
-
-def planned_datasets(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield digests of the datasets that a plan.json points at: its prefixes are <stage>/<corpus>/<digest>/<file>."""
-    members = (plan.get("plan") or {}).get("members", ())
-    prefixes = [*plan["config"].get("trainer_paths", {}), *(member["prefix"] for member in members)]
-    for prefix in dict.fromkeys(prefixes):
-        parts = str(prefix).split("/")
-        if len(parts) == 4 and parts[0] == DATASET.folder:
-            yield parts[2]
 
 
 INDEX_MAPPINGS = MappingsStage()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,14 +65,11 @@ def _pack(root: OutputRoot, recipe: Recipe, dataset: Manifest, vocab_size: int, 
 class PackedStage(Stage):
     """A corpus as one .pbin."""
 
-    folder, kind, asset, named_in = STAGE, "packed", "packed_dataset", "packed"
+    folder, subjects, kind, asset, named_in = STAGE, "packed", "packed", "packed_dataset", "packed"
     by_corpus = True
     maker = staticmethod(pack)
     counts = ("documents", "tokens")
     detailed = (("bytes a token", "token_bytes"), ("left out", "left_out"))
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return map(Key, config.packed)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"dataset": Node(DATASET, key)}

@@ -258,11 +258,9 @@ def _open_sources(project: Project, datasets: dict[str, Manifest]) -> list[Token
 class PlanStage(Stage):
     """Which context of which corpus comes where in a webdataset."""
 
-    folder, kind, asset, named_in = PLANS, "webdataset", "shuffle_plan", "webdatasets.{subject}.corpora"
+    folder, subjects, kind, asset = PLANS, "webdatasets", "webdataset", "shuffle_plan"
+    named_in = "webdatasets.{subject}.corpora"
     maker = staticmethod(make_plan)
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return map(Key, config.webdatasets)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {corpus: Node(DATASET, Key(corpus)) for corpus in config.webdatasets[key.subject].names}
@@ -331,13 +329,10 @@ class TarsStage(Stage):
 class WebdatasetStage(Stage):
     """Shuffled tars with the lists that name them."""
 
-    folder, kind, asset = STAGE, "webdataset", "manifest"
+    folder, subjects, kind, asset = STAGE, "webdatasets", "webdataset", "manifest"
     maker = staticmethod(finish)
     counts = ("shards", "sequences", "tokens")
     detailed = (("tokens dropped", "tokens_dropped"),)
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return map(Key, config.webdatasets)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         groups = range(config.webdatasets[key.subject].groups)

@@ -6,6 +6,7 @@ Dagster's sensors and schedule use these objects by way of `pipeline.graph`.
 
 from __future__ import annotations
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -49,6 +50,10 @@ class Stage(ABC):
 
     folder: ClassVar[str]
     """Where its outputs lie below the root."""
+    place: ClassVar[str] = "{subject}"
+    """Where the versions of an output lie below `folder`: parts in braces are those of its key."""
+    subjects: ClassVar[str]
+    """Where nanoset.yaml names its subjects, unless there are other keys."""
     kind: ClassVar[str]
     """What `nanoset status` calls them; with the subject and `row_part` it names a row."""
     asset: ClassVar[str | None]
@@ -79,9 +84,9 @@ class Stage(ABC):
         """Of the algorithm: VERSION of the stage's module, raised when the same inputs would give other bytes."""
         return int(sys.modules[type(self).__module__].VERSION)
 
-    @abstractmethod
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         """Return which outputs there should be; `corpora` are those of the raw folder."""
+        return map(Key, getattr(config, self.subjects))
 
     @abstractmethod
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
@@ -97,11 +102,12 @@ class Stage(ABC):
 
     def name(self, key: Key) -> str:
         """Return where the versions of an output lie below `folder`."""
-        return key.subject
+        return self.place.format(subject=key.subject, part=key.part)
 
     def key_of(self, name: str) -> Key | None:
         """Return the output whose versions lie at `name`; None for names that are not of this stage."""
-        return Key(name)
+        found = re.fullmatch(self.place.format(subject="(?P<subject>[^/]+)", part="(?P<part>[^/]+)"), name)
+        return None if found is None else Key(**found.groupdict())
 
     def row_part(self, key: Key) -> str | None:
         """Return the part of a row of `nanoset status`; outputs of one kind, subject and row part share a row."""

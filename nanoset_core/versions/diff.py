@@ -243,15 +243,14 @@ def _count(version: DatasetVersion, paths: set[str]) -> dict[str, FileCounts]:
 
 def _outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcome]:
     """Yield an outcome for each row of outputs that read datasets, as `nanoset status` has them."""
-    graph, dataset = Graph(project, {}, [old.name]), Node(DATASET, Key(old.name))
-    hit = set(graph.impact_of(dataset))
-    for nodes in graph.rows():
-        if any(parent.stage is DATASET for node in nodes for parent in node.inputs(project.config).values()):
-            output = " ".join(filter(None, nodes[0].row))
-            if hit.isdisjoint(nodes):
-                yield Outcome(output, "survives", f"it takes nothing of {old.name}")
-            else:
-                yield _outcome(project, nodes, output, old, new)
+    dataset = Node(DATASET, Key(old.name))
+    for nodes in Graph(project, {}, [old.name]).rows():
+        inputs = {parent for node in nodes for parent in node.inputs(project.config).values()}
+        output = " ".join(filter(None, nodes[0].row))
+        if dataset in inputs:
+            yield _outcome(project, nodes, output, old, new)
+        elif any(parent.stage is DATASET for parent in inputs):
+            yield Outcome(output, "survives", f"it takes nothing of {old.name}")
 
 
 def _outcome(project: Project, nodes: list[Node], output: str, old: Manifest, new: Manifest) -> Outcome:

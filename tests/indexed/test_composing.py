@@ -30,6 +30,7 @@ def stored_pairs(store, names):
 @pytest.mark.parametrize("span_bytes", [8, 24, 1 << 20])
 def test_the_bytes_of_a_merge_of_files(tmp_path, monkeypatch, span_bytes):
     monkeypatch.setattr(composing, "SPAN_BYTES", span_bytes)
+    monkeypatch.setattr(composing, "SPANS_AT_ONCE", 5)
     chosen, store = np.random.default_rng(0), LocalStore(tmp_path)
     for turn, counts in enumerate(([0], [7], [3, 0, 0, 5], [0, 0], chosen.integers(0, 40, 11))):
         names = [f"{turn}-{number}" for number in range(len(counts))]
@@ -59,11 +60,11 @@ def test_the_bytes_of_a_merge_of_files(tmp_path, monkeypatch, span_bytes):
         (3, 0, "header"),
         (17, 4, "header"),
         (18, 9, "header"),
-        (34, -5, "negative length"),
+        (34, -5, "length of -5"),
         (34, 9, "tokens"),
-        ("first mark", 1, "documents from sequence 1"),
-        ("second mark", 100, "begins before"),
-        ("last mark", 100, "to 100"),
+        ("first mark", 1, "document 0"),
+        ("second mark", 100, "begins before|end at"),
+        ("last mark", 100, "end at sequence 100"),
     ],
 )
 def test_an_index_that_is_not_that_of_its_tokens_is_refused(tmp_path, at, value, what):

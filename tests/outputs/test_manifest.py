@@ -351,6 +351,7 @@ TYPE, MODEL, PATTERN = "--tokenizer-type T", "--tokenizer-model /a/b.json", "--t
         ({"t": [TYPE, MODEL]}, {"t": [MODEL, TYPE]}, f"t: ['{TYPE}', '--tokenizer-mod…"),
         ({"ends": [0, 1]}, {"ends": (0, 2)}, "ends: [0, 1] → [0, 2]"),
         ({"a": {"b": 1}}, {}, "a.b: 1 → none"),
+        ({"a": {"c": [1]}, "d": None}, {"a": {"c": (1,)}, "e": "x" * 50}, f"e: none → {'x' * 39}…"),
     ],
 )
 def test_settings_that_differ_are_told_on_one_line(before, now, told):

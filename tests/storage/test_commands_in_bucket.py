@@ -234,7 +234,8 @@ def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(command, buc
         outcome = CliRunner().invoke(nanoset, arguments(command, f"{bucket.url()}/in", f"{bucket.url()}/out"))
         assert outcome.exit_code != 0
         if final(bucket) == whole:
-            assert without_names(made_there(bucket)) == without_names(wanted)
+            found_there = {name: data for name, data in made_there(bucket).items() if ".begun" not in name}
+            assert without_names(found_there) == without_names(wanted)
         stop_at[0] = 0
         remotely(command, bucket)
         assert without_names(made_there(bucket)) == without_names(wanted)

@@ -17,7 +17,6 @@ from versions.changing import build, change_web
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import status as status_tables
 from nanoset_core.errors import NanosetError
-from nanoset_core.outputs.current import setting_differences
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.project import Project
@@ -390,13 +389,6 @@ def test_the_command_prints_tables_or_json_and_exits_by_state(copy):
     found = {(row["kind"], row["name"], row["part"]): row for row in json.loads(rows.output)}
     assert found["corpus", "web", None]["state"] == "stale"
     assert found["corpus", "code", None]["documents"] == 120
-
-
-def test_options_that_differ_are_spelled():
-    assert setting_differences({"a": {"b": 1, "c": [1]}, "d": None}, {"a": {"b": 2, "c": (1,)}, "e": "x" * 50}) == [
-        "a.b: 1 → 2",
-        f"e: none → {'x' * 39}…",
-    ]
 
 
 def test_what_lies_among_the_files_is_told_and_not_built(copy):
