@@ -57,15 +57,7 @@ class BlockFile(MappedFile):
     """
 
     def __init__(self, store: Store, name: str, folder: Path, *, block_bytes: int = BLOCK_BYTES) -> None:
-        """Args:
-            store: holds the object.
-            name: of the object.
-            folder: where the map lies.
-            block_bytes: what is fetched at once at least.
-
-        Raises:
-            FileNotFoundError: the store has no such object.
-        """
+        """Map an object in a folder, to be fetched by blocks of a size; FileNotFoundError where there is none."""
         self._store, self._name, self._block = store, name, block_bytes
         stored = store.stat(name)
         if stored is None:
@@ -242,7 +234,7 @@ class BufferedObject(io.BufferedReader):
 
 
 def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = None) -> BinaryIO:
-    """Open an object for reading.
+    """Open an object for reading; FileNotFoundError where there is none.
 
     Args:
         store: holds it.
@@ -250,10 +242,6 @@ def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = No
         begin: of what will be read first, where `end` is given.
         end: of what will be read in order: the first range is read at once, and nothing beyond `end` ahead; absent =
             the order is not known.
-
-    Raises:
-        FileNotFoundError: there is none.
-        StorageError: the store cannot be reached, or refuses.
     """
     if end is None or begin >= end:
         facts, data = store.stat(name), b""

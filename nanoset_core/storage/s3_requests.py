@@ -68,7 +68,7 @@ def new_client(
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
         what, remedy = "buckets need boto3", "pip install 'nanoset-platform[s3]'"
-        raise StorageError(what, where=endpoint_url, found=str(error), remedy=remedy) from error
+        raise StorageError(what, where=endpoint_url or "S3", found=str(error), remedy=remedy) from error
     # Retried by `with_retries`: botocore gives up sooner, for all threads at once, while a gateway starts anew.
     settings: dict[str, Any] = {
         "retries": {"mode": "standard", "total_max_attempts": 1},
@@ -90,7 +90,7 @@ def new_client(
         return session.client("s3", endpoint_url=endpoint_url, region_name=region, config=Config(**settings))
     except (BotoCoreError, ValueError) as error:
         what, remedy = "the bucket's client cannot be set up", "correct `storage` in nanoset.yaml, or the AWS settings"
-        raise StorageError(what, where=endpoint_url, found=str(error), remedy=remedy) from error
+        raise StorageError(what, where=endpoint_url or "S3", found=str(error), remedy=remedy) from error
 
 
 def _time(text: Any) -> datetime:

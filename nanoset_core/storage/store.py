@@ -231,23 +231,14 @@ def pieces_text(pieces: Iterable[PieceDigest]) -> bytes:
 
 
 def read_pieces(path: Path) -> list[PieceDigest]:
-    """Read the pieces that a file of `pieces_text` lists.
-
-    Raises:
-        FormatError: it holds something else.
-        FileNotFoundError: it is not there.
-    """
+    """Read the pieces that a file of `pieces_text` lists; FormatError where it holds something else."""
     pieces = []
     for number, line in enumerate(read_regular(path).splitlines(), start=1):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise FormatError(
-                "this is not a piece of a file",
-                where=f"{path}:{number}",
-                found=repr(line[:100]),
-                expected="a sha256 and a number of bytes",
-                remedy=f"delete {path.parent}, and build again: it is made anew",
-            )
+            what, expected = "this is not a piece of a file", "a sha256 and a number of bytes"
+            where, remedy = f"{path}:{number}", f"delete {path.parent}, and build again: it is made anew"
+            raise FormatError(what, where=where, found=repr(line[:100]), expected=expected, remedy=remedy)
         pieces.append(PieceDigest(match[1].decode(), int(match[2])))
     return pieces
 
@@ -269,10 +260,7 @@ class PieceCheck:
         """Add the next bytes."""
         left = memoryview(block)
         self._found += len(left)
-        while left and self._fault is None:
-            if not self._left:
-                self._fault = f"bytes after the last piece, which ends at byte {self._end:,}"
-                return
+        while left and self._left:
             piece = self._left[-1]
             part = left[: piece.size - self._taken]
             self._sha256.update(part)
@@ -282,13 +270,13 @@ class PieceCheck:
 
     def _end_piece(self, piece: PieceDigest) -> None:
         begin, self._end = self._end, self._end + piece.size
-        if (digest := self._sha256.hexdigest()) != piece.sha256:
+        if (digest := self._sha256.hexdigest()) != piece.sha256 and self._fault is None:
             self._fault = f"sha256 {digest} of bytes {begin:,} to {self._end:,} instead of {piece.sha256}"
         self._sha256, self._taken = hashlib.sha256(), 0
 
     def fault(self) -> str | None:
         """Return what is wrong with the bytes that were added, which are all of the pieces; None where nothing is."""
-        if self._fault is None and self._left:
+        if self._fault is None and self._found != self._expected:
             return f"{self._found:,} bytes instead of {self._expected:,}"
         return self._fault
 

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from nanoset_core.execution import dask_connection
 from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler, connections_kept
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Progress, ProgressCallback, silent
-from nanoset_core.pipeline import raw, shuffling, tokenization
+from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.pipeline import raw, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.pipeline.tokenization import TOKENIZED
@@ -154,25 +153,6 @@ def holder(folder: Path, pids: list[int]) -> int | None:
                 if path.parent == folder and path.name.startswith(".tmp-"):
                     return pid
     return None
-
-
-def test_a_worker_killed_in_mid_task(make_project, on, cluster):
-    """The other one does what it began; nothing of what it left is taken for data."""
-    local, spread = Project.open(make_project("local")), Project.open(make_project("spread", on))
-    for project in (local, spread):
-        raw.make_inventory(project, "web")
-    tokenization.tokenize(local, "web")
-    shards = spread.outputs.folder / tokenization.SHARDS / "web"
-    pids = cluster.staff(2)
-    done: list[object] = []
-    progress: list[Progress] = []
-    heard = replace(spread, listener=progress.append)
-    killed = kill_amid(lambda: done.append(tokenization.tokenize(heard, "web")), shards, pids)
-    assert len(done) == 1
-    assert [event.done for event in progress] == sorted({event.done for event in progress})
-    assert progress[-1].done == progress[-1].total
-    assert [worker.pid for worker in cluster.workers if worker.poll() is not None] == [killed]
-    assert ours(spread.config.file.parent) == ours(local.config.file.parent)
 
 
 def test_a_worker_killed_amid_a_tar(make_project, on, cluster):

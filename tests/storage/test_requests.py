@@ -153,18 +153,27 @@ def test_a_server_that_does_not_speak_s3_is_told_apart_from_a_missing_object(dea
     bucket.delete("k")
 
 
-def test_an_upload_that_somebody_aborted_is_an_error_and_made_again_by_the_next_call(place, tmp_path, monkeypatch):
+@pytest.fixture
+def fail_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Failing], None]:
+    """Lets requests of one kind fail."""
+
+    def these(kind: str, failing: Failing) -> None:
+        ask = S3Store.ask
+
+        def asked(store: S3Store, operation: str, *arguments: object, **more: object) -> object:
+            if operation == kind:
+                failing()
+            return ask(store, operation, *arguments, **more)
+
+        monkeypatch.setattr(S3Store, "ask", asked)
+
+    return these
+
+
+def test_an_upload_that_somebody_aborted_is_an_error_and_made_again_by_the_next_call(place, tmp_path, fail_at):
     data = os.urandom(11 << 20)
     (tmp_path / "file").write_bytes(data)
-    failing = Failing(answered(404, "NoSuchUpload"), 1)
-    ask = S3Store.ask
-
-    def aborted(store: S3Store, operation: str, *arguments: object, **more: object) -> object:
-        if operation == "upload_part":
-            failing()
-        return ask(store, operation, *arguments, **more)
-
-    monkeypatch.setattr(S3Store, "ask", aborted)
+    fail_at("upload_part", Failing(answered(404, "NoSuchUpload"), 1))
     store = replace(place, part_bytes=5 << 20)
     with pytest.raises(StorageError, match="does not hold what was sent") as caught:
         store.put_file("k", tmp_path / "file")
@@ -175,21 +184,14 @@ def test_an_upload_that_somebody_aborted_is_an_error_and_made_again_by_the_next_
 
 
 @pytest.mark.parametrize("same_size", [True, False])
-def test_an_upload_that_is_lost_takes_no_other_object_for_its_own(place, monkeypatch, same_size):
+def test_an_upload_that_is_lost_takes_no_other_object_for_its_own(place, monkeypatch, fail_at, same_size):
     store = replace(place, part_bytes=5 << 20)
     for name in ("a", "b"):
         store.put(name, name.encode() * (6 << 20))
     older = b"o" * (12 << 20 if same_size else 77)
     store.put("k", older)
     lost = Failing(answered(404, "NoSuchUpload"), 99)
-    ask = S3Store.ask
-
-    def sending(store: S3Store, operation: str, *arguments: object, **more: object) -> object:
-        if operation == "complete_multipart_upload":
-            lost()
-        return ask(store, operation, *arguments, **more)
-
-    monkeypatch.setattr(S3Store, "ask", sending)
+    fail_at("complete_multipart_upload", lost)
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
     with pytest.raises(StorageError):
         store.compose("k", [store.stat("a"), store.stat("b")])

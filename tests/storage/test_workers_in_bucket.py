@@ -21,6 +21,7 @@ from sample_project import build_all, outputs_of
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.execution import dask
 from nanoset_core.execution.dask import FOLDER, compatibility_check, sweep_runs
+from nanoset_core.execution.progress import Progress
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import leases
@@ -94,9 +95,9 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
     hidden = tmp_path_factory.getbasetemp()
     for corpus in raw.corpora(project):
         raw.make_inventory(project, corpus)
-    thread = threading.Thread(
-        target=lambda: [tokenization.tokenize(project, corpus) for corpus in raw.corpora(project)]
-    )
+    progress: list[Progress] = []
+    heard = replace(project, listener=progress.append)
+    thread = threading.Thread(target=lambda: [tokenization.tokenize(heard, corpus) for corpus in raw.corpora(project)])
     thread.start()
     killed: list[int] = []
 
@@ -118,6 +119,10 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
     thread.join(timeout=120)
     assert not thread.is_alive()
     assert [worker.pid for worker in cluster.workers if worker.poll() is not None] == killed
+    for corpus in raw.corpora(project):
+        done = [(event.done, event.total) for event in progress if event.name == corpus]
+        assert done == sorted(set(done)), "what is done twice counts once"
+        assert done[-1][0] == done[-1][1]
     wanted = {name: sha for name, sha in outputs_of(built_here).items() if name.split("/")[0] in TOKENIZED}
     assert objects(place) == wanted
 
