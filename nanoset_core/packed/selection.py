@@ -8,7 +8,7 @@ import os
 import random
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, FormatError, InputError, SourceChangedError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.packed.dataset import PackedDataset
-from nanoset_core.packed.layout import IndexFacts, document_entries, open_packed, required, scan_index
+from nanoset_core.packed.layout import PackedFile, document_entries, open_packed, required, scan_index
 from nanoset_core.packed.pickle_codec import Entries
 from nanoset_core.packed.writing import PackedFacts, back_to_back, encode_tokens, in_chunks, read_tokens, write_file
 from nanoset_core.storage.regular_files import open_regular, read_regular
@@ -26,16 +26,6 @@ _BLOCK_TOKENS = 1 << 21
 _MAX_SEED = 2**32 - 1
 _Selection = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
 """Documents in the order in which they are written: (number of the dataset, first token there, tokens) of each."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Scanned:
-    """A file to be merged; it is opened for each pass anew: thousands of them would use up the open files."""
-
-    path: Path
-    token_bytes: int
-    data_bytes: int
-    facts: IndexFacts
 
 
 def merge_packed(
@@ -53,43 +43,37 @@ def merge_packed(
         FormatError: a file is damaged, or token sizes differ.
         InputError: there are no tokens at all.
     """
-    files = [_Scanned(one.path, one.token_bytes, one.data_bytes, scan_index(one)) for one in map(open_packed, paths)]
-    token_bytes = _common_token_bytes(files)
-    meter = Meter(listener, "merge", Path(target).name, sum(file.data_bytes for file in files))
+    # Each file is opened for each pass anew: thousands of maps would use up the files that a process may open.
+    files = [(replace(one, view=memoryview(b"")), scan_index(one)) for one in map(open_packed, paths)]
+    token_bytes = _common_token_bytes([scanned for scanned, _ in files])
+    meter = Meter(listener, "merge", Path(target).name, sum(scanned.data_bytes for scanned, _ in files))
 
     def blocks() -> Iterator[memoryview]:
-        for file in files:
-            for block in _tokens(file):
-                yield block
-                meter.advance(len(block))
+        for scanned, _ in files:
+            packed, where = open_packed(scanned.path), str(scanned.path)
+            if packed.data_bytes != scanned.data_bytes:
+                what, found = "the file changed while it was being merged", f"{packed.data_bytes} bytes of tokens"
+                remedy = "run again once nothing writes to it any more"
+                raise SourceChangedError(what, where=f"{where}, byte 0", found=found, remedy=remedy)
+            # Read, since pages of a map would count as memory of this process.
+            with open_regular(packed.path) as file:
+                file.seek(packed.layout.header_bytes)
+                for _, tokens in read_tokens(file, packed.path, packed.dtype, 0, len(packed.tokens)):
+                    yield from encode_tokens(tokens, token_bytes, where)
+                    meter.advance(tokens.nbytes)
 
     def entries() -> Iterator[Entries]:
         begin = 0
-        for file in files:
-            for starts, lengths in document_entries(open_packed(file.path), file.facts):
+        for scanned, facts in files:
+            for starts, lengths in document_entries(open_packed(scanned.path), facts):
                 yield starts + begin, lengths
-            begin += file.data_bytes
+            begin += scanned.data_bytes
 
     data_bytes = write_file(target, token_bytes, blocks(), entries())
-    return PackedFacts(sum(file.facts.documents for file in files), data_bytes // token_bytes, token_bytes)
+    return PackedFacts(sum(facts.documents for _, facts in files), data_bytes // token_bytes, token_bytes)
 
 
-def _tokens(scanned: _Scanned) -> Iterator[memoryview]:
-    """Yield the tokens in layout D; read, since pages of a map would count as memory of this process."""
-    packed = open_packed(scanned.path)
-    if packed.data_bytes != scanned.data_bytes:
-        what, found = "the file changed while it was being merged", f"{packed.data_bytes} bytes of tokens"
-        remedy = "run again once nothing writes to it any more"
-        raise SourceChangedError(
-            what, where=f"{packed.path}, byte 0", found=found, expected=scanned.data_bytes, remedy=remedy
-        )
-    with open_regular(packed.path) as file:
-        file.seek(packed.layout.header_bytes)
-        for _, tokens in read_tokens(file, packed.path, packed.dtype, 0, len(packed.tokens)):
-            yield from encode_tokens(tokens, packed.token_bytes, str(packed.path))
-
-
-def _common_token_bytes(files: Sequence[PackedDataset | _Scanned]) -> int:
+def _common_token_bytes(files: Sequence[PackedDataset | PackedFile]) -> int:
     """Return the bytes of a token in all files.
 
     Raises:

@@ -7,7 +7,6 @@ import os
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 CHUNK_TOKENS = 1 << 19
 _CHUNK_DOCUMENTS = 1 << 16
+_VOCAB_SIZES: dict[object, int] = {}
+"""Of tokenizers whose files did not change since; loading one takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +159,13 @@ def packing_vocab_size(tokenizer_file: TokenizerPath) -> int:
     Raises:
         MissingError, FormatError: as load_tokenizer.
     """
-    from nanoset_core.tokenization.files import stat_signature  # not for readers: tokenizers need more than numpy
+    from nanoset_core.tokenization.bpe.reference import load_tokenizer  # not for readers: they need numpy alone
+    from nanoset_core.tokenization.files import stat_signature
 
-    return _vocab_size(tokenizer_file, stat_signature(tokenizer_file))
-
-
-@lru_cache(maxsize=16)
-def _vocab_size(file: TokenizerPath, _stamp: object) -> int:
-    from nanoset_core.tokenization.bpe.reference import load_tokenizer
-
-    return int(load_tokenizer(file).get_vocab_size(with_added_tokens=False))
+    key = tokenizer_file, stat_signature(tokenizer_file)
+    if key not in _VOCAB_SIZES:
+        _VOCAB_SIZES[key] = load_tokenizer(tokenizer_file).get_vocab_size(with_added_tokens=False)
+    return _VOCAB_SIZES[key]
 
 
 def fitting_vocab_size(dataset: MMapIndexedDataset, vocab_size: int, end_token: int | None = None) -> int:
