@@ -143,26 +143,6 @@ def test_missing_files(tmp_path):
             open_packed(path)
 
 
-@settings(deadline=None, max_examples=200)
-@given(
-    name=st.sampled_from(["u2", "legacy-a-header8-be", "legacy-b-header12-be", "legacy-c-header12-le-absolute"]),
-    at=st.one_of(st.integers(0, 13), st.integers(0, 3400)),
-    data=st.binary(max_size=9),
-    gone=st.integers(0, 9),
-)
-def test_any_damage_gives_an_error_or_documents(tmp_path_factory, name, at, data, gone):
-    whole = (GOLDEN / f"{name}.pbin").read_bytes()
-    at %= len(whole)
-    path = tmp_path_factory.mktemp("x") / "x.pbin"
-    path.write_bytes(whole[:at] + data + whole[at + gone :])
-    try:
-        documents = list(PackedDataset(path))
-    except FormatError as error:
-        assert str(path) in str(error)  # noqa: PT017
-    else:
-        assert sum(map(len, documents)) <= 41 * len(PackedDataset(path).tokens)
-
-
 def packed_of(entries, data_bytes, token_bytes=1):
     """A file of layout D of zeros with this index."""
     header = data_bytes.to_bytes(8, "little") + token_bytes.to_bytes(4, "little")

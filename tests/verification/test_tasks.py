@@ -1,14 +1,13 @@
-"""Deep checks in parts that others do: the reports are those of one process."""
+"""Reports, and deep checks in parts that others do: the reports are those of one process."""
 
-from __future__ import annotations
-
+import json
 import pickle
 import shutil
 
 import pytest
 from built_project import one, poke
 
-from nanoset_core.errors import NanosetError
+from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.storage.working_copies import WorkerFolder, working_at
 from nanoset_core.verification import packed, ranges, verify
 from nanoset_core.verification.report import Parts, Report, runs
@@ -101,3 +100,37 @@ def test_reports_come_in_their_order_as_soon_as_they_are_whole(project, tmp_path
     found = list(verify_by(Elsewhere(tmp_path), [Target("x", project, verify_numbers, (one,)) for one in lists]))
     assert [report.figures["sum"] for report in found] == [0, 6, 0, 4, 0]
     assert [[finding.what for finding in report.findings] for report in found] == [[], [], [], ["it is negative"], []]
+
+
+def test_an_error_fails_and_a_warning_does_not():
+    report = Report("datasets/web")
+    report.warn("older than its files", None, None, None, "build")
+    assert report.passed
+    report.error("cut off", "a.bin", 3, 4, "build again")
+    assert not report.passed
+    assert [finding.what for finding in report.errors] == ["cut off"]
+    assert str(report.errors[0]) == (
+        "error: datasets/web: cut off\n  where: a.bin\n  found: 3\n  expected: 4\n  remedy: build again"
+    )
+
+
+def test_errors_of_ours_become_findings_and_others_do_not():
+    report = Report("x")
+    with report.catching("do this"):
+        raise FormatError("bad magic", where="a.idx", found="b", expected="c")
+    assert report.errors[0].remedy == "do this"
+    with pytest.raises(ZeroDivisionError), report.catching():
+        _ = 1 // 0
+    assert len(report.findings) == 1
+
+
+def test_as_json():
+    report = Report("x")
+    report.figures["tokens"] = 7
+    part = Report("x/y")
+    part.error("bad")
+    report.include(part)
+    value = json.loads(json.dumps(report.to_json()))
+    assert value["passed"] is False
+    assert value["figures"] == {"tokens": 7}
+    assert value["findings"][0]["output"] == "x/y"

@@ -1,19 +1,33 @@
-"""One pair: every fault is found and named."""
+"""One pair: every fault is found and named, and every token is looked at once, however it is cut into ranges."""
 
-from __future__ import annotations
-
+import hashlib
+import itertools
 import struct
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from built_project import poke
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from verification.conftest import write_sequences as write
 
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.indexed.layout import HEADER, bin_path, idx_path
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.store import PieceDigest
 from nanoset_core.verification import ranges as module
 from nanoset_core.verification.dataset import verify_dataset
-from nanoset_core.verification.ranges import Expected, spread_chunks, spread_rows
+from nanoset_core.verification.ranges import (
+    Expected,
+    SequenceHashes,
+    TokenCheck,
+    hash_limit,
+    spread_chunks,
+    spread_rows,
+    token_ranges,
+)
+from nanoset_core.verification.report import Parts, Report, run_here, runs
 
 EOD = 0
 UNFRAMED = "a sequence does not begin and end with the tokens that it should"
@@ -148,3 +162,169 @@ def test_spreading():
     assert chunks[0][0] == 0
     assert chunks[-1][1] == 10**9
     assert all(begin >= before for (_, before), (begin, _) in pairwise(chunks))
+
+
+FRAMED = Expected(max_id=4, before=(1, 2), after=(3,))
+
+
+def verified(dataset, expected=FRAMED, pieces=()):
+    return looked_at(TokenCheck.of(dataset, expected, deep=True), token_ranges(dataset, pieces))
+
+
+def looked_at(check, ranges):
+    report = Report("it")
+    run_here(report, Parts(check.look, ranges, check.conclude))
+    return report
+
+
+def wanted(sequences):
+    """What a loop over all tokens finds: (sequences not framed, first token outside, share of copies)."""
+    unframed = [number for number, one in enumerate(sequences) if len(one) < 3 or (one[:2], one[-1:]) != ([1, 2], [3])]
+    flat = [(number, token) for number, one in enumerate(sequences) for token in one]
+    outside = next(((2 * at, *found) for at, found in enumerate(flat) if found[1] > FRAMED.max_id), None)
+    filled = [tuple(one) for one in sequences if one]
+    return unframed, outside, round(1 - len(set(filled)) / len(filled), 6) if filled else 0.0
+
+
+framed = st.lists(st.integers(0, 4), max_size=9).map(lambda inner: [1, 2, *inner, 3])
+any_ids = st.lists(st.integers(0, 5), max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sequences=st.lists(framed | framed | framed | any_ids, max_size=30),
+    part=st.sampled_from([2, 10, 60, 1 << 20]),
+    read=st.sampled_from([2, 6, 30]),
+    chunk=st.sampled_from([1, 4, 7]),
+)
+def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
+    dataset = write(tmp_path_factory.mktemp("d") / "d", sequences)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "PART_BYTES", part)
+        patch.setattr(module, "_BLOCK_SEQUENCES", 3)
+        patch.setattr(module, "_READ_BYTES", read)
+        patch.setattr(module, "CHUNK_TOKENS", chunk)
+        report = verified(dataset)
+        ranges = token_ranges(dataset)
+    unframed, outside, share = wanted(sequences)
+    assert all(one.end == other.begin and one.last == other.first for one, other in itertools.pairwise(ranges))
+    if ranges:
+        assert (ranges[0].first, ranges[0].begin) == (0, 0)
+        assert (ranges[-1].last, ranges[-1].end) == (len(dataset), dataset.bin_bytes)
+    assert report.figures == {
+        "tokens_read": sum(map(len, sequences)),
+        "greatest_id": max((token for one in sequences for token in one), default=-1),
+        "duplicate_documents": share,
+    }
+    found = {finding.what: finding.where for finding in report.findings}
+    foreign = found.pop("a token is not in the vocabulary", None)
+    where = dataset.prefix + ".bin"
+    assert foreign == (outside and f"{where}, byte {outside[0]} (sequence {outside[1]})")
+    wrong = found.pop("a sequence does not begin and end with the tokens that it should", None)
+    more = f", and {len(unframed) - 1} more" if len(unframed) > 1 else ""
+    begins = np.cumsum([0, *map(len, sequences)]) * 2
+    assert wrong == (f"{where}, byte {begins[unframed[0]]} (sequence {unframed[0]}{more})" if unframed else None)
+    assert not found
+
+
+def digests(data, sizes):
+    ends = list(itertools.accumulate(sizes))
+    return [
+        PieceDigest(hashlib.sha256(data[end - size : end]).hexdigest(), size)
+        for end, size in zip(ends, sizes, strict=True)
+    ]
+
+
+SEQUENCES = [[1, 2, number % 5, 3] for number in range(40)]
+
+
+@pytest.mark.parametrize("sizes", [[80, 80, 160], [8] * 40, [320], [12, 68, 100, 140]])
+@pytest.mark.parametrize("part", [1, 30, 100, 1 << 20])
+def test_pieces_are_compared_wherever_they_end(tmp_path, monkeypatch, sizes, part):
+    monkeypatch.setattr(module, "PART_BYTES", part)
+    monkeypatch.setattr(module, "runs", lambda sizes: runs(sizes, part))
+    dataset = write(tmp_path / "d", SEQUENCES)
+    path = tmp_path / "d.bin"
+    data = path.read_bytes()
+    pieces = digests(data, sizes)
+    ranges = token_ranges(dataset, pieces)
+    assert [piece for one in ranges for piece in one.pieces] == pieces
+    assert verified(dataset, pieces=pieces).findings == []
+    for place in (0, 79, 150, 319):
+        changed = bytearray(data)
+        changed[place] ^= 8
+        path.write_bytes(changed)
+        found = [finding for finding in verified(dataset, pieces=pieces).findings if "other bytes" in finding.what]
+        begin = max(end for end in [0, *itertools.accumulate(sizes)] if end <= place)
+        assert f"of bytes {begin} to " in found[0].found
+    path.write_bytes(data)
+
+
+def test_a_file_that_becomes_shorter_is_no_data(tmp_path):
+    dataset = write(tmp_path / "d", SEQUENCES)
+    check, ranges = TokenCheck.of(dataset, FRAMED, deep=True), token_ranges(dataset)
+    (tmp_path / "d.bin").write_bytes(b"\1\0")
+    (finding,) = looked_at(check, ranges).errors
+    assert finding.what == "the object is not the one that was listed"
+    assert isinstance(check.tokens.store, LocalStore)
+
+
+def test_pieces_that_are_not_all_of_the_file(tmp_path):
+    write(tmp_path / "d", SEQUENCES)
+    data = (tmp_path / "d.bin").read_bytes()
+    for sizes in ([80, 80], [80, 80, 160, 2]):
+        report = verify_dataset(tmp_path / "d", expected=FRAMED, deep=True, pieces=digests(data + b"\0\0", sizes))
+        assert [finding.what for finding in report.findings] == ["the pieces of a file are not all of it"]
+        assert report.figures["tokens_read"] == 160
+
+
+def test_a_name_that_is_no_text(tmp_path):
+    dataset = write(tmp_path / "n\udcffx", SEQUENCES)
+    assert verify_dataset(dataset.prefix, expected=FRAMED, deep=True).findings == []
+
+
+def test_many_sequences_are_sampled_by_their_hashes(tmp_path, monkeypatch):
+    """About as many are kept as there is room for, in each range its share."""
+    monkeypatch.setattr(module, "PART_BYTES", 1000)
+    rng = np.random.default_rng(5)
+    unique = [rng.integers(0, 5, 12).tolist() for _ in range(2000)]
+    dataset = write(tmp_path / "d", unique + unique[:1000])
+    whole = verified(dataset, Expected()).figures["duplicate_documents"]
+    monkeypatch.setattr(module, "hash_limit", lambda count: hash_limit(count, 600))
+    check, report = TokenCheck.of(dataset, Expected(), deep=True), Report("it")
+    outcomes = [check.look(one) for one in token_ranges(dataset)]
+    assert 400 < sum(outcome.hashed for outcome in outcomes) < 900
+    check.conclude(report, outcomes)
+    assert abs(report.figures["duplicate_documents"] - whole) < 0.08
+
+
+def counted(dataset, chunk):
+    hashes = SequenceHashes(dataset.sequence_lengths, hash_limit(len(dataset)), chunk)
+    for begin in range(0, dataset.token_count, chunk):
+        hashes.add(dataset.tokens[begin : begin + chunk])
+    return hashes
+
+
+def share(datasets):
+    """Of several, whose sequences are those of one dataset."""
+    found = [counted(dataset, 512).kept() for dataset in datasets]
+    count = sum(number for _, number in found)
+    return 1 - len(np.unique(np.concatenate([unique for unique, _ in found]))) / count if count else 0.0
+
+
+documents = st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=30)
+
+
+@settings(max_examples=80)
+@given(documents=documents, chunk=st.integers(1, 40))
+def test_equal_documents_have_equal_hashes_and_others_not(tmp_path_factory, documents, chunk):
+    dataset = write(tmp_path_factory.mktemp("d") / "d", documents)
+    hashes = np.concatenate(counted(dataset, chunk)._kept).tolist()
+    filled = [tuple(document) for document in documents if document]
+    assert len(hashes) == len(filled)
+    assert len(set(hashes)) == len(set(filled))
+    assert len(set(zip(filled, hashes, strict=True))) == len(set(filled))
+    expected = 1 - len(set(filled)) / len(filled) if filled else 0.0
+    assert share([dataset]) == expected
+    folder = tmp_path_factory.mktemp("parts")
+    assert share([write(folder / "a", documents[:7]), write(folder / "b", documents[7:])]) == expected
