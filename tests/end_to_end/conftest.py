@@ -1,3 +1,40 @@
-"""Dagster's history of all tests of this room."""
+"""Dagster's history of all tests of this room, and projects that several of them begin with."""
 
+from __future__ import annotations
+
+import json
+import shutil
+from functools import cache
+from pathlib import Path
+
+import pytest
 from dagster_history import quick_history  # noqa: F401
+from sample_project import build_all, write_project
+
+from nanoset_core.pipeline.project import Project
+
+
+@pytest.fixture(scope="session")
+def _projects(tmp_path_factory, tokenizer_file):
+    """Gives, for replacements in the settings, a project's folder and a copy of it as it was built."""
+
+    @cache
+    def build(replacements: str) -> tuple[Path, Path]:
+        folder = tmp_path_factory.mktemp("built") / "project"
+        build_all(write_project(folder, tokenizer_file, json.loads(replacements)))
+        return folder, shutil.copytree(folder, folder.with_name("copy"), symlinks=True)
+
+    return build
+
+
+@pytest.fixture
+def built_from(_projects):
+    """Gives a project that was built, always in the same place, since a handoff names it."""
+
+    def make(replacements=None) -> Project:
+        folder, copy = _projects(json.dumps(replacements or {}))
+        shutil.rmtree(folder)
+        shutil.copytree(copy, folder, symlinks=True)
+        return Project.open(folder / "nanoset.yaml")
+
+    return make

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sample_project import build_all, tree, write_project
+from sample_project import build_all, tree
 from versions.changing import change_web
 
 from nanoset_core import load_nanoset
@@ -46,32 +44,6 @@ def run(*arguments) -> str:
     return outcome.output
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory, tokenizer_file):
-    """Gives, for replacements in the settings, a project's folder and a copy of it as it was built."""
-
-    @cache
-    def build(replacements: str) -> tuple[Path, Path]:
-        folder = tmp_path_factory.mktemp("built") / "project"
-        build_all(write_project(folder, tokenizer_file, json.loads(replacements)))
-        return folder, shutil.copytree(folder, folder.with_name("copy"), symlinks=True)
-
-    return build
-
-
-@pytest.fixture
-def built(template):
-    """Gives a project that was built, always in the same place, since a handoff names it."""
-
-    def make(replacements=None) -> Project:
-        folder, copy = template(json.dumps(replacements or {}))
-        shutil.rmtree(folder)
-        shutil.copytree(copy, folder, symlinks=True)
-        return Project.open(folder / "nanoset.yaml")
-
-    return make
-
-
 def with_limit(make_project, policy: str, most: str = "{web: 1.5}") -> Project:
     change = f"samples: {{train: 800}}\n    max_epochs: {most}\n    on_exhaustion: {policy}"
     return build_all(make_project(replacements={"samples: {train: 400}": change}))
@@ -81,8 +53,8 @@ def dataset(project: Project, corpus: str) -> Path:
     return project.outputs.current("datasets", corpus).path(f"{corpus}_text_document")
 
 
-def test_blends_for_each_split(built):
-    project = built(PER_SPLIT)
+def test_blends_for_each_split(built_from):
+    project = built_from(PER_SPLIT)
     root = project.config.root_folder
     train, valid = load_nanoset(root, "plain", "train"), load_nanoset(root, "plain", "valid")
     assert len(train.datasets) == 2
@@ -102,8 +74,8 @@ def test_blends_for_each_split(built):
     assert [member["samples_given"] for member in facts["members"]] == np.bincount(train.dataset_index).tolist()
 
 
-def test_a_damaged_handoff_leaves_masks_that_are_given(built):
-    project = built(PER_SPLIT)
+def test_a_damaged_handoff_leaves_masks_that_are_given(built_from):
+    project = built_from(PER_SPLIT)
     root = project.config.root_folder
     folder = project.outputs.current("nanosets", "plain/handoff").folder
     (folder / "manifest.json").write_text("{")
@@ -115,8 +87,8 @@ def test_a_damaged_handoff_leaves_masks_that_are_given(built):
     assert len(load_nanoset(root, "plain", "train", **given)) == 400
 
 
-def test_phases(built):
-    project = built(PHASES)
+def test_phases(built_from):
+    project = built_from(PHASES)
     root = project.config.root_folder
     assert len(load_nanoset(root, "plain-phase-1", "train")) == 30 * 4
     assert len(load_nanoset(root, "plain-phase-2", "train")) >= 10 * 4
@@ -125,8 +97,8 @@ def test_phases(built):
     assert "--train-samples 160\n" in arguments
 
 
-def test_a_lost_index_file_is_found_before_the_trainer_does(built):
-    project = built(PER_SPLIT)
+def test_a_lost_index_file_is_found_before_the_trainer_does(built_from):
+    project = built_from(PER_SPLIT)
     lost = next(cache_folder(project, "plain").glob("*dataset_index.npy"))
     lost.unlink()
     with pytest.raises(MissingError) as caught:
@@ -141,8 +113,8 @@ def changed(project: Project, word: str) -> None:
         stage(project, "web")
 
 
-def test_nothing_is_made_over_what_belongs_to_older_datasets(built):
-    project = built()
+def test_nothing_is_made_over_what_belongs_to_older_datasets(built_from):
+    project = built_from()
     before = tree(project.config.root_folder / "nanosets")
     changed(project, "late")
     again = Project.open(project.config.file, rebuild=True)
@@ -160,8 +132,8 @@ def test_nothing_is_made_over_what_belongs_to_older_datasets(built):
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
 
 
-def test_a_dataset_that_is_replaced_while_it_is_planned(built, monkeypatch):
-    project = built()
+def test_a_dataset_that_is_replaced_while_it_is_planned(built_from, monkeypatch):
+    project = built_from()
     plainly, meanwhile = NanosetContext.plan, ["late"]
 
     def plan_meanwhile(*arguments):
@@ -196,8 +168,8 @@ def test_limits_reach_what_is_built(make_project, policy):
     assert {member.max_epochs for member in planned.members} == {1.5, None}
 
 
-def test_map_in_a_project_builds_what_the_pipeline_builds(built):
-    whole = built(PER_SPLIT)
+def test_map_in_a_project_builds_what_the_pipeline_builds(built_from):
+    whole = built_from(PER_SPLIT)
     config = whole.config.file
     before = tree(whole.config.root_folder)
     for name in before:
@@ -213,8 +185,8 @@ def test_map_in_a_project_builds_what_the_pipeline_builds(built):
     assert tree(whole.config.root_folder) == before
 
 
-def test_map_without_a_project(built, tmp_path):
-    project = built({"    trainer_path: /lustre/data\n": ""})
+def test_map_without_a_project(built_from, tmp_path):
+    project = built_from({"    trainer_path: /lustre/data\n": ""})
     done = project.outputs.current("nanosets", "pretrain/handoff")
     size = {split: load_nanoset(project.config.root_folder, "pretrain", split) for split in SPLITS}
     own = tmp_path / "cache"
@@ -232,8 +204,8 @@ def test_map_without_a_project(built, tmp_path):
     assert {path.name: path.read_bytes() for path in own.iterdir()} == theirs
 
 
-def test_map_takes_weights_on_the_command_line(built, tmp_path):
-    project = built()
+def test_map_takes_weights_on_the_command_line(built_from, tmp_path):
+    project = built_from()
     web, code = (dataset(project, name) for name in ("web", "code"))
     run(
         "map", "--data-path", 0.5, web, 0.5, code, "--seq-length", 8, "--train-iters", 5, "--global-batch-size", 4,
@@ -262,8 +234,8 @@ def test_map_refuses_what_would_have_no_effect(arguments, said):
 
 
 @pytest.mark.parametrize("limits", ["", "\n    max_epochs: 50\n    on_exhaustion: redistribute"])
-def test_a_plan_reads_each_dataset_once(built, monkeypatch, limits):
-    project = built({"    samples: {train: 400}": f"    samples: {{train: 400}}{limits}"} if limits else {})
+def test_a_plan_reads_each_dataset_once(built_from, monkeypatch, limits):
+    project = built_from({"    samples: {train: 400}": f"    samples: {{train: 400}}{limits}"} if limits else {})
     read: list[object] = []
     original = plan.read_idx
     monkeypatch.setattr(plan, "read_idx", lambda path: read.append(path) or original(path))
@@ -273,13 +245,13 @@ def test_a_plan_reads_each_dataset_once(built, monkeypatch, limits):
         assert len(read) == len(set(read)) == 2
 
 
-def test_megatron_core_starts_from_the_handoff(built):
+def test_megatron_core_starts_from_the_handoff(built_from):
     pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
     from megatron.core.datasets.utils import get_blend_from_list
 
-    project = built(PER_SPLIT)
+    project = built_from(PER_SPLIT)
     done, cache = project.outputs.current("nanosets", "plain/handoff"), cache_folder(project, "plain")
     before = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in cache.iterdir()}
 

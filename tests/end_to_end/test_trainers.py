@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_project import EOD, build_all, jsonl, make_corpora, sentences, tree, write_project
+from sample_project import EOD, build_all, jsonl, make_corpora, sentences, tree
 
 from nanoset_core import MMapIndexedDataset, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
@@ -22,18 +21,13 @@ from nanoset_core.verification.verify import verify_nanoset
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, tokenizer_file):
-    """A built project, not to be written to."""
-    folder = tmp_path_factory.mktemp("whole") / "project"
-    return build_all(write_project(folder, tokenizer_file, {"    trainer_path: /lustre/data\n": ""}))
+WITHOUT_PATHS = {"    trainer_path: /lustre/data\n": ""}
 
 
 @pytest.fixture
-def built(whole, tmp_path):
-    """A copy to change."""
-    shutil.copytree(whole.config.file.parent, tmp_path / "built", symlinks=True)
-    return Project.open(tmp_path / "built" / "nanoset.yaml")
+def whole(built_from):
+    """A built project."""
+    return built_from(WITHOUT_PATHS)
 
 
 def text_of(tokenizer_file, tokens):
@@ -83,10 +77,10 @@ def test_a_plain_nanoset_sees_every_token_of_its_split_once(whole):
     assert (seen <= expected).all()
 
 
-def test_a_moved_root_still_opens(built, tmp_path):
-    before = load_nanoset(built.config.root_folder, "pretrain", "valid").tokens(0)
+def test_a_moved_root_still_opens(whole, tmp_path):
+    before = load_nanoset(whole.config.root_folder, "pretrain", "valid").tokens(0)
     moved = tmp_path / "elsewhere"
-    built.config.root_folder.rename(moved)
+    whole.config.root_folder.rename(moved)
     assert np.array_equal(load_nanoset(moved, "pretrain", "valid").tokens(0), before)
 
 
@@ -98,13 +92,13 @@ def test_what_is_not_there_is_named(whole):
         load_nanoset(root, "plain", "test")
 
 
-def test_new_text_without_a_new_blend_is_refused(built):
-    changed = built.config.raw_folder / "web/part-0/web-0.jsonl"
+def test_new_text_without_a_new_blend_is_refused(whole):
+    changed = whole.config.raw_folder / "web/part-0/web-0.jsonl"
     changed.write_bytes(changed.read_bytes() + jsonl(sentences("late", 2)))
-    make_corpora(built, "web")
-    mapping.write_mappings(built, "pretrain", "train")
+    make_corpora(whole, "web")
+    mapping.write_mappings(whole, "pretrain", "train")
     with pytest.raises(StaleError, match="nanoset build"):
-        load_nanoset(built.config.root_folder, "pretrain", "train")
+        load_nanoset(whole.config.root_folder, "pretrain", "train")
 
 
 def test_webdataset_reads_the_tars(whole):
@@ -140,14 +134,13 @@ def test_torch_loads_batches_in_worker_processes(whole):
     assert np.array_equal(first["tokens"].numpy(), np.stack([train[k]["tokens"] for k in range(8)]))
 
 
-def test_megatron_core_hits_every_cache(make_project):
+def test_megatron_core_hits_every_cache(built_from):
     pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
     identifiers = "tokenizer_identifiers: " + json.dumps(IDENTIFIERS)
-    config = make_project(replacements={"trainer_path: /lustre/data": identifiers})
-    project = build_all(config)
+    project = built_from({"trainer_path: /lustre/data": identifiers})
     cache = planning.cache_folder(project, "pretrain")
     before = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in cache.iterdir()}
 
@@ -157,12 +150,9 @@ def test_megatron_core_hits_every_cache(make_project):
 
     settings = planning.NanosetContext(project, "pretrain").plan("train").config
     prefixes = list(settings.data_path)
-    sizes = [
-        json.loads(project.outputs.current("nanosets", f"pretrain/{split}/blend").path("plan.json").read_bytes())[
-            "config"
-        ][f"{split}_split_samples"]
-        for split in SPLITS
-    ]
+    plans = [project.outputs.current("nanosets", f"pretrain/{split}/blend").path("plan.json") for split in SPLITS]
+    configs = [json.loads(plan.read_bytes())["config"] for plan in plans]
+    sizes = [config[f"{split}_split_samples"] for config, split in zip(configs, SPLITS, strict=True)]
     peer = GPTDatasetConfig(
         random_seed=7,
         sequence_length=32,
@@ -199,7 +189,7 @@ def test_the_core_builds_what_dagster_builds(make_project, tmp_path):
 
 
 @pytest.mark.parametrize("preset", ["megatron-0.10", "nemo", "nanotron", "nanotron-000"])
-def test_other_trainers_caches_under_their_own_names(make_project, preset):
+def test_other_trainers_caches_under_their_own_names(built_from, preset):
     changes = {
         "samples: {train: 400}": f"samples: {{train: 400}}\n    preset: {preset}",
         "sequence_length: 16\n    split": f"sequence_length: 16\n    preset: {preset}\n    split",
@@ -207,7 +197,7 @@ def test_other_trainers_caches_under_their_own_names(make_project, preset):
     }
     if preset in ("nemo", "nanotron-000"):
         changes['split: "90,5,5"'] = 'split: "90,5,5"\n    samples: {train: 100, valid: 10, test: 5}'
-    project = build_all(make_project(replacements=changes))
+    project = built_from(changes)
     for name in ("pretrain", "plain"):
         train = load_nanoset(project.config.root_folder, name, "train")
         assert len(train) >= 100
@@ -218,13 +208,13 @@ def test_other_trainers_caches_under_their_own_names(make_project, preset):
         assert any(mark in file for file in names)
 
 
-def nemo_project(make_project, blend):
+def nemo_project(built_from, blend):
     changes = {
         "    blend: {web: 0.7, code: 0.3}\n": blend,
         '    split: "80,15,5"\n': "" if "per_split" in blend else '    split: "80,15,5"\n',
         "samples: {train: 400}\n    trainer_path: /lustre/data": "samples: {train: 100, valid: 10}\n    preset: nemo",
     }
-    return make_project(replacements=changes)
+    return built_from(changes)
 
 
 @pytest.mark.parametrize(
@@ -240,9 +230,9 @@ def nemo_project(make_project, blend):
     ],
     ids=["shared", "per split"],
 )
-def test_a_new_version_leaves_what_a_nemo_run_reads(make_project, blend, change):
-    file = nemo_project(make_project, blend)
-    project = build_all(file)
+def test_a_new_version_leaves_what_a_nemo_run_reads(built_from, blend, change):
+    project = nemo_project(built_from, blend)
+    file = project.config.file
     data = project.outputs.current("nanosets", "pretrain/handoff").path("data.yaml")
     (folder,) = (line.split()[1] for line in data.read_text().splitlines() if "index_mapping_dir" in line)
     before = tree(planning.cache_folder(project, "pretrain"))
@@ -263,13 +253,13 @@ def test_a_new_version_leaves_what_a_nemo_run_reads(make_project, blend, change)
     assert all(verify_nanoset(again, "pretrain", split, deep=True).passed for split in SPLITS)
 
 
-def masked(make_project, keys):
+def masked(built_from, keys):
     lines = "".join(f"    {key}: true\n" for key in keys)
-    return make_project(replacements={"    seed: 7\n": f"    seed: 7\n{lines}    preset: megatron\n"})
+    return built_from({"    seed: 7\n": f"    seed: 7\n{lines}    preset: megatron\n"})
 
 
-def test_masks_at_ends_of_documents_from_nanoset_yaml_and_by_argument(make_project):
-    project = build_all(masked(make_project, ["reset_position_ids", "eod_mask_loss"]))
+def test_masks_at_ends_of_documents_from_nanoset_yaml_and_by_argument(built_from):
+    project = masked(built_from, ["reset_position_ids", "eod_mask_loss"])
     root, eod = project.config.root_folder, project.eod
     plain = {"reset_position_ids": False, "eod_mask_loss": False}
     for name, masks in (("pretrain", {}), ("plain", dict.fromkeys(plain, True))):
@@ -295,9 +285,9 @@ def test_masks_at_ends_of_documents_from_nanoset_yaml_and_by_argument(make_proje
     assert np.array_equal(sample["attention_mask"][0], later | (documents[:, None] > documents))
 
 
-def test_masks_make_no_index_file_stale_and_without_effect_are_refused(make_project):
-    file = masked(make_project, [])
-    project = build_all(file)
+def test_masks_make_no_index_file_stale_and_without_effect_are_refused(built_from):
+    project = masked(built_from, [])
+    file = project.config.file
     before = tree(project.outputs.folder / "nanosets")
     text = file.read_text()
     file.write_text(text.replace("seed: 7\n", "seed: 7\n    eod_mask_loss: true\n", 1))

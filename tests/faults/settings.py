@@ -52,7 +52,7 @@ def formats(tokenizer: bytes) -> list[Format]:
         Format("nanoset.yaml", {"nanoset.yaml": CONFIG.encode()}, "nanoset.yaml", _read_config, _says),
         Format("sampling.yaml", {"s.yaml": _SAMPLING.encode()}, "s.yaml", _read_sampling, _says),
         Format("tokenizer.json", {"t.json": tokenizer}, "t.json", _read_tokenizer, _says, is_json=True),
-        Format("tokenizer.json, encoding", {"t.json": tokenizer}, "t.json", _encode, _says, is_json=True, share=0.2),
+        Format("tokenizer.json, encoding", {"t.json": tokenizer}, "t.json", _encode, _says, is_json=True, share=0.1),
         Format("known of a tokenizer (.npz)", known, list(known)[-1], _encode_known, share=0.02),
         Format("data arguments", {"a.txt": b"0.8 /data/web 0.2 /data/code\n"}, "a.txt", _read_args, _says),
         Format(
