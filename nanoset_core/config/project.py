@@ -99,7 +99,7 @@ class ProjectConfig:
             place = parse_place(self.raw, self.storage, where=f"{self.file}: raw")
             known_by = self.storage.fingerprint
             return RemoteFolder(place, by_etag=known_by != "content", in_pieces=known_by == "etag-pieces")
-        return local_path(self.raw, base=self.file.parent, where=f"{self.file}: raw")
+        return self.local(self.raw, "raw")
 
     def folder_name(self, corpus: str) -> str:
         """Return the folder below `raw` that a corpus is read from."""
@@ -121,7 +121,7 @@ class ProjectConfig:
         """The folder of outputs; of outputs in a bucket, the folder of their working copies."""
         if self.root_place is not None:
             return mirror_folder(self.root_place, self._mirror)
-        return local_path(self.root, base=self.file.parent, where=f"{self.file}: root")
+        return self.local(self.root, "root")
 
     @property
     def root_access(self) -> FileAccess:
@@ -137,7 +137,7 @@ class ProjectConfig:
     @property
     def history_folder(self) -> Path:
         """The folder of Dagster's history."""
-        return local_path(self.history, base=self.file.parent, where=f"{self.file}: history")
+        return self.local(self.history, "history")
 
     @property
     def tokenizer_file(self) -> TokenizerPath:
@@ -150,17 +150,21 @@ class ProjectConfig:
 
     def _tokenizer_here(self, given: str, key: str) -> Path:
         """Return the local path of a tokenizer's file; of one in a bucket that of an up-to-date copy."""
-        where = f"{self.file}: tokenizer.{key}"
         if not is_remote(given):
-            return local_path(given, base=self.file.parent, where=where)
+            return self.local(given, f"tokenizer.{key}")
         from nanoset_core.tokenization.files.source import tokenizer_here
 
-        return tokenizer_here(remote_location(given, where=where, storage=self.storage), self._mirror)
+        place = remote_location(given, where=f"{self.file}: tokenizer.{key}", storage=self.storage)
+        return tokenizer_here(place, self._mirror)
 
     @property
     def _mirror(self) -> Path:
         """The folder of working copies."""
-        return local_path(self.storage.mirror or ".nanoset/mirror", base=self.file.parent, where=str(self.file))
+        return self.local(self.storage.mirror or ".nanoset/mirror", "storage.mirror")
+
+    def local(self, given: str, key: str) -> Path:
+        """Return a path of this machine that a key holds; ConfigError where it is none."""
+        return local_path(given, base=self.file.parent, where=f"{self.file}: {key}")
 
     def below(self, folder: Path) -> ProjectConfig:
         """Return the settings for a worker of a cluster: its own folder of copies, and the tokenizer it received."""
@@ -203,25 +207,23 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
         raise ConfigError(
             "the configuration cannot be read", where=file, found=error.strerror, remedy="give the path of a text file"
         ) from error
-    config, errors = check_config(value, file)
-    if config is None:
-        raise located(file, text, errors)
-    return config
+    return config_from(value, file, text)
 
 
-def config_from(value: object, file: Path) -> ProjectConfig:
+def config_from(value: object, file: Path, text: str | None = None) -> ProjectConfig:
     """Return the configuration that plain values describe.
 
     Args:
         value: the content of a nanoset.yaml.
         file: where it is, or would be; relative paths start in its folder.
+        text: what the file holds, to name the lines of mistakes.
 
     Raises:
         ConfigError: all mistakes in it.
     """
     config, errors = check_config(value, file)
     if config is None:
-        raise combined(errors, file)
+        raise combined(errors, file) if text is None else located(file, text, errors)
     return config
 
 
@@ -273,8 +275,7 @@ def _checks(config: ProjectConfig) -> Iterator[tuple[tuple[str, ...], Iterable[C
 def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     for key in ("path", "merges"):
         if (given := getattr(config.tokenizer, key)) is not None:
-            where = f"{config.file}: tokenizer.{key}"
-            yield from raised(_check_place, config, given, where)
+            yield from raised(_check_place, config, given, f"tokenizer.{key}")
     try:
         raw, root, _ = config.raw_folder, config.root_folder, config.history_folder
     except ConfigError as error:
@@ -292,11 +293,11 @@ def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     )
 
 
-def _check_place(config: ProjectConfig, given: str, where: str) -> None:
+def _check_place(config: ProjectConfig, given: str, key: str) -> None:
     if is_remote(given):
-        parse_place(given, config.storage, where=where)
+        parse_place(given, config.storage, where=f"{config.file}: {key}")
     else:
-        local_path(given, base=config.file.parent, where=where)
+        config.local(given, key)
 
 
 def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
