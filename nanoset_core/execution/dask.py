@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -91,16 +91,7 @@ class DaskExecutor:
                 yield from _Run(connection, client, check, work, self.listener).results(chain(known, waiting))
 
 
-@dataclass(frozen=True, slots=True)
-class _Job(Generic[Task, Result]):
-    """A task with its work, as a worker gets it: one object, so that Dask does not search the task."""
-
-    check: CompatibilityCheck
-    work: Callable[[Task], Result]
-    task: Task
-
-
-def _carry_out(job: _Job[Any, Result]) -> Result:
+def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: Task) -> Result:
     """Run a task on a worker: one at a time, whatever its number of threads, since engines are made for one.
 
     Files go to the folder that Dask gives the worker (`--local-directory`), and removes after it.
@@ -110,9 +101,9 @@ def _carry_out(job: _Job[Any, Result]) -> Result:
     get_worker: Any = untyped
     folder = Path(get_worker().local_directory) / "nanoset"
     with _one_at_a_time:
-        job.check.check()
-        with working_at(WorkerFolder(folder, job.check.download(folder))):
-            return job.work(job.task)
+        check.check()
+        with working_at(WorkerFolder(folder, check.download(folder))):
+            return work(task)
 
 
 class _Run(Generic[Task, Result]):
@@ -136,7 +127,8 @@ class _Run(Generic[Task, Result]):
         done: SimpleQueue[Future] = SimpleQueue()
 
         def submit(task: Task) -> Future:
-            future = self._client.submit(_carry_out, _Job(self._check, self._work, task), pure=False)
+            # One object, so that Dask does not search the task.
+            future = self._client.submit(partial(_carry_out, self._check, self._work, task), pure=False)
             future.add_done_callback(done.put)
             return future
 
