@@ -19,7 +19,7 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.pipeline import shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.documents import DocumentBatch
-from nanoset_core.tokenization.document_table import DocumentTable, FileCounts, counts_by_file
+from nanoset_core.tokenization.document_table import FileCounts, counts_by_file, document_table
 from nanoset_core.versions.diff import FileDiff, diff_datasets
 from nanoset_core.versions.gc import collect
 
@@ -243,8 +243,9 @@ def test_counting_by_file_is_as_a_plain_loop_does_it(tmp_path_factory, rows):
     for file, tokens in rows:
         expected["abcdef"[file]] = expected.get("abcdef"[file], FileCounts()) + FileCounts(1, tokens)
     path = tmp_path_factory.mktemp("counts") / "documents.parquet"
-    with DocumentTable(path, "abcdef") as table:
-        table.add(batch(np.array([file for file, _ in rows], np.int32)), np.array([n for _, n in rows], np.int32))
+    files, lengths = (np.array([row[place] for row in rows], np.int32) for place in (0, 1))
+    with document_table(path, "abcdef") as add:
+        add(batch(files), lengths, np.ones(len(rows), bool))
     assert counts_by_file(path) == expected
     assert list(counts_by_file(path)) == list(expected)
 
@@ -254,8 +255,8 @@ def test_counts_are_added_over_row_groups(tmp_path):
     path = tmp_path / "documents.parquet"
     files = np.sort(np.arange(rows) % 3).astype(np.int32)
     lengths = np.arange(rows, dtype=np.int32)
-    with DocumentTable(path, ["a", "b", "c"]) as table:
-        table.add(batch(files), lengths)
+    with document_table(path, ["a", "b", "c"]) as add:
+        add(batch(files), lengths, np.ones(rows, bool))
     assert counts_by_file(path) == {
         name: FileCounts(rows // 3, int(lengths[files == number].sum())) for number, name in enumerate("abc")
     }
