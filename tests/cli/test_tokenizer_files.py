@@ -3,7 +3,6 @@
 import base64
 import gzip
 import json
-import shutil
 import tarfile
 from itertools import chain
 from pathlib import Path
@@ -44,26 +43,27 @@ def tokenized(texts, *arguments):
     return [dataset.get(number).tolist() for number in range(len(dataset))]
 
 
-@pytest.mark.parametrize(
-    ("name", "end", "arguments"),
-    [
-        ("vocab.json", 420, ["--tokenizer-type", "GPT2BPETokenizer", "--vocab-file", FILES / "vocab.json",
-                             "--merge-file", FILES / "merges.txt"]),
-        ("megatron.json v1", 2, ["--tokenizer-type", "TikTokenizer", "--tokenizer-model", FILES / "megatron.json",
-                                 "--tiktoken-pattern", "v1", "--tiktoken-num-special-tokens", 20,
-                                 "--vocab-size", SIZE]),
-        ("ranks.tiktoken o200k", 420, ["--tokenizer", FILES / "ranks.tiktoken", "--tiktoken-pattern", "o200k",
-                                       "--tokenizer-special-tokens", "<|endoftext|>", "<|im_end|>"]),
-        ("tekken.json", 2, ["--tokenizer", FILES / "tekken.json"]),
-        ("bpe.model", 2, ["--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", FILES / "bpe.model"]),
-        ("unigram.model legacy", 2, ["--tokenizer-model", FILES / "unigram.model", "--tokenizer-sentencepiece-legacy",
-                                     "--tokenizer-special-tokens", "<s>", "<mask>", "<unk>"]),
-    ],
-)  # fmt: skip
-def test_megatrons_flags(texts, name, end, arguments):
+RANKS = ("--tokenizer", FILES / "ranks.tiktoken", "--tiktoken-pattern", "o200k",
+         "--tokenizer-special-tokens", "<|endoftext|>", "<|im_end|>")  # fmt: skip
+MEGATRON = ("--tokenizer-type", "TikTokenizer", "--tokenizer-model", FILES / "megatron.json",
+            "--tiktoken-pattern", "v1", "--tiktoken-num-special-tokens", 20, "--vocab-size", SIZE)  # fmt: skip
+VOCABULARY = ("--tokenizer-type", "GPT2BPETokenizer", "--vocab-file", FILES / "vocab.json",
+              "--merge-file", FILES / "merges.txt")  # fmt: skip
+TAKEN = {"ranks.tiktoken o200k": RANKS, "megatron.json v1": MEGATRON, "vocab.json": VOCABULARY}
+MODELS = {
+    "tekken.json": ("--tokenizer", FILES / "tekken.json"),
+    "bpe.model": ("--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", FILES / "bpe.model"),
+    "unigram.model legacy": ("--tokenizer-model", FILES / "unigram.model", "--tokenizer-sentencepiece-legacy",
+                             "--tokenizer-special-tokens", "<s>", "<mask>", "<unk>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*TAKEN, *MODELS])
+def test_megatrons_flags(texts, name):
     if ".model" in name:
         pytest.importorskip("sentencepiece")
-    assert tokenized(texts, *arguments) == [[*ids, end] for ids in EXPECTED[name] if ids]
+    end = 420 if name.startswith(("vocab", "ranks")) else 2
+    assert tokenized(texts, *(TAKEN | MODELS)[name]) == [[*ids, end] for ids in EXPECTED[name] if ids]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,7 @@ def test_megatrons_flags(texts, name, end, arguments):
         (["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer", FILES / "bpe.model"], "none of this type"),
         (["--tokenizer", FILES / "tekken.json", "--vocab-file", FILES / "vocab.json"], "two tokenizers are named"),
         (["--tokenizer", FILES / "ranks.tiktoken"], "--tiktoken-pattern"),
+        (["--vocab-file", FILES.parent / "tokenizer.json"], "tokenizer.json: tokenizer.json"),
         (
             ["--tokenizer", FILES / "tekken.json", "--special-tokens", "add",
              "--tokenizer-hf-no-include-special-tokens"],
@@ -87,8 +88,9 @@ def test_what_does_not_fit_together(texts, arguments, what):
     assert result.exception.remedy
 
 
-def test_no_tokenizer_is_a_wrong_use_as_before(texts):
-    result = tokenize(texts)
+@pytest.mark.parametrize("words", [["tokenize", "--input", "x", "--output-prefix", "y"], ["inspect", "x"]])
+def test_what_names_no_tokenizer_is_a_wrong_use(words):
+    result = run(*words, "--tiktoken-pattern", "gpt2")
     assert (result.exit_code, "--tokenizer" in result.output) == (2, True)
 
 
@@ -112,14 +114,6 @@ def test_what_is_not_known_of_a_tokenizer_is_told_where_its_tokens_are_shown(tex
     tokenized(texts, "--tokenizer", FILES / "tekken.json")
     shown = run("inspect", texts.parent / "out_text_document", "--tokenizer", file).output
     assert "--tiktoken-num-special-tokens" in shown
-
-
-RANKS = ("--tokenizer", FILES / "ranks.tiktoken", "--tiktoken-pattern", "o200k",
-         "--tokenizer-special-tokens", "<|endoftext|>", "<|im_end|>")  # fmt: skip
-MEGATRON = ("--tokenizer-type", "TikTokenizer", "--tokenizer-model", FILES / "megatron.json",
-            "--tiktoken-pattern", "v1", "--tiktoken-num-special-tokens", 20, "--vocab-size", SIZE)  # fmt: skip
-VOCABULARY = ("--vocab-file", FILES / "vocab.json", "--merge-file", FILES / "merges.txt")
-TAKEN = {"ranks.tiktoken o200k": RANKS, "megatron.json v1": MEGATRON, "vocab.json": VOCABULARY}
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -159,19 +153,6 @@ def _contexts(tars):
         with tarfile.open(path) as tar:
             for member in tar:
                 yield json.loads(gzip.decompress(tar.extractfile(member).read()))
-
-
-def test_a_tokenizer_json_is_no_vocab_file(texts):
-    file = FILES.parent / "tokenizer.json"
-    result = tokenize(texts, "--vocab-file", file)
-    assert isinstance(result.exception, ConfigError)
-    assert result.exception.found == f"{file}: tokenizer.json"
-    assert "--tokenizer" in result.exception.remedy
-
-
-def test_what_is_said_of_no_tokenizer_is_a_wrong_use(texts):
-    result = run("inspect", texts.parent / "out", "--tiktoken-pattern", "gpt2")
-    assert (result.exit_code, "--tokenizer" in result.output) == (2, True)
 
 
 # --------------------------------------------------------------------------- special tokens of the template
@@ -219,12 +200,3 @@ def test_init_writes_the_choice_and_status_asks_for_it(tmp_path, template):
     assert "megatron-core" not in run("status", "-c", config).output
     config.write_text(text.replace("special_tokens: none", ""))
     assert "megatron-core up to 0.14" in run("status", "-c", config).output
-
-
-def test_init_finds_another_kind_of_tokenizer(tmp_path):
-    shutil.copyfile(FILES / "tekken.json", tmp_path / "tekken.json")
-    assert run("init", tmp_path).exit_code == 0
-    text = (tmp_path / "nanoset.yaml").read_text()
-    assert "path: tekken.json" in text
-    assert "eod: </s>" in text
-    assert "special_tokens: none" not in text
