@@ -19,6 +19,7 @@ from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.outputs.root import Seen
 from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.contents import some
 
 if TYPE_CHECKING:
     from nanoset_assets.build import BuildReport
@@ -89,54 +90,41 @@ def show_report(project: Project, report: BuildReport) -> None:
     else:
         made = len(report.made)
         click.echo(f"Made {made} of {len(report.steps)} partitions of assets in {report.seconds:.1f} s.")
-    readable = [(row.name, row.part) for row in rows if row.state == "up to date" and row.figures.get("samples")]
-    for line in (*_replaced(report), *_next_steps(project, report.graph, readable)):
+    readable = [(row.name, row.part or "") for row in rows if row.state == "up to date" and row.figures.get("samples")]
+    for line in (*_replaced(report), *_next_steps(project.config, report.graph, readable)):
         click.echo(line)
 
 
 def _replaced(report: BuildReport) -> Iterator[str]:
     """Yield what replaced outputs of other settings, which may still be in use."""
-    told: dict[str, list[str]] = defaultdict(list)
+    told: dict[str, dict[str, None]] = defaultdict(dict)
     for step in report.steps:
         if step.node.label in report.made and (settings := report.replaced.get(step.node.label)):
-            told["; ".join(settings)].append(f"{step.node.stage.kind} {step.node.key.subject}")
-    for changes, found in told.items():
-        names = list(dict.fromkeys(found))
-        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        yield f"Made by other settings than before: {', '.join(names[:_NAMED])}{more} ({changes})."
+            told["; ".join(settings)][f"{step.node.stage.kind} {step.node.key.subject}"] = None
+    for changes, names in told.items():
+        yield f"Made by other settings than before: {some(list(names), _NAMED)} ({changes})."
     if told:
         yield "If another nanoset.yaml has this root, it finds these stale now: give it a root, or names, of its own."
 
 
-def _next_steps(project: Project, graph: Graph, readable: Sequence[tuple[str, str | None]]) -> Iterator[str]:
+def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield what to do with the result; `readable` are the (nanoset, split) that have samples."""
     from nanoset_assets.instance import HOME_VARIABLE, dagster_home
 
-    config = project.config
+    place, endpoint = config.root_place, config.storage.endpoint_url
+    root = str(config.root_folder) if place is None else place.url()
     manifests = (graph.current(node).manifest for node in graph.nodes())
     if (first := next((found for found in manifests if found is not None), None)) is not None:
-        has_links = config.root_place is None and (first.folder.parent / "current").is_symlink()
-        root = config.root_folder if config.root_place is None else config.root_place.url()
+        has_links = place is None and (first.folder.parent / "current").is_symlink()
         live = "current" if has_links else "current.json"
         yield f"Outputs are below {root}; `{live}` in each folder names the live version."
-    for name, split in readable[:1]:
-        yield f"Read samples: python -c {shlex.quote(_reading(config, name, split or ''))}"
-    home = shlex.quote(str(dagster_home(config)))
-    file = shlex.quote(str(config.file))
+    for found in readable[:1]:
+        # In double quotes, which a shell leaves alone within single ones.
+        where, storage = json.dumps([root, *found], ensure_ascii=False)[1:-1], json.dumps(endpoint, ensure_ascii=False)
+        has_endpoint = place is not None and endpoint is not None
+        imports = "StorageSpec, load_nanoset" if has_endpoint else "load_nanoset"
+        where += f", StorageSpec({storage})" if has_endpoint else ""
+        program = f"from nanoset_core import {imports}; print(load_nanoset({where})[0])"
+        yield f"Read samples: python -c {shlex.quote(program)}"
+    home, file = (shlex.quote(str(path)) for path in (dagster_home(config), config.file))
     yield f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions"
-
-
-def _reading(config: ProjectConfig, name: str, split: str) -> str:
-    """Return a program that prints the first sample of a split."""
-    endpoint = config.storage.endpoint_url
-    imports, storage = "load_nanoset", ""
-    if config.root_place is not None and endpoint is not None:
-        imports, storage = "StorageSpec, load_nanoset", f", StorageSpec({_literal(endpoint)})"
-    root = config.root_folder if config.root_place is None else config.root_place.url()
-    where = ", ".join(map(_literal, (str(root), name, split)))
-    return f"from nanoset_core import {imports}; print(load_nanoset({where}{storage})[0])"
-
-
-def _literal(text: str) -> str:
-    """Return text as a Python literal in double quotes, which a shell leaves alone within single ones."""
-    return json.dumps(text, ensure_ascii=False)
