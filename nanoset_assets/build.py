@@ -99,7 +99,10 @@ def build(
     sweep(project.outputs)
     found = raw.corpora(project)
     check_corpora(project.config, found)
-    check_names(corpora, found)
+    if unknown := [name for name in corpora if name not in found]:
+        what, remedy = "this corpus is not in the raw folder", "name one of these"
+        expected = f"one of {', '.join(found) or 'none: there are no corpora'}"
+        raise ConfigError(what, where="--corpus", found=repr(unknown[0]), expected=expected, remedy=remedy)
     register(instance, names, found)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
     inventories, failed = _survey(project, looked_at)
@@ -211,23 +214,6 @@ class _Builder:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
             return error
         return None
-
-
-def check_names(asked: Iterable[str], corpora: Collection[str]) -> None:
-    """Refuse a corpus that is not there.
-
-    Raises:
-        ConfigError: one of those that were asked for is none of `corpora`.
-    """
-    for name in asked:
-        if name not in corpora:
-            raise ConfigError(
-                "this corpus is not in the raw folder",
-                where="--corpus",
-                found=repr(name),
-                expected=f"one of {', '.join(corpora) or 'none: there are no corpora'}",
-                remedy="name one of these",
-            )
 
 
 def selected(

@@ -96,11 +96,9 @@ def _locked(home: Path) -> Iterator[str | None]:
     with contextlib.ExitStack() as held:
         refusal = None
         try:
-            file = held.enter_context((home / LOCK).open("ab"))
-            fcntl.lockf(file, fcntl.LOCK_EX)
+            fcntl.lockf(held.enter_context((home / LOCK).open("ab")), fcntl.LOCK_EX)
         except OSError as error:
-            is_lock = error.filename is None
-            refusal = f"{error.strerror} (errno {error.errno})" if is_lock else None
+            refusal = f"{error.strerror} (errno {error.errno})" if error.filename is None else None
         yield refusal
 
 
