@@ -165,14 +165,16 @@ def _gather_source(
 ) -> None:
     """Copy the rows of the first source that begin at `start`, ascending, to `rows[places]`; the others follow it."""
     sources[0].prefetch(start, start + length)
-    tokens, width = np.asarray(sources[0].tokens), rows.shape[1]
+    tokens, width = sources[0].tokens, rows.shape[1]
     whole = length == width
     within = start + width <= len(tokens)
-    full = whole & within
+    full, short = whole & within, ~whole
     _copy_full(tokens, start[full], places[full], rows)
-    short = ~whole
     if short.any():
-        _copy_short(tokens, pad_id, start[short], length[short], places[short], rows)
+        rows[places[short]] = pad_id
+        counts, at = length[short], np.repeat(np.flatnonzero(short), length[short])
+        column = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows[places[at], column] = tokens[start[at] + column]
     for row in np.flatnonzero(whole & ~within):  # at most one for each source: it is carried over into the next ones
         rows[places[row]] = _carried(sources, int(start[row]), width)
 
@@ -201,20 +203,6 @@ def _copy_full(
     windows = np.lib.stride_tricks.sliding_window_view(tokens, width)
     for begin in range(0, len(start), step):
         rows[places[begin : begin + step]] = windows[start[begin : begin + step]]
-
-
-def _copy_short(
-    tokens: NDArray[np.integer[Any]],
-    pad_id: int,
-    start: NDArray[np.int64],
-    length: NDArray[np.int64],
-    places: NDArray[np.int64],
-    rows: NDArray[np.integer[Any]],
-) -> None:
-    rows[places] = pad_id
-    first = np.cumsum(length) - length
-    column = np.arange(int(length.sum())) - np.repeat(first, length)
-    rows[np.repeat(places, length), column] = tokens[np.repeat(start, length) + column]
 
 
 def _carried(sources: Sequence[TokenSource], start: int, width: int) -> NDArray[np.integer[Any]]:

@@ -214,18 +214,7 @@ def _spill(
     memory_bytes: int,
     options: WriteOptions,
 ) -> None:
-    """Append every row to the spill file of its run of shards, in one sweep over the sources.
-
-    Args:
-        plan: says where each context goes.
-        sources: the plan's.
-        files: file → its run of shards; ascending, all in one folder.
-        memory_bytes: for records that are held at once: the more, the longer the single writes.
-        options: names who hears of the progress.
-
-    Raises:
-        StorageError: the disk has too little room for them.
-    """
+    """Append every row to the spill file of its run (ascending, all in one folder), in one sweep over the sources."""
     ranks = [_ranks(plan, run) for run in files.values()]
     paths, record = list(files), NUMBER_BYTES + plan.row_bytes
     needed, free = sum(map(len, ranks)) * record, shutil.disk_usage(paths[0].parent).free
@@ -263,11 +252,7 @@ def _ranks(plan: ShufflePlan, run: range) -> range:
 def _records(
     records: NDArray[np.uint8], count: int, plan: ShufflePlan, path: Path
 ) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
-    """Return views of the numbers, shape (count,), and rows of so many records of a spill file.
-
-    Raises:
-        FormatError: they are not so many.
-    """
+    """Return views of the numbers, shape (count,), and rows of the records of a spill file, which must be so many."""
     if records.size != (size := count * (NUMBER_BYTES + plan.row_bytes)):
         what = "a spill file does not hold the rows that were written to it"
         remedy = "run again; nothing else may write to the scratch folder"

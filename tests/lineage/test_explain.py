@@ -97,60 +97,31 @@ def test_from_the_outputs_alone_there_is_no_text(project):
     assert {(piece.text, piece.source) for piece in found.pieces} == {(None, None)}
 
 
-def first_piece(project):
-    return explain_sample(project, "plain", "train", 0).pieces[0]
+def pieces_of_web(project):
+    samples = (explain_sample(project, "pretrain", "train", k) for k in range(80))
+    return (piece for sample in samples for piece in sample.pieces if piece.origin.file.endswith("web-1.jsonl"))
 
 
-def piece_of_web(project):
-    return next(
-        piece
-        for k in range(50)
-        for piece in explain_sample(project, "pretrain", "train", k).pieces
-        if piece.origin.file.endswith("web-1.jsonl")
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "state"),
-    [
-        (lambda lines, origin: None, "gone"),
-        (lambda lines, origin: [*lines, b'{"text": "more"}\n'], "unchanged"),
-        (lambda lines, origin: [*lines[: origin.line], b'{"text": "another"}\n'], "unchanged"),
-        (lambda lines, origin: [b'{"text": "first"}\n', *lines], "changed"),
-    ],
-    ids=["gone", "grown", "changed behind the line", "moved"],
-)
-def test_what_became_of_a_file(copy, change, state):
+def test_what_became_of_a_file(copy):
     project = copy()
-    before, path = piece_of_web(project), project.config.raw_folder / "web/part-0/web-1.jsonl"
-    lines = change(path.read_bytes().splitlines(keepends=True), before.origin)
-    path.unlink()
-    if lines is not None:
-        path.write_bytes(b"".join(lines))
-    source = piece_of_web(project).source
-    assert (source.state, source.text) == (state, before.source.text if state == "unchanged" else None)
-
-
-def test_another_text_at_the_same_place_is_changed(copy):
-    project = copy()
-    path = project.config.raw_folder / "web/part-0/web-1.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
-    changed = [
-        piece.source
-        for k in range(80)
-        for piece in explain_sample(project, "pretrain", "train", k).pieces
-        if piece.origin.file.endswith("web-1.jsonl")
-    ]
+    before, path = next(pieces_of_web(project)), project.config.raw_folder / "web/part-0/web-1.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for now, state in (
+        ([*lines, b'{"text": "more"}\n'], "unchanged"),
+        ([*lines[: before.origin.line], b'{"text": "another"}\n'], "unchanged"),
+        ([b'{"text": "first"}\n', *lines], "changed"),
+    ):
+        path.write_bytes(b"".join(now))
+        source = next(pieces_of_web(project)).source
+        assert (source.state, source.text) == (state, before.source.text if state == "unchanged" else None)
+    path.write_bytes(b"".join(lines).replace(b"model", b"modem"))
+    changed = [piece.source for piece in pieces_of_web(project)]
     assert any(source.state == "changed" and "other tokens" in source.note for source in changed)
-
-
-def test_another_tokenizer_decodes_nothing(copy):
-    project = copy()
-    file = project.config.tokenizer_file
-    file.write_text(file.read_text() + "\n")
-    piece = first_piece(Project.open(project.config.file))
-    assert piece.text is None
-    assert piece.source.state == "unknown"
+    path.unlink()
+    assert next(pieces_of_web(project)).source.state == "gone"
+    project.config.tokenizer_file.write_text(project.config.tokenizer_file.read_text() + "\n")  # it is another one
+    piece = explain_sample(Project.open(project.config.file), "plain", "train", 0).pieces[0]
+    assert (piece.text, piece.source.state) == (None, "unknown")
 
 
 def test_only_the_shards_and_row_groups_of_the_sample_are_read(project, monkeypatch):
@@ -174,7 +145,6 @@ def test_what_is_not_there(copy):
         explain_sample(project, "pretrain", "train", 10**6)
     with pytest.raises(MissingError, match="no such nanoset"):
         explain_sample(project, "nothing", "train", 0)
-    table = next(project.outputs.folder.glob("shards/books/*/documents.parquet"))
     for table in project.outputs.folder.glob("shards/books/*/documents.parquet"):
         table.write_bytes(table.read_bytes()[:-40])
     with pytest.raises(FormatError, match="not the table of the shard's documents"):

@@ -73,31 +73,19 @@ def check(folder, members, samples, chunk, **settings):
                 assert fast_places(loaded, member, sequence) == expected.get((member, sequence), [])
 
 
-@settings(max_examples=60)
+@settings(max_examples=90)
 @given(
-    lengths=lengths_lists,
-    sequence_length=st.integers(1, 9),
+    members=st.lists(lengths_lists, min_size=1, max_size=3),
+    sequence_length=st.integers(2, 9),
     extra=st.booleans(),
     epochs=st.floats(0.3, 3.2),
-    preset=st.sampled_from(["megatron", "nemo", "nanotron"]),
+    preset=st.sampled_from(["megatron", "megatron-0.10", "nemo", "nanotron"]),
     chunk=st.sampled_from([3, 1 << 20]),
 )
-def test_one_dataset(tmp_path_factory, lengths, sequence_length, extra, epochs, preset, chunk):
-    samples, extra = max(1, int(sum(lengths) / sequence_length * epochs)), extra or preset == "nanotron"
+def test_datasets_and_blends(tmp_path_factory, members, sequence_length, extra, epochs, preset, chunk):
+    samples, extra = max(1, int(sum(members[0]) / sequence_length * epochs)), extra or preset == "nanotron"
     options = {"sequence_length": sequence_length, "add_extra_token": extra, "preset": preset}
-    check(tmp_path_factory.mktemp("one"), [lengths], samples, chunk, **options)
-
-
-@settings(max_examples=30)
-@given(
-    members=st.lists(lengths_lists, min_size=2, max_size=3),
-    sequence_length=st.integers(2, 9),
-    samples=st.integers(1, 80),
-    preset=st.sampled_from(["megatron", "megatron-0.10", "nemo", "nanotron"]),
-)
-def test_blends(tmp_path_factory, members, sequence_length, samples, preset):
-    options = {"sequence_length": sequence_length, "preset": preset}
-    check(tmp_path_factory.mktemp("blend"), members, samples, 1 << 20, **options)
+    check(tmp_path_factory.mktemp("data"), members, samples, chunk, **options)
 
 
 def test_places_across_chunks(monkeypatch):
@@ -172,29 +160,3 @@ def test_documents_that_are_not_there(project):
     for wrong in ({}, {"identity": "a", "number": 1}, {"file": "a", "line": 1, "number": 1}, {"line": 3}):
         with pytest.raises(ConfigError, match="one of three ways"):
             find_document(project, "pretrain", "train", **wrong)
-
-
-def test_rows_are_found_by_their_values(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from nanoset_core.tokenization.document_table import DocumentRows
-
-    schema = pa.schema(
-        [
-            ("file", pa.dictionary(pa.int32(), pa.string())),
-            ("line", pa.int64()),
-            ("byte_offset", pa.int64()),
-            ("id", pa.string()),
-            ("tokens", pa.int32()),
-        ]
-    )
-    rows = [
-        {"file": "a" if n < 60 else "b", "line": n % 60 + 1, "byte_offset": n, "id": f"{n:03}", "tokens": 1}
-        for n in range(100)
-    ]
-    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "t.parquet", row_group_size=10)
-    table = DocumentRows(tmp_path / "t.parquet", 100)
-    assert [row for row, _ in table.search({"id": "042"})] == [42]
-    assert [row for row, _ in table.search({"file": "b", "line": 5})] == [64]
-    assert [values["id"] for values in table.read([99, 0, 42])] == ["099", "000", "042"]

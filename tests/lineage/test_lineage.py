@@ -1,4 +1,4 @@
-"""Tables of documents that are not what a build writes."""
+"""Tables of documents: what is read of them, and those that are not what a build writes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from nanoset_core.tokenization.document_table import DocumentRows
 
 
 def written(path, tokens):
-    columns = {"file": ["a"] * 3, "line": [1, 2, 3], "byte_offset": [0, 5, 9], "id": ["x", None, "z"]}
-    pq.write_table(pa.table(columns | {"tokens": tokens}), path)
-    return DocumentRows(path, 3)
+    """A table of documents of file a, the first 60, and b."""
+    count = len(tokens)
+    columns = {
+        "file": pa.array(["a" if n < 60 else "b" for n in range(count)]).dictionary_encode(),
+        "line": [n % 60 + 1 for n in range(count)],
+        "byte_offset": list(range(count)),
+        "id": [f"{n:03}" for n in range(count)],
+    }
+    pq.write_table(pa.table(columns | {"tokens": tokens}), path, row_group_size=10)
+    return DocumentRows(path, count)
 
 
 def test_lengths_are_whole_numbers(tmp_path):
@@ -23,3 +30,10 @@ def test_lengths_are_whole_numbers(tmp_path):
         rows = written(tmp_path / "documents.parquet", tokens)
         with pytest.raises(FormatError, match=r"tokens as (double|int64|string)"):
             rows.tokens()
+
+
+def test_rows_are_found_by_their_values(tmp_path):
+    table = written(tmp_path / "t.parquet", pa.array([1] * 100, pa.int32()))
+    assert [row for row, _ in table.search({"id": "042"})] == [42]
+    assert [row for row, _ in table.search({"file": "b", "line": 5})] == [64]
+    assert [values["id"] for values in table.read([99, 0, 42])] == ["099", "000", "042"]

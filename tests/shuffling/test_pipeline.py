@@ -17,8 +17,10 @@ from sample_project import make_corpora
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
+from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key
 from nanoset_core.pipeline.stages import sweep
 from nanoset_core.shuffling import iterate_shards
 from nanoset_core.storage.atomic import discard, open_unfinished
@@ -71,44 +73,36 @@ def tars(folder):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.tar"))}
 
 
-def test_carried_tails_lose_less_than_one_context(project):
-    opened = project(all={"corpora": ["web", "code", "books"], "tail": "carry"})
-    manifest = made(opened, "all")
-    assert sorted(rows_of(manifest)) == sorted(rows(opened, "web", "code", "books"))
-    assert manifest.facts["tokens_dropped"] < LENGTH
-    plan, _ = shuffling.current_plan(opened, "all")
-    assert plan.facts["quality"]["contexts"] == manifest.facts["sequences"]
-    assert plan.facts["quality"]["even"] is True
-
-
-def test_frequencies_repeat_and_choose(project):
-    opened = project(mixed={"corpora": {"web": 0.5, "code": 2.0, "books": 0}})
-    found = Counter(rows_of(made(opened, "mixed")))
+def test_every_form_of_its_settings(project):
+    changes = {"tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>", "bos": "<|pad|>"}}
+    weights = {"corpora": {"web": 3, "code": 1}, "mix": "weights"}
+    opened = project(
+        changes,
+        carried={"corpora": ["web", "code", "books"], "tail": "carry"},
+        mixed={"corpora": {"web": 0.5, "code": 2.0, "books": 0}},
+        shares=weights | {"contexts": 40},
+        scarce=weights,
+        even={"corpora": ["web"], "even": True, "bos": True, "sequence_length": LENGTH + 1},
+    )
+    carried, mixed, shares, scarce, even = (made(opened, name) for name in opened.config.webdatasets)
     web, code = rows(opened, "web"), rows(opened, "code")
+    assert sorted(rows_of(carried)) == sorted(rows(opened, "web", "code", "books"))
+    assert carried.facts["tokens_dropped"] < LENGTH
+    quality = shuffling.current_plan(opened, "carried")[0].facts["quality"]
+    assert (quality["contexts"], quality["even"]) == (carried.facts["sequences"], True)
+    found = Counter(rows_of(mixed))
     assert Counter(code * 2) <= found
     rest = found - Counter(code * 2)
-    assert not rest - Counter(web)
+    assert rest <= Counter(web)
     assert rest.total() == int(len(web) * 0.5 + 0.5)
-
-
-def test_weights_give_shares_of_the_contexts(project):
-    weights = {"corpora": {"web": 3, "code": 1}, "mix": "weights", "contexts": 40}
-    opened = project(shares=weights, scarce=weights | {"contexts": None})
-    sources = made(opened, "shares").facts["sources"]
-    assert [source["contexts"] for source in sources] == [30, 10]
-    sources = made(opened, "scarce").facts["sources"]
+    assert [source["contexts"] for source in shares.facts["sources"]] == [30, 10]
+    sources = scarce.facts["sources"]
     assert max(source["frequency"] for source in sources) == 1
     assert abs(sources[0]["contexts"] - 3 * sources[1]["contexts"]) <= 2
-
-
-def test_even_shards_and_a_bos(project):
-    changes = {"tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>", "bos": "<|pad|>"}}
-    opened = project(changes, even={"corpora": ["web"], "even": True, "bos": True, "sequence_length": LENGTH + 1})
-    manifest = made(opened, "even")
-    lines = (manifest.folder / "manifest.jsonl").read_bytes().splitlines()
+    lines = (even.folder / "manifest.jsonl").read_bytes().splitlines()
     assert len({json.loads(line)["num_sequences"] for line in lines}) == 1
-    assert manifest.facts["sequences"] + manifest.facts["contexts_left_out"] == len(rows(opened, "web"))
-    assert not Counter(rows_of(manifest)) - Counter((1, *row) for row in rows(opened, "web"))
+    assert even.facts["sequences"] + even.facts["contexts_left_out"] == len(web)
+    assert Counter(rows_of(even)) <= Counter((1, *row) for row in web)
 
 
 def test_engine_memory_workers_and_groups_are_in_no_digest(project):
@@ -125,24 +119,13 @@ def test_engine_memory_workers_and_groups_are_in_no_digest(project):
         assert not (again.folder / ".shards").exists()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": 1},
-        {"even": True},
-        {"tail": "carry"},
-        {"member": "json.gz"},
-        {"corpora": {"web": 1.0, "code": 1.0}},
-        {"corpora": {"web": 1.0, "code": 0.5}},
-        {"corpora": {"web": 1.0, "code": 0.5}, "mix": "weights"},
-        {"corpora": {"web": 1.0, "code": 0.5}, "mix": "weights", "contexts": 30},
-    ],
-)
-def test_what_reaches_the_bytes_is_in_the_digest(project, change):
-    spec = {"corpora": ["web", "code"]}
-    opened = project(a=spec)
-    first = shuffling.make_plan(opened, "a").digest
-    assert shuffling.make_plan(project(a=spec | change), "a").digest != first
+def test_what_reaches_the_bytes_is_in_the_digest(project):
+    half = {"corpora": {"web": 1.0, "code": 0.5}}
+    changes = [{"seed": 1}, {"even": True}, {"tail": "carry"}, {"member": "json.gz"}, half, half | {"mix": "weights"}]
+    changes += [{"corpora": {"web": 1.0, "code": 1.0}}, half | {"mix": "weights", "contexts": 30}]
+    opened = project(**{f"a{i}": {"corpora": ["web", "code"]} | change for i, change in enumerate([{}, *changes])})
+    found = [shuffling.SHUFFLE_PLAN.recipe(opened, Key(name), {}).options for name in opened.config.webdatasets]
+    assert len({canonical_json(options) for options in found}) == len(changes) + 1
 
 
 def tokshuf_settings(golden):
