@@ -13,7 +13,6 @@ from typing import Any
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StaleError
-from nanoset_core.indexed.layout import bin_path
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
@@ -243,16 +242,9 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
 
 def _open_sources(project: Project, datasets: dict[str, Manifest]) -> list[TokenSource]:
     """Open the datasets' tokens; in a bucket they are read there by workers of a cluster, or where room is scarce."""
-    access, sources = project.outputs.access, []
-    is_remote = access.has_copies and (access.capacity is not None or project.executor is not None)
-    for corpus, dataset in datasets.items():
-        prefix = dataset.facts["prefix"]
-        if is_remote:
-            path, facts = bin_path(dataset.folder / prefix), dataset.facts
-            sources.append(TokenSource(corpus, path, facts["dtype"], facts["tokens"], dataset.access))
-        else:
-            sources.append(TokenSource.of_dataset(corpus, dataset.path(prefix)))
-    return sources
+    access = project.outputs.access
+    is_stored = access.has_copies and (access.capacity is not None or project.executor is not None)
+    return [TokenSource.of_output(corpus, dataset, is_stored=is_stored) for corpus, dataset in datasets.items()]
 
 
 class PlanStage(Stage):
@@ -354,7 +346,10 @@ class WebdatasetStage(Stage):
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return tars and lists; markers say for which webdataset they were made."""
         markers = {f"{MARKERS}/{name}" for name in access.names(folder / MARKERS) if name.endswith(".json")}
-        if not markers or any(_made_from(access, folder / marker) != folder.name for marker in markers):
+        made_from = {_made_from(access, folder / marker) for marker in markers} - {
+            None
+        }  # one that was cut off says nothing
+        if made_from != {folder.name}:
             return None
         return {*filter(_TAR.fullmatch, access.names(folder)), *LISTS, *markers}
 

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, StaleError
+from nanoset_core.indexed.layout import bin_path
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.shuffling.contexts import ContextTable
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.reading import BlockFile, MappedFile
@@ -61,10 +63,16 @@ class TokenSource:
             ConfigError: its tokens are no integers.
         """
         from nanoset_core.indexed.dataset import MMapIndexedDataset
-        from nanoset_core.indexed.layout import bin_path
 
         tokens = MMapIndexedDataset(prefix, validate=validate).tokens
         return cls(name, bin_path(prefix), tokens.dtype.name, len(tokens))
+
+    @classmethod
+    def of_output(cls, name: str, dataset: Manifest, *, is_stored: bool) -> TokenSource:
+        """Return a source of a dataset that was built; `is_stored`: it stays in its store."""
+        facts, prefix = dataset.facts, dataset.facts["prefix"]
+        path = bin_path(dataset.folder / prefix if is_stored else dataset.path(prefix))
+        return cls(name, path, facts["dtype"], facts["tokens"], dataset.access if is_stored else None)
 
     @cached_property
     def file(self) -> MappedFile:

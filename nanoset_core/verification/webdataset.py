@@ -181,7 +181,6 @@ def _planned(wanted: _Wanted, shard: int, numbers: Sequence[int]) -> dict[int, N
 def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
     """Open a corpus's tokens, which are fetched as they are needed where no copy is here, nor may be made."""
     dataset = indexed.current_dataset(project, corpus)
-    path, access = dataset.folder / f"{dataset.facts['prefix']}.bin", dataset.access
-    if access.has_copies and not path.is_file() and (not deep or access.capacity is not None):
-        return TokenSource(corpus, path, dataset.facts["dtype"], dataset.facts["tokens"], access)
-    return TokenSource.of_dataset(corpus, dataset.path(dataset.facts["prefix"]), validate=False)
+    access, is_here = dataset.access, (dataset.folder / f"{dataset.facts['prefix']}.bin").is_file()
+    is_stored = access.has_copies and not is_here and (not deep or access.capacity is not None)
+    return TokenSource.of_output(corpus, dataset, is_stored=is_stored)

@@ -171,6 +171,13 @@ def test_tars_that_are_missing(project):
     shuffling.write_group(opened, "a", 0)
     assert shuffling.is_group_written(opened, "a", 0)
     assert not shuffling.is_group_written(opened, "a", 1)
+    folder, access = next(opened.outputs.folder.glob("webdatasets/a/*")), opened.outputs.access
+    markers = sorted((folder / ".shards").iterdir())
+    markers[0].write_text('{"made_fr')  # as a kill leaves it
+    assert f".shards/{markers[0].name}" in shuffling.WEBDATASET.unfinished_files(access, folder)
+    assert not shuffling.is_group_written(opened, "a", 0)
+    markers[1].write_text('{"made_from": "something else"}')
+    assert shuffling.WEBDATASET.unfinished_files(access, folder) is None
     with pytest.raises(MissingError, match="some shards have not been written"):
         shuffling.finish(opened, "a")
 
