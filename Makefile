@@ -59,6 +59,7 @@ test: install
 
 faults: install
 	PYTHONPATH=tests $(BIN)/python -m faults formats --trials $(TRIALS)
+	PYTHONPATH=tests $(BIN)/python -m faults hostile
 	PYTHONPATH=tests $(BIN)/python -m faults tokenizers --trials $(MUTATIONS) --strings $(STRINGS)
 	PYTHONPATH=tests $(BIN)/python -m faults damage --trials $(DAMAGES)
 	PYTHONPATH=tests $(BIN)/python -m faults commands

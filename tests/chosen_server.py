@@ -12,7 +12,7 @@ from ceph_server import ceph_server
 
 SERVER = os.environ.get("S3_SERVER", "moto")
 CREDENTIALS = s3_server.CREDENTIALS | (swift_server.CREDENTIALS if SERVER == "swift" else {})
-"""What it knows whoever asks by, as variables of the environment."""
+"""Its credentials, as variables of the environment."""
 
 
 def chosen_server(folder: Path) -> AbstractContextManager[str]:

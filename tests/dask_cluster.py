@@ -1,4 +1,4 @@
-"""A Dask scheduler and its workers as processes of their own, as on real clusters; nobody starts a dead worker anew."""
+"""A Dask scheduler and its workers as processes of their own, as on real clusters; a dead worker stays dead."""
 
 from __future__ import annotations
 

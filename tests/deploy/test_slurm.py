@@ -254,7 +254,7 @@ def test_a_run_is_cancelled_before_its_job_begins_and_within_it(runs):
     assert not runs.instance.run_launcher.terminate(waiting)
 
     taken = runs.launch("-f", "napping.py", "-j", "napping", slurm_options="--hold")
-    runs.cluster.run("scancel", runs.job(taken))  # by somebody else
+    runs.cluster.run("scancel", runs.job(taken))  # by another user
     assert runs.run(taken).status == dg.DagsterRunStatus.STARTING
     assert runs.instance.run_launcher.terminate(taken)
     assert runs.run(taken).status == dg.DagsterRunStatus.CANCELED

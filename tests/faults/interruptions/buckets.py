@@ -1,7 +1,7 @@
 """Outputs in a bucket, reached through the proxy: requests that fail, and kills by requests.
 
 Shards that are too large to pass through are joined by the bucket, and workers of a cluster may share nothing but it.
-Afterwards nothing is left there but the outputs: neither objects nor uploads that nobody ends.
+Afterwards nothing is left there but the outputs: neither objects nor unfinished uploads.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class BucketPlace(Place):
         return {found.name: _digest(store, found) for found in store.list()}
 
     def uploads(self, subject: Subject) -> list[str]:
-        """Keys of uploads in parts that nobody has ended."""
+        """Keys of unfinished uploads in parts."""
         bucket = self._buckets[subject.folder]
         answer = bucket.client().list_multipart_uploads(Bucket=bucket.bucket)
         return [upload["Key"] for upload in answer.get("Uploads", ())]
@@ -276,7 +276,7 @@ def kill_at_request(
     on.trial.counts["uploads begun"] += len(place.uploads(on.subject))
     if place.cluster is not None:
         on.trial.counts["workers killed"] += sum(worker.poll() is not None for worker in place.cluster.workers)
-        if on.rng.random() < 0.5:  # while workers may still be at it, whom nobody told
+        if on.rng.random() < 0.5:  # while workers may still be at work
             collect(Project.open(on.subject.config))
             on.trial.wrong += place.look(on.subject)
         place.staff()

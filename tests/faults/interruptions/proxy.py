@@ -97,7 +97,7 @@ class FaultProxy:
             return self.counts.requests, fault, rng
 
     def kill(self, number: int, *, after: bool) -> None:
-        """Kill whom the plan says, if this is the moment."""
+        """Kill the plan's process group, if this is the request."""
         plan = self.plan
         if plan.kill and number == plan.kill_at and after == plan.kill_after:
             with contextlib.suppress(ProcessLookupError):
