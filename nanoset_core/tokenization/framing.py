@@ -73,14 +73,9 @@ def make_framing(
     eod: int | None = None,
     special_tokens: SpecialTokens | None = None,
 ) -> Framing:
-    """Return the framing of a preset.
+    """Return the framing of a preset, with the ids to put in front of and behind every document.
 
-    Args:
-        preset: Whose tool.
-        tokenizer_file: The tokenizer.
-        bos: Id to put in front of every document, or None.
-        eod: Id to put behind every document, or None.
-        special_tokens: Whether those are added too that the tokenizer's own `encode` adds; None: with `nanotron` alone.
+    `special_tokens`: whether those are added too that the tokenizer's own `encode` adds; None: with `nanotron` alone.
 
     Raises:
         ConfigError: The tokenizer's special tokens depend on the text.
@@ -98,11 +93,7 @@ def special_tokens_notice(
 ) -> str | None:
     """Return a notice where trainers differ and no choice was made, or where the choice gives what few expect.
 
-    Args:
-        preset: Whose tool.
-        template: The tokens that the tokenizer's own `encode` adds.
-        special_tokens: The choice.
-        bos: The token that is put in front of every document besides, if any.
+    `template`: the tokens that the tokenizer's own `encode` adds; `bos`: what goes before every document besides.
     """
     if special_tokens == "add" and not template:
         return (

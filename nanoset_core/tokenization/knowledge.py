@@ -50,13 +50,7 @@ class Knowledge:
     """One entry of the cache: named arrays."""
 
     def __init__(self, kind: str, identity: str, folder: Path | None) -> None:
-        """Name the entry.
-
-        Args:
-            kind: What the entry holds; part of the file's name.
-            identity: Changes with everything that it depends on, apart from code, libraries and machine.
-            folder: Where it is kept; None: nowhere.
-        """
+        """Name the entry by what it holds, and by what it depends on besides code, libraries and machine."""
         self._key = hashlib.sha256("\n".join([kind, identity, *environment()]).encode()).hexdigest()
         self._path = None if folder is None else folder / f"{self._key[:32]}.{kind}{_ENDING}"
 

@@ -185,18 +185,12 @@ def preprocess(
     )
     # A folder of our own, also within one that is given: it is removed at the end.
     folder = work_folder(output_prefix, f".{output_prefix.name}.scratch", scratch)
-    is_new = not folder.exists()
     with OutputPlace(output_prefix.parent).writing(expected=_ROOM), writing_to(folder.parent, expected=_ROOM):
         root = OutputRoot(FileAccess(folder))
         root.sweep()
         ranges, facts = _Ranges(inputs, listener), tokenizer_facts(options.tokenizer)
         call = _Call(inputs, output_prefix, options, root, listener, overwrite, executor, ranges, facts, framing)
-        try:
-            done = [_finished(call, key, pair) for key, pair in pairs.items()]
-        except ConfigError:
-            if is_new:
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
+        done = [_finished(call, key, pair) for key, pair in pairs.items()]
         results = [made or _preprocess_key(call, *pair) for pair, made in zip(pairs.items(), done, strict=True)]
         shutil.rmtree(folder, ignore_errors=True)
     return results

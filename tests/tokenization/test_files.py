@@ -239,9 +239,9 @@ def config_changed(**changes):
         ("vocab.json", entries_changed(lambda x: x.pop("a")), {}, "", "cannot be read"),
         ("merges.txt", lines_changed(lambda x: [*x[:5], b"one", *x[5:]]), {}, ":6", "no pair"),
         ("merges.txt", lines_changed(lambda x: [*x[:5], b"qq zz", *x[5:]]), {}, ":6", "no pair"),
-        ("bpe.model", lambda content: content[: len(content) // 2], {}, "byte", "cut or damaged"),
-        ("bpe.model", lambda content: b"\n\x05hello" + content, {}, "byte", "no SentencePiece model"),
-        ("bpe.model", lambda content: bytes(64), {}, "byte", "cut or damaged"),
+        ("bpe.model", lambda content: content[: len(content) // 2], {}, "", "cut or damaged"),
+        ("bpe.model", lambda content: b"\n\x05hello" + content, {}, "", "no SentencePiece model"),
+        ("bpe.model", lambda content: bytes(64), {}, "", "cut or damaged"),
     ],
 )
 def test_bad_content(tmp_path, name, change, settings, where, what):

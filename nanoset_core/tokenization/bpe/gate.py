@@ -117,8 +117,7 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
         NotRecognisedError: It normalises in a way in which engines were not compared on enough text.
 
     Returns:
-        doubtful: bool, shape (0x110000,): code points that are for the fallback.
-        tokens: JSON: added tokens that are for the fallback, all but white space.
+        doubtful: bool, shape (0x110000,): code points for the fallback; tokens: JSON: added tokens for it.
     """
     normalizer = tokenizer.get("normalizer") or {"type": "Sequence", "normalizers": []}
     members = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]

@@ -125,13 +125,9 @@ def mixed(keys: Keys) -> Words:
 
 
 def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
-    """Find the distinct keys.
+    """Return where each distinct key first stands, ascending, and which of them each key is.
 
     Keys are told apart in full; should two different keys mix to the same number, one may be listed twice.
-
-    Returns:
-        first: int64, shape (distinct,): where each distinct key first stands, ascending.
-        inverse: int64, shape (keys,): which of them each key is.
     """
     order = np.argsort(mixed(keys))
     ordered = keys.take(order, axis=1)

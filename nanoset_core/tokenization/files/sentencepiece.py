@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import itertools
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, FormatError
@@ -146,17 +146,14 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
     """Read a ModelProto of protobuf: field 1 are the pieces, 2 the trainer's settings, 3 the normalizer's."""
     pieces: list[tuple[str, float, int]] = []
     settings: dict[int, dict[int, Any]] = {2: {}, 3: {}}
-    place = 0
     try:
-        while place < len(content):
-            number, value, end = _field(content, place)
+        for number, value in _fields(content):
             if number == 1:
-                piece = _message(value)
+                piece = dict(_fields(value))
                 (score,) = struct.unpack("<f", piece.get(2, bytes(4)))
                 pieces.append((piece[1].decode(), score, piece.get(3, _NORMAL)))
             elif number in settings:
-                settings[number] = _message(value)
-            place = end
+                settings[number] = dict(_fields(value))
         trainer, normalizer = settings[2], settings[3]
         model = _Model(
             pieces,
@@ -170,8 +167,8 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
             escape_whitespaces=bool(normalizer.get(5, 1)),
         )
     except (ValueError, LookupError, TypeError, AttributeError, struct.error) as cause:
-        what, where = "this is no SentencePiece model, or it is cut or damaged", f"{source}, byte {place:,}"
-        raise _error(where, what, f"{cause}; {content[place : place + 30]!r}") from cause
+        what = "this is no SentencePiece model, or it is cut or damaged"
+        raise _error(source, what, f"{cause}, behind {len(pieces):,} pieces") from cause
     if model.model_type not in (_UNIGRAM, _BPE, _WORD, _CHARACTER):
         raise _error(source, "the model is of an unknown type", f"type {model.model_type}")
     return model
@@ -183,26 +180,23 @@ def _error(where: object, what: str, found: object) -> FormatError:
     return FormatError(what, where=where, found=found, expected=expected, remedy=remedy)
 
 
-def _message(data: bytes) -> dict[int, Any]:
-    """Return number → value of the fields of a protobuf message."""
-    fields, place = {}, 0
-    while place < len(data):
-        number, fields[number], place = _field(data, place)
-    return fields
-
-
-def _field(message: bytes, begin: int) -> tuple[int, Any, int]:
-    """Read a field → (number, its number or bytes, place behind it); ValueError or IndexError where there is none."""
-    key, place = _varint(message, begin)
-    wire = key & 7
-    if wire == 0 and key:
-        return key >> 3, *_varint(message, place)
-    size = {1: 8, 5: 4}.get(wire)
-    if wire == 2:
-        size, place = _varint(message, place)
-    if size is None or key < 8 or place + size > len(message):
-        raise ValueError(f"a field of wire type {wire} that cannot be there")
-    return key >> 3, message[place : place + size], place + size
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield (number, its number or bytes) of the fields of a protobuf message; ValueError or IndexError for no such."""
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        value: Any = None
+        size = {1: 8, 5: 4}.get(key & 7)
+        if key & 7 in (0, 2):
+            value, place = _varint(message, place)
+        if key & 7 != 0:
+            size = value if size is None else size
+            if size is None or place + size > len(message):
+                raise ValueError(f"a field of wire type {key & 7} that cannot be there")
+            value, place = message[place : place + size], place + size
+        if key < 8:
+            raise ValueError("a field without a number")
+        yield key >> 3, value
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:

@@ -221,13 +221,7 @@ def _article(kind: Kind) -> str:
 
 
 def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -> MissingError:
-    """Return the error for a tokenizer that is not there.
-
-    Args:
-        path: where it should be.
-        name: as the user wrote it; default: the path.
-        where: names it, such as a key of nanoset.yaml; default: the path.
-    """
+    """Return the error for a tokenizer that is not there; `name`: as the user wrote it; `where`: what names it."""
     name = name or str(path)
     remedy = "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write"
     found = "no file" if os.path.lexists(path) else "not there"
@@ -245,11 +239,9 @@ def no_tokenizer(path: Path, *, name: str | None = None, where: object = None) -
 
 
 def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
-    """Copy a tokenizer's file as the bucket has it now, with what is read beside it; or its folder.
+    """Copy a tokenizer's file, or its folder, as the bucket has it now, with what is read beside it.
 
-    Args:
-        location: the file, or the folder that holds it.
-        mirror: folder of working copies; absent = that in the user's cache folder.
+    `mirror`: the folder of working copies, if not that in the user's cache folder.
 
     Raises:
         MissingError: neither is there.
