@@ -156,16 +156,13 @@ class Lineage:
             MissingError: a table of documents is not there.
             FormatError: one cannot be read.
         """
-        rows: dict[int, list[tuple[int, int]]] = {}
-        for place, document in enumerate(documents):
-            shard, row = self.place(int(document))
-            rows.setdefault(shard, []).append((row, place))
-        found: list[DocumentOrigin | None] = [None] * len(documents)
-        for shard, wanted in rows.items():
-            table = self.table(shard)
-            for (_, place), values in zip(wanted, table.read([row for row, _ in wanted]), strict=True):
-                found[place] = self._origin(shard, int(documents[place]), values)
-        return [origin for origin in found if origin is not None]
+        rows, found = [self.place(int(document)) for document in documents], dict[int, DocumentOrigin]()
+        for shard in dict.fromkeys(shard for shard, _ in rows):
+            wanted = [number for number, place in enumerate(rows) if place[0] == shard]
+            values = self.table(shard).read([rows[number][1] for number in wanted])
+            for number, one in zip(wanted, values, strict=True):
+                found[number] = self._origin(shard, int(documents[number]), one)
+        return [found[number] for number in range(len(documents))]
 
     def find_id(self, identity: str) -> Iterator[DocumentOrigin]:
         """Yield documents with this id of their own; reads the ids of all shards that may hold it."""
