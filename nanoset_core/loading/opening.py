@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from nanoset_core.errors import FormatError, MissingError, StaleError
+from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.loading.builder import open_split
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.mapping.config import MASKS, NanosetConfig
@@ -80,15 +80,7 @@ def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> 
     """Return those of `MASKS` that are asked for or, where None, set in nanoset.yaml."""
     given: Collection[str] = ()
     if None in asked.values():
-        try:
-            handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
-        except FormatError as error:
-            raise FormatError(
-                "the handoff, which says what masks its samples have, is damaged",
-                where=outputs.folder / STAGE / name / HANDOFF,
-                found=error.where,
-                remedy=f"run `nanoset build`, or give each mask as an argument, True or False: {', '.join(MASKS)}",
-            ) from error
+        handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
         given = handoff.recipe["options"].get(MASKS_OPTION, ()) if handoff is not None else ()
     return tuple(mask for mask, value in asked.items() if (mask in given if value is None else value))
 

@@ -148,12 +148,8 @@ def _frame(opcodes: bytes) -> bytes:
 def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
     """Yield the entries of a pickled index in chunks, none of them empty, without checking their values.
 
-    Memory: some 30 MB, or some 150 bytes an entry where the slow way is needed.
-
-    Args:
-        view: the file; the pickle fills it from `begin` to its end.
-        begin: offset of the pickle, in bytes.
-        where: the file's name, for messages.
+    Memory: some 30 MB, or some 150 bytes an entry where the slow way is needed. The pickle fills the file `view` from
+    byte `begin` to its end; `where` is the file's name for messages.
 
     Raises:
         FormatError: the pickle is anything but a list of pairs of ints; the message names the byte.
@@ -249,9 +245,7 @@ def _decode_ints(padded: NDArray[np.uint8], at: NDArray[np.int64]) -> tuple[NDAr
 def _follow(starts: NDArray[np.int64], successors: NDArray[np.int64]) -> tuple[NDArray[np.int64] | slice, int]:
     """Return which candidates are entries, from the first on, and where the last of them ends.
 
-    Args:
-        starts: int64, shape (candidates,), ascending.
-        successors: int64, shape (candidates,): where the entry after each candidate begins, -1 where it is none.
+    `starts` ascend; `successors` tell where the entry after each candidate begins, -1 where it is none.
     """
     jumps = np.flatnonzero(successors[:-1] != starts[1:])
     runs: list[NDArray[np.int64]] = []

@@ -121,12 +121,7 @@ def pack_into_store(
 ) -> tuple[PackedFacts, FileFact]:
     """Write all documents of a dataset as an object of a store, with the bytes of `pack_indexed_dataset`.
 
-    Args:
-        dataset: the documents; of one in a bucket, the tokens are read as they are needed.
-        store: to write to.
-        name: of the object.
-        vocab_size: what Modalities asks the tokenizer for; tokens that need more bytes get them.
-        listener: takes the progress.
+    Tokens that need more bytes than `vocab_size` asks for get them.
 
     Returns:
         (what was written, size and sha256 of the object)

@@ -158,10 +158,6 @@ class DocumentRows:
         for group, begin in enumerate(self._begins[:-1]):
             yield begin, self._group(group, ["tokens"]).column("tokens").to_numpy(zero_copy_only=False)
 
-    def tokens(self) -> int:
-        """Return the tokens of all documents."""
-        return sum(int(lengths.sum(dtype=np.int64)) for _, lengths in self.lengths())
-
     def search(self, wanted: Mapping[str, object]) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (row, values) of every row that has these values."""
         import pyarrow.compute as pc

@@ -299,9 +299,7 @@ def _more(count: int) -> str:
 def token_ranges(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest] = ()) -> list[TokenRange]:
     """Cut all of a dataset, whose index is sound, into ranges of about 128 MiB.
 
-    Args:
-        dataset: The dataset.
-        pieces: What the .bin was joined of, all of it, where that is known: then ranges end where pieces do.
+    Where it is known which pieces the .bin was joined of, all of it, ranges end where pieces do.
     """
     pointers, count, total = dataset.sequence_pointers, len(dataset), dataset.bin_bytes
     sizes, cuts = [piece.size for piece in pieces], {(0, 0): None}
@@ -348,13 +346,7 @@ def spread_rows(count: int, wanted: int) -> NDArray[np.int64]:
 
 
 class SequenceHashes:
-    """Hashes of the sequences that have tokens; their tokens are given one chunk after the other.
-
-    Args:
-        lengths: int32, shape (sequences,): tokens of each.
-        limit: Greatest hash that is kept.
-        chunk_tokens: Most tokens of a chunk.
-    """
+    """Hashes up to a limit of the sequences that have tokens, which are given one chunk after the other."""
 
     def __init__(self, lengths: NDArray[np.int32], limit: int, chunk_tokens: int = CHUNK_TOKENS) -> None:
         filled = lengths[lengths > 0]

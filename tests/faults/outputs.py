@@ -291,7 +291,8 @@ def _read_rows(folder: Path) -> Any:
     rows = DocumentRows(folder / "documents.parquet", facts["documents"])
     count = facts["documents"]
     found = rows.read(list(range(0, count, 5)))
-    return found, rows.tokens(), [row for row, _ in rows.search({"line": found[0]["line"], "file": found[0]["file"]})]
+    tokens = sum(int(lengths.sum()) for _, lengths in rows.lengths())
+    return found, tokens, [row for row, _ in rows.search({"line": found[0]["line"], "file": found[0]["file"]})]
 
 
 def _is_rows(folder: Path, value: Any) -> bool:

@@ -199,7 +199,7 @@ FAULTS = {
         at("shards/web/*/documents.parquet", -20, b"\xff" * 20),
         SHARDS,
         ["this is not the table of the shard's documents"],
-        None,
+        [BYTES],
     ),
     "a changed reject": (instead("shards/web/*/rejects.jsonl", b"no json", b"so json"), SHARDS, [], [BYTES]),
     "magic of an idx": (at("datasets/web/*/*.idx", 0, b"X"), INDEXED, ["not an index of an indexed dataset"], [BYTES]),
