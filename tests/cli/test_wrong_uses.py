@@ -62,7 +62,7 @@ CASES = [
     ),
     (
         "tokenize --input raw/web --output-prefix o/z --tokenizer tokenizer.json --append-eod",
-        ["there is no tokenizer_config.json", f"'{EOD}', '<|pad|>'", "--eod"],
+        ["no eos_token in tokenizer_config.json", f"'{EOD}', '<|pad|>'", "--eod"],
     ),
     (
         "tokenize --input raw/web --output-prefix o/z --tokenizer configured --append-eod",

@@ -12,7 +12,7 @@ from nanoset_core.demo.writing import BROKEN_LINE, EOD, MARKER, write_demo
 from nanoset_core.errors import ConfigError
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.pieces import SourceRange
-from nanoset_core.raw.survey import discover_corpora, take_inventory
+from nanoset_core.raw.survey import list_corpora, take_inventory
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 
@@ -27,7 +27,7 @@ def demo(tmp_path_factory) -> Path:
 
 def test_configuration_names_what_is_there(demo):
     config = load_config(demo / "nanoset.yaml")
-    corpora = discover_corpora(config.raw_folder)
+    corpora = list(list_corpora(config.raw_folder).corpora)
     assert corpora == ["descriptions", "documentation", "libraries", "stdlib"]
     assert sorted(config.nanosets["pretrain"].corpora) == corpora
     assert sorted(config.webdatasets["shuffled"].corpora) == corpora
@@ -46,7 +46,7 @@ def test_every_kind_of_file_is_there(demo):
 
 def test_every_line_is_a_document_but_one(demo):
     total, rejects = 0, []
-    for corpus in discover_corpora(demo / "raw"):
+    for corpus in list_corpora(demo / "raw").corpora:
         folder = demo / "raw" / corpus
         inventory = take_inventory(folder, corpus)
         ids = []
