@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from faults.runner import run_kinds
@@ -40,7 +41,9 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="nanoset-faults-", dir=in_memory))
     folder.chmod(0o755)
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-    if run_kinds(name, campaign.kinds(folder, options), campaign.HEAD, campaign.COLUMNS, options):
+    with closing(campaign.kinds(folder, options)) as kinds:  # its servers end whatever happens
+        bad = run_kinds(name, kinds, campaign.HEAD, campaign.COLUMNS, options)
+    if bad:
         print(f"what is left of bad trials is in {folder}", file=sys.stderr)
         return 1
     shutil.rmtree(folder)
