@@ -167,12 +167,10 @@ class FileSet:
         except _UNREADABLE:
             return None
 
-    def note(self, files: Mapping[str, Mapping[str, Any]] | None = None) -> bytes:
-        """Return the content of the sidecar, by {file name: {"bytes", "sha256"}}; None: the set is being written."""
-        listed = {} if files is None else {"files": files}
-        return json.dumps(
-            {"version": _VERSION, "made_from": self.made_from, **listed}, indent=1, sort_keys=True
-        ).encode()
+    def note(self, files: Mapping[str, Mapping[str, Any]]) -> bytes:
+        """Return the content of the sidecar, by {file name: {"bytes", "sha256"}}."""
+        content = {"version": _VERSION, "made_from": self.made_from, "files": files}
+        return json.dumps(content, indent=1, sort_keys=True).encode()
 
     def foreign(self, there: str, sidecar: bytes | None) -> str | None:
         """Return why a file that is there, with this sidecar beside it, is not of this set; None where it is."""
@@ -205,7 +203,7 @@ class FileSet:
             return self._replace(arrays) if known is None else known
 
     def _replace(self, arrays: MemberIndices | BlendIndices) -> dict[str, str]:
-        self._begin()
+        self._withdraw()
         notes = {}
         text = self.description.encode("utf-8")
         for part, name in self.files.items():
@@ -223,19 +221,17 @@ class FileSet:
             fsync_folder(folder)
         return {name: str(note["sha256"]) for name, note in notes.items()}
 
-    def _begin(self) -> None:
-        """Remove what makes a trainer take the files that are there for a whole set, and note what is being written.
+    def _withdraw(self) -> None:
+        """Remove what makes a trainer take the files that are there for a whole set.
 
         Index files themselves stay until new ones take their place: another process may be writing the same ones.
-        Without a description they are all that a trainer looks for, so those of another origin are removed. By the note
-        the same call may go on where it was killed.
+        Without a description they are all that a trainer looks for, so those of another origin are removed.
         """
         names = [self.files["description"]] if "description" in self.files else []
         if not names and (self.folder / self.sidecar).exists():
             names = list(self.files.values())
-        for name in names:
+        for name in (*names, self.sidecar):
             (self.folder / name).unlink(missing_ok=True)
-        _write(self.folder / self.sidecar, [memoryview(self.note())])
 
 
 def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:

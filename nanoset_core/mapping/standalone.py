@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.cache import FileSet, index_sets
@@ -82,10 +83,10 @@ def _write_split(
 
 
 def _check_own(files: FileSet, place: OutputPlace) -> None:
-    """Refuse to replace files of another origin."""
+    """Refuse to replace files of another origin; those of a killed call for the same set may be replaced."""
     there = next((name for name in files.files.values() if place.has(name)), None)
     foreign = None if there is None else files.foreign(there, place.read(files.sidecar))
-    if foreign is not None:
+    if foreign is not None and place.read(_mark(files)) != json.dumps(files.made_from).encode():
         raise ConfigError(
             "other index files are there already",
             where=place.folder,
@@ -97,18 +98,27 @@ def _check_own(files: FileSet, place: OutputPlace) -> None:
 
 def _write(files: FileSet, place: OutputPlace) -> bool:
     """Write a set unless it is there; return whether it was written. In a bucket its description is put last."""
-    noted = files.notes_in(place.read(files.sidecar))
+    noted, mark = files.notes_in(place.read(files.sidecar)), _mark(files)
     if noted is not None and all(place.has_size(name, note["bytes"]) for name, note in noted.items()):
+        if place.has(mark):  # of a call that was killed just after it had written all
+            place.remove(mark)
         return False
     with place.writing():
+        place.write(mark, json.dumps(files.made_from).encode())
         if isinstance(place.folder, Path):
             files.write()
-            return True
-        last = [files.files["description"]] if "description" in files.files else []
-        for name in last:
-            place.remove(name)
-        place.write(files.sidecar, files.note())
-        sums = files.write()
-        for name in (*(name for name in sums if name not in last), files.sidecar, *last):
-            place.take(files.folder / name, name, sha256=sums.get(name))
+        else:
+            last = [files.files["description"]] if "description" in files.files else []
+            for name in (*last, files.sidecar):
+                place.remove(name)
+            sums = files.write()
+            for name in (*(name for name in sums if name not in last), files.sidecar, *last):
+                place.take(files.folder / name, name, sha256=sums.get(name))
+        place.remove(mark)
     return True
+
+
+def _mark(files: FileSet) -> str:
+    """Return the name of the file that holds `made_from` while a set is written: a killed call may be repeated."""
+    sidecar = PurePosixPath(files.sidecar)
+    return str(sidecar.with_name(f".{sidecar.name}.begun"))

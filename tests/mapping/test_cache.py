@@ -65,7 +65,7 @@ def test_the_description_comes_last(config, tmp_path, monkeypatch):
     )
     plan, _ = write_all(config, tmp_path / "cache")
     member = plan.members[0]
-    assert order[5:11] == [member.sidecar, *member.cache_files[:3], member.sidecar, member.files["description"]]
+    assert order[4:9] == [*member.cache_files[:3], member.sidecar, member.files["description"]]
 
 
 @pytest.mark.parametrize("part", ["document_index", "sample_index", "shuffle_index", "description", "sidecar"])
