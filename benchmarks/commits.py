@@ -125,15 +125,15 @@ def prepare(shared: Path, arguments: argparse.Namespace, checkout: Path) -> None
         shutil.copyfile(shared / "built" / name, shared / "demo" / name)
 
 
+def code_of(checkout: Path) -> dict[str, str]:
+    """Environment in which Python takes the code of one checkout, and not that of the folder it is started in."""
+    return {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
+
+
 def nanoset(checkout: Path, *words: str) -> None:
     """Run a command of one checkout, which has to end well."""
-    subprocess.run(
-        [sys.executable, *TOOL, *words],
-        env={**os.environ, "PYTHONPATH": str(checkout)},
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    quiet, environment = subprocess.DEVNULL, os.environ | code_of(checkout)
+    subprocess.run([sys.executable, *TOOL, *words], env=environment, check=True, stdout=quiet, stderr=quiet)
 
 
 def row(case: Case, place: Path, checkouts: dict[str, Path], rounds: int) -> None:
@@ -148,8 +148,8 @@ def row(case: Case, place: Path, checkouts: dict[str, Path], rounds: int) -> Non
             case.prepare(folder, checkouts[name])
 
         words = [sys.executable, *case.command(folder)]
-        makes, environment = [folder / made for made in case.makes], {"PYTHONPATH": str(checkouts[name])}
-        return Command(words, makes, case.prints, environment, prepare, lambda: contents.update({name: digest(folder)}))
+        makes, finish = [folder / made for made in case.makes], lambda: contents.update({name: digest(folder)})
+        return Command(words, makes, case.prints, code_of(checkouts[name]), prepare, finish)
 
     costs = interleaved({name: command(name) for name in checkouts}, rounds)
     other, this = costs["other"], costs["this"]
@@ -177,7 +177,8 @@ def digest(folder: Path) -> str:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in name.split("/")):
-            total.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+            with path.open("rb") as file:  # in pieces: a command's peak begins at the memory of what starts it
+                total.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()
 
 

@@ -248,12 +248,12 @@ def _engine(task: ShardTask) -> Engine:
 
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
     """Return which engine `kind` gives with a tokenizer, and why; no output depends on it."""
-    engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind)
+    engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ())
     return f"{engine.name}: {engine.reason}"
 
 
 @lru_cache(maxsize=2)
-def _loaded_engine(file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...] = ()) -> tuple[Engine, str]:
+def _loaded_engine(file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...]) -> tuple[Engine, str]:
     return make_engine(file, kind, without=without), define(file).fingerprint
 
 

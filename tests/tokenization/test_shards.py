@@ -25,8 +25,9 @@ from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange, cut_ranges
 from nanoset_core.raw.survey import take_inventory
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.tokenization import shards as shards_module
 from nanoset_core.tokenization.framing import Framing
-from nanoset_core.tokenization.shards import ShardFacts, ShardSettings, ShardTask, make_shard
+from nanoset_core.tokenization.shards import ShardFacts, ShardSettings, ShardTask, engine_choice, make_shard
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
@@ -270,6 +271,16 @@ def test_tokenizer_that_changed_is_noticed(corpus, tmp_path):
     with pytest.raises(SourceChangedError, match="the tokenizer is not the one") as caught:
         make_shard(other)
     assert caught.value.where == str(file)
+
+
+def test_saying_which_engine_is_used_makes_no_other_one(corpus, tmp_path):
+    """A second one would hold the tables of the tokenizer, and every word learnt, twice."""
+    (corpus / "a.jsonl").write_bytes(lines("one", "two"))
+    task = task_for(corpus, tmp_path)
+    shards_module._loaded_engine.cache_clear()
+    engine_choice(task.settings.tokenizer_file, task.settings.engine)
+    make_shard(task)
+    assert shards_module._loaded_engine.cache_info().misses == 1
 
 
 def test_id_outside_the_vocabulary_is_refused(corpus, tmp_path):
