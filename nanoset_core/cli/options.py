@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 import click
 
 from nanoset_core.config import CONFIG_FILE
-from nanoset_core.config.tokenization import TokenizerSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.serialization.settings import MISSING, alternatives, bare, range_of, setting
 from nanoset_core.storage.location import is_remote, remote_location
@@ -136,6 +135,8 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
         own_vocab_size: the command has an option --vocab-size itself, which is the tokenizer's too where files of its
             kind leave that open.
     """
+    from nanoset_core.config.tokenization import TokenizerSpec  # most commands need none of the engines behind it
+
     options = [
         click.option(
             *("--tokenizer", "--tokenizer-model", "--pretrained-model-name-or-path", "tokenizer"),
