@@ -65,9 +65,9 @@ class Cluster:
         from distributed import Client
 
         try:
-            with Client(self.address, set_as_default=False) as client:
+            with Client(self.address, set_as_default=False, timeout=5) as client:
                 return len(client.nthreads())
-        except AssertionError:  # a worker joined at this very moment
+        except (AssertionError, OSError):  # a worker joined at this very moment, or no answer came: asked again
             return -1
 
     def _start(self, what: str, *arguments: str, hidden: Path | None = None) -> subprocess.Popen[bytes]:
