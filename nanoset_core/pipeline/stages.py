@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import sweep_runs
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.handoff import TRAINER_FILES
@@ -35,7 +36,18 @@ def stages() -> tuple[Stage, ...]:
 
 
 def add_stage(stage: Stage) -> None:
-    """Add a stage from outside this package to the graph."""
+    """Add a stage from outside this package to the graph.
+
+    Raises:
+        ConfigError: a kind, which names a job of Dagster, is an asset's name as well.
+    """
+    by_corpus = [one for one in (*stages(), stage) if one.by_corpus]
+    if taken := {one.kind for one in by_corpus} & {one.asset for one in by_corpus}:
+        what, remedy = (
+            "a kind of outputs and an asset share a name, which Dagster refuses",
+            "give one of them another name",
+        )
+        raise ConfigError(what, where=f"the stage {type(stage).__name__}", found=", ".join(taken), remedy=remedy)
     if stage not in stages():
         _added.append(stage)
 

@@ -14,6 +14,7 @@ from versions.changing import change_web
 from nanoset_assets.build import build
 from nanoset_assets.stages_table import PAGES, Page
 from nanoset_core.cli.commands.status import print_tables
+from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import indexed, raw, stages
 from nanoset_core.pipeline.graph import graph_over, stale_reasons
@@ -106,6 +107,13 @@ def make(folder):
 
 def status(folder):
     return {row.label: row for row in project_status(Project.open(folder / "nanoset.yaml"))}
+
+
+@pytest.mark.parametrize(("kind", "asset"), [("counts", "counts"), ("raw_jsonl", "document_counts"), ("one", "packed")])
+def test_a_kind_and_an_asset_of_one_name_are_refused(kind, asset):
+    named = type("Named", (Counts,), {"kind": kind, "asset": asset})()
+    with pytest.raises(ConfigError, match="the stage Named: a kind of outputs and an asset share a name"):
+        stages.add_stage(named)
 
 
 def test_status_and_freshness_tell_of_it_in_the_same_words(made, capsys):
