@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.serialization.parsing import (
     CONFIG_FILE,
-    OUT_OF_RANGE,
-    WRONG,
     FrozenDict,
     Parser,
     broken,
@@ -234,42 +232,34 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
         return None, [ConfigError(what, where=file, expected="raw, root and tokenizer at the least", remedy=remedy)]
     parser = Parser(file)
     config = parser.read(ProjectConfig, value, "")
-    errors = parser.errors
-    if config is WRONG:
-        return None, errors
+    if parser.errors:
+        return None, parser.errors
     object.__setattr__(config, "file", file)
-    # Defaults replace what could not be read; checks that depend on them would find mistakes that are none.
-    replaced = [f"{error.where}.".removeprefix(f"{file}: ") for error in errors if error.what != OUT_OF_RANGE]
-    for keys, found in _checks(config):
-        if not any(path.startswith(f"{key}.") for path in replaced for key in keys):
-            errors += found
-    if not errors:
+    distinct = {str(error): error for error in _mistakes(config)}
+    if not distinct:
         try:
             object.__setattr__(config, "nanosets", resolved(config.nanosets, file))
         except ConfigError as error:
-            errors.append(error)
-    distinct = {str(error): error for error in errors}
-    return (None, list(distinct.values())) if errors else (config, [])
+            return None, [error]
+    return (None, list(distinct.values())) if distinct else (config, [])
 
 
-def _checks(config: ProjectConfig) -> Iterator[tuple[tuple[str, ...], Iterable[ConfigError]]]:
-    """(keys that a check depends on, the mistakes that it finds) of every section."""
+def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
+    """Yield an error for each setting that is impossible, or contradicts another."""
     file, tokenizer, tokenization = config.file, config.tokenizer, config.tokenization
-    yield ("raw", "root", "history", "tokenizer", "storage"), _place_errors(config)
-    shared = ("tokenizer", "tokenization.preset", "tokenization.append_eod", "tokenization.prepend_bos")
-    yield (*shared, "documents"), tokenization_errors(file, tokenizer, config.documents, tokenization)
+    yield from _place_errors(config)
+    yield from tokenization_errors(file, tokenizer, config.documents, tokenization)
     for name, corpus in config.corpora.items():
-        yield (f"corpora.{name}",), corpus_errors(file, name, corpus)
-    yield ("executor",), executor_errors(file, config.executor)
+        yield from corpus_errors(file, name, corpus)
+    yield from executor_errors(file, config.executor)
     for name, nanoset in config.nanosets.items():
-        yield (f"nanosets.{name}",), nanoset_errors(file, name, nanoset)
+        yield from nanoset_errors(file, name, nanoset)
     for name, webdataset in config.webdatasets.items():
-        found = webdataset_errors(file, name, webdataset, tokenizer, tokenization)
-        yield (*shared, f"webdatasets.{name}"), found
+        yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
     if config.packed:
-        yield ("packed",), raised(check_corpora, file, "packed", config.packed)
-    yield ("automation",), automation_errors(file, config.automation)
-    yield ("nanosets", "webdatasets"), _name_errors(config)
+        yield from raised(check_corpora, file, "packed", config.packed)
+    yield from automation_errors(file, config.automation)
+    yield from _name_errors(config)
 
 
 def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:

@@ -30,9 +30,6 @@ CONFIG_FILE = "nanoset.yaml"
 """Name of a project's settings."""
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-WRONG: Any = object()
-"""Replaces a value of a wrong type."""
-OUT_OF_RANGE = "this value is out of range"
 _PLAIN = Mapping[str, Any] | tuple[Any, ...] | str | bool | int | float | None
 _ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What PyYAML raises, besides its own errors, for a tag at a value of another kind."""
@@ -90,34 +87,33 @@ def parse(hint: Any, value: object, path: str, where: object) -> Any:
 
 
 class Parser:
-    """Converts values and collects the errors found on the way."""
+    """Converts values and collects the errors found on the way; with errors, what it returns is not to be used."""
 
     def __init__(self, where: object) -> None:
         self.errors: list[ConfigError] = []
         self._where = where
 
     def read(self, hint: Any, value: object, path: str) -> Any:
-        """Return a value in the type of a hint; WRONG where it has a wrong type, and no default replaces it."""
+        """Return a value in the type of a hint."""
         try:
             return self._value(hint, value, path)
         except RecursionError:
-            self._report("a value holds itself", "", "remove the YAML alias that makes it so")
-            return WRONG
+            return self._report("a value holds itself", "", "remove the YAML alias that makes it so")
 
     def _value(self, hint: Any, value: Any, path: str) -> Any:
         kind = next((kind for kind in alternatives(hint) if _fits(kind, value)), None)
-        if kind is None:
-            return self._wrong(hint, value, path)
+        origin, arguments = get_origin(bare(kind)), get_args(bare(kind))
+        if kind is None or (origin is Literal and value not in arguments):
+            asked = hint if kind is None else kind
+            what = "this value is not known" if get_origin(asked) is Literal else "this value has the wrong type"
+            found = "no value" if value is None else f"{value!r} ({type(value).__name__})"
+            return self._report(what, path, _remedy(asked, value), found, describe(asked))
         if kind is Any:
             return self._value(_PLAIN, value, path)
-        origin, arguments = get_origin(bare(kind)), get_args(bare(kind))
         if origin is tuple:
-            items = [self._value(arguments[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
-            return WRONG if any(item is WRONG for item in items) else tuple(items)
+            return tuple(self._value(arguments[0], item, f"{path}[{index}]") for index, item in enumerate(value))
         if isinstance(value, Mapping):
             return self._mapping(arguments, value, path) if origin is Mapping else self._section(kind, value, path)
-        if origin is Literal and value not in arguments:
-            return self._wrong(kind, value, path)
         between = range_of(kind)
         if between is not None and value not in between:
             self.errors.append(out_of_range(between, value, f"{self._where}: {path}"))
@@ -129,20 +125,15 @@ class Parser:
         for name, (field, hint) in fields.items():
             inner, is_null = f"{path}.{name}" if path else name, name in value and value[name] is None
             may_be_null = hint is Any or type(None) in alternatives(hint)
-            if is_required(field) and (name not in value or (is_null and not may_be_null)):
+            if name in value and (may_be_null or not is_null or not is_required(field)):
+                given[name] = self._value(hint, value[name], inner)
+            elif is_required(field) and name not in misspelt:
                 words, explained = describe(hint), field_help(kind, name)
                 expected = f"{explained.rstrip('.')} ({words})" if explained else words
+                what, remedy = ("this key has no value", "write") if is_null else ("a key is missing", "add it:")
                 example = f'"{name}: {field.metadata.get("example", "…")}"'
-                if is_null:
-                    self._report("this key has no value", inner, f"write {example}", "no value", expected)
-                elif name not in misspelt:
-                    self._report("a key is missing", inner, f"add it: {example}", None, expected)
-                given[name] = WRONG
-            elif name in value:
-                found = self._value(hint, value[name], inner)
-                if found is not WRONG or is_required(field):  # a default replaces it, so that other keys are checked
-                    given[name] = found
-        return WRONG if any(found is WRONG for found in given.values()) else kind(**given)
+                self._report(what, inner, f"{remedy} {example}", "no value" if is_null else None, expected)
+        return None if self.errors else kind(**given)
 
     def _mapping(self, arguments: tuple[Any, ...], value: Mapping[Any, Any], path: str) -> FrozenDict[str, Any]:
         names = get_args(arguments[0])  # of a Literal
@@ -156,7 +147,7 @@ class Parser:
                 self._unknown(key, names, path)
             else:
                 found[key] = self._value(arguments[1], item, inner)
-        return FrozenDict({key: item for key, item in found.items() if item is not WRONG})
+        return FrozenDict(found)
 
     def _unknown(self, key: str, known: Iterable[str], path: str) -> str | None:
         """Report a key that is not known; return the one that is probably meant."""
@@ -165,12 +156,6 @@ class Parser:
         remedy, inner = f"did you mean {meant!r}?" if meant else "remove it", f"{path}.{key}" if path else key
         self._report("this key is not known", inner, remedy, None, f"one of {', '.join(names)}")
         return meant
-
-    def _wrong(self, hint: Any, value: object, path: str) -> Any:
-        what = "this value is not known" if get_origin(hint) is Literal else "this value has the wrong type"
-        found = "no value" if value is None else f"{value!r} ({type(value).__name__})"
-        self._report(what, path, _remedy(hint, value), found, describe(hint))
-        return WRONG
 
     def _report(self, what: str, path: str, remedy: str, found: str | None = None, expected: str | None = None) -> None:
         where = f"{self._where}: {path}" if path else self._where
@@ -199,7 +184,7 @@ def out_of_range(between: Range, value: float, where: object) -> ConfigError:
     """Return the error for a number that is not in a range."""
     bound = between.low if value < between.low or between.high is None else between.high
     remedy = f"set it to {format_number(bound)} or {'more' if value < between.low else 'less'}"
-    return ConfigError(OUT_OF_RANGE, where=where, found=value, expected=str(between), remedy=remedy)
+    return ConfigError("this value is out of range", where=where, found=value, expected=str(between), remedy=remedy)
 
 
 def _fits(hint: Any, value: object) -> bool:
@@ -247,15 +232,27 @@ def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError
     """Return errors about keys of a YAML text (where: "file: key") as one, by their lines (where: "file:line: key")."""
     import yaml
 
-    root, prefix = yaml.compose(text), f"{file}: "
-    found = []
+    root, found = yaml.compose(text), []
+    lines = {} if root is None else dict(_lines(root, "", root.start_mark.line + 1, set()))
     for error in errors:
-        line, where = 0, error.where or ""
-        if where.startswith(prefix):
-            line = _line(root, where.removeprefix(prefix))
-            where = f"{file}:{line}: {where.removeprefix(prefix)}"
-        found.append((line, error.at(where)))
+        known, mark, key = (error.where or "").partition(f"{file}: ")
+        above = [path for path in lines if not path or f"{key}.".startswith((f"{path}.", f"{path}["))]
+        line = lines[max(above, key=len)] if mark and not known else 0
+        found.append((line, error.at(f"{file}:{line}: {key}") if line else error))
     return combined([error for _, error in sorted(found, key=lambda pair: pair[0])], file)
+
+
+def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[str, int]]:
+    """Yield (path of a key such as `nanosets.web.phases[1].until`, its line, from 1), what is named twice once."""
+    yield path, line
+    if isinstance(node.value, str) or id(node) in seen:
+        return
+    seen.add(id(node))
+    for number, item in enumerate(node.value):
+        if isinstance(item, tuple):
+            yield from _lines(item[1], f"{path}.{item[0].value}".lstrip("."), item[0].start_mark.line + 1, seen)
+        else:
+            yield from _lines(item, f"{path}[{number}]", item.start_mark.line + 1, seen)
 
 
 def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
@@ -281,44 +278,16 @@ def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
 @lru_cache(maxsize=2)
 def _parsed(text: str) -> Any:
     """The value of a text; the last ones are kept, since each run and tick of Dagster reads the same settings."""
-    return _loader()(text).get_single_data()
-
-
-@lru_cache(maxsize=1)
-def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             seen: set[str] = set()
-            for key_node, _ in node.value:
-                key = str(key_node.value)
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key!r} stands twice", key_node.start_mark
-                    )
+            for node_of_key, _ in node.value:
+                if (key := str(node_of_key.value)) in seen:
+                    what = f"the key {key!r} stands twice"
+                    raise yaml.constructor.ConstructorError(None, None, what, node_of_key.start_mark)
                 seen.add(key)
             return super().construct_mapping(node, deep)
 
-    return Loader
-
-
-def _line(node: Any, path: str) -> int:
-    """The line, from 1, of a key such as `nanosets.web.phases[1].until`; of the deepest key there that it is below."""
-    line = node.start_mark.line
-    while path and not isinstance(node.value, str):
-        if path.startswith("["):
-            number, _, path = path[1:].partition("]")
-            if not int(number) < len(node.value):
-                break
-            node = node.value[int(number)]
-            line = node.start_mark.line
-        else:
-            pairs = [(str(key.value), key, value) for key, value in node.value if isinstance(key.value, str)]
-            fitting = [pair for pair in pairs if path == pair[0] or path.startswith((f"{pair[0]}.", f"{pair[0]}["))]
-            if not fitting:
-                break
-            name, key_node, node = max(fitting, key=lambda pair: len(pair[0]))
-            line, path = key_node.start_mark.line, path.removeprefix(name)
-        path = path.removeprefix(".")
-    return int(line) + 1
+    return Loader(text).get_single_data()
