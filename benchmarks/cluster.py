@@ -79,11 +79,8 @@ def napping(folder: Path, workers: int, tasks: int, seconds: float) -> float:
         executor = DaskExecutor(DaskScheduler(address), FileAccess(folder))
         list(executor.run(time.sleep, [0.1] * workers * 4))
         started = time.perf_counter()
-        ended = sum(1 for _ in executor.run(time.sleep, [seconds] * tasks))
-        wall = time.perf_counter() - started
-    if ended != tasks:
-        raise RuntimeError(f"{ended} of {tasks} tasks ended")
-    return wall
+        list(executor.run(time.sleep, [seconds] * tasks))
+        return time.perf_counter() - started
 
 
 def worked(config: Path, address: str) -> tuple[int, dict[str, tuple[float, float]]]:

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HEAD = "| {} | CPU s (min–max) | wall s | CPU ratio | wall ratio | result |"
-
 
 def options(doc: str | None, *folders: str, **defaults: Any) -> argparse.Namespace:
     """Read the options of a benchmark from the command line; its text says what they mean.
@@ -26,7 +24,7 @@ def options(doc: str | None, *folders: str, **defaults: Any) -> argparse.Namespa
         doc: that text.
         folders: names of words that come first.
         defaults: option → its default, whose type is that of the option; a list takes several words, an empty one has
-            to be given; a type has no default, in a tuple it has to be given.
+            to be given, and so has a type in a tuple.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in folders:
@@ -37,8 +35,6 @@ def options(doc: str | None, *folders: str, **defaults: Any) -> argparse.Namespa
             given = {"nargs": "+", "default": default, "type": type(next(iter(default), "")), "required": not default}
         elif isinstance(default, tuple):
             given = {"type": default[0], "required": True}
-        elif isinstance(default, type):
-            given = {"type": default}
         parser.add_argument(f"--{name.replace('_', '-')}", **given)
     return parser.parse_args()
 
@@ -185,38 +181,30 @@ def interleaved_calls(
     return costs
 
 
-def ratios(cost: Cost, first: Cost) -> tuple[float, float, float, float]:
-    """Medians: CPU, wall, and both as ratios to the first in the same round."""
-    pairs = [(cost.cpu, first.cpu), (cost.wall, first.wall)]
-    cpu, wall = (statistics.median(a / b for a, b in zip(*pair, strict=True)) for pair in pairs)
-    return statistics.median(cost.cpu), statistics.median(cost.wall), cpu, wall
+def head(title: str, megabytes: float = 0) -> None:
+    """Print the first lines of a Markdown table, as `show` fills it."""
+    print(
+        f"\n| {title} | CPU s (min–max) | wall s | CPU ratio | wall ratio |"
+        + " MB / CPU s | peak MB |" * (megabytes > 0)
+    )
+    print("| --- |" + " ---: |" * (6 if megabytes else 4), flush=True)
 
 
-def show_calls(label: str, costs: Mapping[str, Cost]) -> None:
-    """Rows of a Markdown table, whose first lines are those of `head`."""
+def show(costs: Mapping[str, Cost], megabytes: float = 0, label: str = "") -> None:
+    """Print rows of a Markdown table: medians, spread of the CPU, ratios to the first row in the same round."""
     first = next(iter(costs.values()))
     for name, cost in costs.items():
-        cpu, wall, cpu_ratio, wall_ratio = ratios(cost, first)
-        print(
-            f"| {label}, {name} | {cpu:.3g} ({min(cost.cpu):.3g}–{max(cost.cpu):.3g}) | {wall:.3g} "
-            f"| {cpu_ratio:.2f} | {wall_ratio:.2f} | {'—' if cost is first else 'the same'} |",
-            flush=True,
-        )
+        pairs = [(cost.cpu, first.cpu), (cost.wall, first.wall)]
+        cpu_ratio, wall_ratio = (statistics.median(a / b for a, b in zip(*pair, strict=True)) for pair in pairs)
+        cpu, wall = statistics.median(cost.cpu), statistics.median(cost.wall)
+        cells = [label + name, f"{cpu:.3g} ({min(cost.cpu):.3g}–{max(cost.cpu):.3g})", f"{wall:.3g}"]
+        cells += [f"{cpu_ratio:.2f}", f"{wall_ratio:.2f}"]
+        cells += [f"{megabytes / cpu:.1f}", f"{max(cost.peak):,.0f}"] if megabytes else []
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def head(title: str) -> None:
-    """The first lines of a Markdown table of calls."""
-    print(f"\n{HEAD.format(title)}\n| --- | ---: | ---: | ---: | ---: | --- |", flush=True)
-
-
-def show(costs: Mapping[str, Cost], megabytes: float) -> None:
-    """A Markdown table: medians, spread of the CPU, ratios to the first row."""
-    first = next(iter(costs.values()))
-    print("| command | CPU s (min–max) | MB / CPU s | wall s | peak MB | CPU ratio | wall ratio |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for name, cost in costs.items():
-        cpu, wall, ratio, wall_ratio = ratios(cost, first)
-        print(
-            f"| {name} | {cpu:.2f} ({min(cost.cpu):.2f}–{max(cost.cpu):.2f}) | {megabytes / cpu:.1f} | {wall:.2f} "
-            f"| {max(cost.peak):,.0f} | {ratio:.2f} | {wall_ratio:.2f} |"
-        )
+def compare(commands: Mapping[str, Command], rounds: int, megabytes: float, title: str = "command") -> None:
+    """Run commands in turn and print a table of what they took."""
+    costs = interleaved(commands, rounds)
+    head(title, megabytes)
+    show(costs, megabytes)

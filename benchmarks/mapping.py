@@ -1,6 +1,6 @@
 """The mapping kernels against megatron-core's compiled helpers, in turn within one process; all results must be equal.
 
-python -m benchmarks.mapping [--documents N] [--samples N] [--only sample,permutations,blend,exhaustive] [--big N]
+python -m benchmarks.mapping [--documents N] [--samples N] [--only sample,permutations,blend] [--big N]
 
 --samples are those of the blends. Rows of a peer that isn't installed are left out. --big adds the peak memory of a
 process that builds one large blend, such as of 100000000 samples.
@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Command, head, interleaved_calls, options, run, show_calls
-from nanoset_core.mapping import build_blending_indices, build_exhaustive_blending_indices, build_sample_index
+from benchmarks.harness import Command, head, interleaved_calls, options, run, show
+from nanoset_core.mapping import build_blending_indices, build_sample_index
 from nanoset_core.mapping.document_index import build_document_index
 from nanoset_core.mapping.shuffle_index import build_shuffle_index
 
@@ -34,13 +34,11 @@ PEER = "C++ helper"
 
 def main() -> None:
     most = 10_000_000
-    arguments = options(
-        __doc__, documents=most, samples=most, rounds=3, only="sample,permutations,blend,exhaustive", big=0
-    )
+    arguments = options(__doc__, documents=most, samples=most, rounds=3, only="sample,permutations,blend", big=0)
     if arguments.big:
         big(arguments.big)  # first: what this process holds would count as its children's peak
     helpers = peer()
-    parts = {"sample": sample_index, "permutations": permutations, "blend": blends, "exhaustive": exhaustive}
+    parts = {"sample": sample_index, "permutations": permutations, "blend": blends}
     for name in filter(None, arguments.only.split(",")):
         parts[name](helpers, arguments)
 
@@ -69,7 +67,7 @@ def sample_index(helpers: ModuleType | None, arguments: argparse.Namespace) -> N
         if helpers is not None:
             theirs = partial(helpers.build_sample_idx_int32, sizes, documents, length, 1, tokens, True, 1)
             calls = {PEER: theirs, **calls}
-        show_calls(f"S = {length}", interleaved_calls(calls, arguments.rounds, equal))
+        show(interleaved_calls(calls, arguments.rounds, equal), label=f"S = {length}, ")
 
 
 def permutations(helpers: ModuleType | None, arguments: argparse.Namespace) -> None:
@@ -97,7 +95,8 @@ def permutations(helpers: ModuleType | None, arguments: argparse.Namespace) -> N
     head(f"permutations of {count:,}")
     pairs = {"document index": (peers_documents, our_documents), "shuffle index": (peers_shuffle, our_shuffle)}
     for name, (theirs, ours) in pairs.items():
-        show_calls(name, interleaved_calls({"the peer's numpy": theirs, "ours": ours}, arguments.rounds, equal))
+        calls = {"the peer's numpy": theirs, "ours": ours}
+        show(interleaved_calls(calls, arguments.rounds, equal), label=f"{name}, ")
 
 
 def shapes() -> Iterator[tuple[str, np.ndarray]]:
@@ -126,32 +125,13 @@ def blends(helpers: ModuleType | None, arguments: argparse.Namespace) -> None:
             calls = {"ours": partial(build_blending_indices, normal, size)}
             if helpers is not None:
                 calls = {PEER: partial(peers_blend, helpers, normal, size), **calls}
-            show_calls(name, interleaved_calls(calls, arguments.rounds, equal))
-
-
-def exhaustive(helpers: ModuleType | None, arguments: argparse.Namespace) -> None:
-    """Blends that take every sample of every dataset once."""
-    head(f"exhaustive blend of {arguments.samples:,}")
-    for datasets in (4, 16, 64):
-        shares = np.random.RandomState(datasets).dirichlet(np.ones(datasets))
-        sizes = np.maximum((shares * arguments.samples).astype(np.int64), 1)
-        calls = {"ours": partial(build_exhaustive_blending_indices, sizes)}
-        if helpers is not None:
-            calls = {PEER: partial(peers_exhaustive, helpers, sizes), **calls}
-        show_calls(f"{datasets} datasets", interleaved_calls(calls, arguments.rounds, equal))
+            show(interleaved_calls(calls, arguments.rounds, equal), label=f"{name}, ")
 
 
 def peers_blend(helpers: ModuleType, weights: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """As megatron-core's `BlendedDataset` calls it."""
     dataset_index, numbers = np.zeros(size, np.int16), np.zeros(size, np.int64)
     helpers.build_blending_indices(dataset_index, numbers, weights, len(weights), size, False)
-    return dataset_index, numbers
-
-
-def peers_exhaustive(helpers: ModuleType, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As megatron-core's `BlendedDataset` calls it."""
-    dataset_index, numbers = np.zeros(sizes.sum(), np.int16), np.zeros(sizes.sum(), np.int64)
-    helpers.build_exhaustive_blending_indices(dataset_index, numbers, sizes, len(sizes))
     return dataset_index, numbers
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Command, interleaved, options, show
+from benchmarks.harness import Command, compare, options
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 
 MERGE = """
@@ -32,7 +32,7 @@ def main() -> None:
             "cat + sync": Command(["sh", "-c", f"cat {parts}/*.bin > {joined} && sync {joined}"], [joined]),
             "merge": Command([sys.executable, "-c", MERGE, str(parts), str(merged)], pair),
         }
-        show(interleaved(commands, arguments.rounds), arguments.megabytes)
+        compare(commands, arguments.rounds, arguments.megabytes)
 
 
 def write_parts(folder: Path, parts: int, part_bytes: int) -> None:

@@ -1,17 +1,13 @@
-"""Writing and reading Modalities' .pbin: python -m benchmarks.pack [--megabytes N] [--text FILE --tokenizer T].
+"""Writing and reading Modalities' .pbin: python -m benchmarks.pack [--megabytes N] [--documents N].
 
-1. A pair packed, and .pbin files merged and shuffled, against `cat` of the same tokens and against merging pairs.
-2. With --text: text packed, against Modalities' own index and pack where they are installed; the bytes must be equal.
-3. Opening a file and reading documents and samples, against Modalities' own classes where they are installed.
-
-Rows of 1 and 2 are whole processes; all run in turn. --text is a JSONL file without bad lines, --tokenizer the folder
-of a tokenizer.json whose end token is <|endoftext|>, --documents are those of the file whose index is opened.
+1. A pair packed, and .pbin files merged and shuffled, against `cat` of the same tokens: whole processes, in turn.
+2. Opening a file and reading documents and samples, against Modalities' own classes where they are installed;
+   --documents are those of the file whose index is opened.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -19,43 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Command, apart, head, interleaved, interleaved_calls, options, show, show_calls
-from benchmarks.merge import MERGE, write_parts
-from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
+from benchmarks.harness import Command, apart, compare, head, interleaved_calls, options, show
+from benchmarks.merge import write_parts
+from nanoset_core.indexed import merge_indexed_datasets
 from nanoset_core.packed import PackedDataset, merge_packed, pack_indexed_dataset, write_packed
 
 PARTS = 16
-TOOL = [sys.executable, "-m", "nanoset_core.cli", "pack"]
 HAS_PEER = importlib.util.find_spec("modalities") is not None
 IMPORT = "import sys; from nanoset_core import packed; "
 PACK = IMPORT + "packed.pack_indexed_dataset(*sys.argv[1:], vocab_size=50257)"
 JOIN = IMPORT + "packed.merge_packed(sys.argv[2:], sys.argv[1])"
 SHUFFLE = IMPORT + "packed.shuffle_packed(*sys.argv[1:], seed=1)"
-PEER_PACK = """\
-settings:
-  src_path: {text}
-  dst_path: {target}
-  index_path: {index}
-  jq_pattern: .text
-  num_cpus: 1
-  eod_token: <|endoftext|>
-  processing_batch_size: 100
-  raw_samples_queue_size: 300
-  processed_samples_queue_size: 300
-tokenizer:
-  component_key: tokenizer
-  variant_key: pretrained_hf_tokenizer
-  config: {{pretrained_model_name_or_path: {tokenizer}, padding: false, truncation: false}}
-"""
 
 
 def main() -> None:
-    arguments = options(__doc__, megabytes=2000, documents=10_000_000, rounds=5, text=Path, tokenizer=Path)
+    arguments = options(__doc__, megabytes=2000, documents=10_000_000, rounds=5)
     with tempfile.TemporaryDirectory() as name:
         writing(Path(name), arguments.megabytes, arguments.rounds)
-    if arguments.text:
-        with tempfile.TemporaryDirectory() as name:
-            text(Path(name), arguments.text, arguments.tokenizer, arguments.rounds)
     with tempfile.TemporaryDirectory() as name:
         reading(Path(name), arguments.documents, arguments.rounds)
 
@@ -71,20 +47,15 @@ def writing(folder: Path, megabytes: int, rounds: int) -> None:
         "cat + sync": Command(
             ["sh", "-c", f"cat {folder}/parts/*.bin > {out}.bin && sync {out}.bin"], [Path(f"{out}.bin")]
         ),
-        "merge .bin/.idx": Command(
-            [*script, MERGE, str(folder / "parts"), str(out)], [Path(f"{out}.bin"), Path(f"{out}.idx")]
-        ),
         "pack": Command([*script, PACK, str(folder / "pair"), str(packed)], [packed]),
-        "pack, 4-byte tokens to 2": Command([*script, PACK, str(folder / "wide"), str(packed)], [packed]),
         "pack merge": Command([*script, JOIN, str(packed), *packs], [packed]),
         "pack shuffle": Command([*script, SHUFFLE, str(folder / "whole.pbin"), str(packed)], [packed]),
     }
-    print(f"\n{megabytes:,} MB of tokens in documents of 1,000\n")
-    show(interleaved(commands, rounds), megabytes)
+    compare(commands, rounds, megabytes, f"{megabytes:,} MB of tokens in documents of 1,000")
 
 
 def prepare(folder: Path, megabytes: int) -> None:
-    """The same tokens as pairs and .pbin files, in parts and whole, and as a pair with tokens of 4 bytes."""
+    """The same tokens as pairs and .pbin files, in parts and whole."""
     parts = folder / "parts"
     parts.mkdir()
     write_parts(parts, PARTS, megabytes * 1_000_000 // PARTS)
@@ -93,12 +64,6 @@ def prepare(folder: Path, megabytes: int) -> None:
         pack_indexed_dataset(prefix, prefix.with_suffix(".pbin"))
     merge_packed([prefix.with_suffix(".pbin") for prefix in prefixes], folder / "whole.pbin")
     merge_indexed_datasets(prefixes, folder / "pair")
-    dataset = MMapIndexedDataset(folder / "pair")
-    with MMapIndexedDatasetBuilder(folder / "wide", np.int32) as builder:
-        for document in range(0, len(dataset), 1 << 14):
-            sequences = dataset[document : document + (1 << 14)]
-            lengths = [len(sequence) for sequence in sequences]
-            builder.add_documents(np.concatenate(sequences), lengths, np.ones(len(lengths), np.int64))
 
 
 def reading(folder: Path, documents: int, rounds: int) -> None:
@@ -134,30 +99,8 @@ def reading(folder: Path, documents: int, rounds: int) -> None:
         ("read 20,000 documents of 1,000 tokens", read_documents),
         ("read 20,000 samples of 2,049 tokens", read_samples),
     ):
-        head("call")
-        show_calls(title, interleaved_calls(group, rounds, lambda first, other: first == other))
-
-
-def text(folder: Path, source: Path, tokenizer: Path, rounds: int) -> None:
-    """Whole processes, ratios to ours."""
-    megabytes = source.stat().st_size / 1e6
-    target = folder / "ours.pbin"
-    tool = [*TOOL, str(source), "-o", str(target), "--workers", "1", "--tokenizer", str(tokenizer)]
-    commands = {"nanoset pack, one worker": Command(tool, [target])}
-    if HAS_PEER:
-        target, index, config = folder / "theirs.pbin", folder / "theirs.idx", folder / "pack.yaml"
-        config.write_text(
-            PEER_PACK.format(text=source, target=target, index=index, tokenizer=tokenizer), encoding="utf-8"
-        )
-        peer = f"{json.dumps(sys.executable)} -m modalities data"
-        steps = f"{peer} create_raw_index --index_path {index} {source} && {peer} pack_encoded_data {config}"
-        commands["Modalities, index and pack"] = Command(["sh", "-c", steps], [target, index])
-    costs = interleaved(commands, rounds)
-    contents = {name: command.makes[0].read_bytes() for name, command in commands.items()}
-    for name, content in contents.items():
-        print(f"{name}: {'same bytes' if content == next(iter(contents.values())) else 'OTHER BYTES'}")
-    print(f"\n{megabytes:,.0f} MB of JSONL\n")
-    show(costs, megabytes)
+        head(title)
+        show(interleaved_calls(group, rounds, lambda first, other: first == other))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import Command, apart, interleaved, options, show
+from benchmarks.harness import Command, apart, compare, options
 
 KINDS = ("plain", "gzip", "zstd", "parquet")
 
@@ -52,7 +52,7 @@ def main() -> None:
         for kind, place in folders.items():
             read = Command([sys.executable, "-c", READ, str(place)], prints=f"^{count}$")
             commands[f"nanoset, {kind} (hashed twice, parsed)"] = read
-        show(interleaved(commands, arguments.rounds), arguments.megabytes)
+        compare(commands, arguments.rounds, arguments.megabytes)
 
 
 def write(folders: dict[str, Path], size: int) -> None:

@@ -1,17 +1,14 @@
 """Reading random samples, against megatron-core's `GPTDataset` on the same files; all tokens must be equal.
 
-python -m benchmarks.read_samples [--megatokens N] [--sequence-length S] [--opening DOCUMENTS]
+python -m benchmarks.read_samples [--megatokens N] [--sequence-length S]
 
---lengths are mean tokens of a document, --samples are read in each round. Where megatron-core (with torch) isn't
-installed, its query is played by a plain loop over the same arrays. Files are in the page cache. --opening also times
-opening a nanoset of so many documents, such as 10000000, against `import numpy`.
+--lengths are mean tokens of a document, --samples are read in each round. Rows of megatron-core (with torch) are left
+out where it isn't installed. Files are in the page cache.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import statistics
 import sys
 import tempfile
 import warnings
@@ -22,22 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import IMPORT_NUMPY, Command, Cost, interleaved, interleaved_calls, options
+from benchmarks.harness import head, interleaved_calls, options, show
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
-from nanoset_core.loading import Nanoset, NanosetBuilder, NanosetConfig
-from nanoset_core.mapping.plan import plan_split
+from nanoset_core.loading import NanosetBuilder, NanosetConfig
 
 IDENTIFIERS = {"class": "Benchmark"}
 BATCH = 64
-OPEN = """
-import json, sys
-from nanoset_core.loading import NanosetConfig, open_split
-from nanoset_core.mapping.planned import SplitPlan
-value = json.load(open(sys.argv[1]))
-config = NanosetConfig.from_json(value["config"])
-nanoset = open_split(SplitPlan.from_json(value["plan"]), config, config.path_to_cache)
-print(nanoset[0]["tokens"].shape)
-"""
 
 
 class Tokenizer:
@@ -50,17 +37,13 @@ class Tokenizer:
 
 
 def main() -> None:
-    arguments = options(
-        __doc__, megatokens=200, lengths=[100, 500, 3000], sequence_length=2048, samples=4096, rounds=5, opening=0
-    )
-    print(f"\n| S = {arguments.sequence_length}, documents of | samples/s | CPU µs a sample | speed |")
-    print("| --- | ---: | ---: | ---: |", flush=True)
+    lengths = [100, 500, 3000]
+    arguments = options(__doc__, megatokens=200, lengths=lengths, sequence_length=2048, samples=4096, rounds=5)
+    head(f"{arguments.samples:,} samples, S = {arguments.sequence_length}")
     for mean in arguments.lengths:
         with tempfile.TemporaryDirectory() as folder:
             config = write(Path(folder), arguments.megatokens * 1_000_000 // mean, mean, arguments.sequence_length)
             compare(config, mean, arguments.samples, arguments.rounds)
-    if arguments.opening:
-        opening(arguments.opening, arguments.rounds)
 
 
 def write(folder: Path, documents: int, mean: int, length: int) -> NanosetConfig:
@@ -93,8 +76,6 @@ def compare(config: NanosetConfig, mean: int, samples: int, rounds: int) -> None
     if theirs is not None:
         reads["megatron-core's query"] = (lambda k: theirs._query_document_sample_shuffle_indices(k)[0], wanted)
         reads["GPTDataset[k]"] = (theirs.__getitem__, wanted)
-    else:
-        reads["a plain loop, as the query"] = (lambda k: plain(nanoset, k), wanted)
     reads["nanoset[k]"] = (nanoset.__getitem__, wanted)
     reads["nanoset.tokens(k)"] = (nanoset.tokens, wanted)
     reads[f"nanoset.batch({BATCH})"] = (nanoset.batch, batches)
@@ -103,7 +84,8 @@ def compare(config: NanosetConfig, mean: int, samples: int, rounds: int) -> None
         if not np.array_equal(np.concatenate([rows(call(each)) for each in given]), expected):
             raise RuntimeError(f"{name} gives other tokens")
     calls = {name: partial(read_all, *read) for name, read in reads.items()}
-    show(mean, samples, interleaved_calls(calls, rounds, lambda _, last: np.array_equal(rows(last)[-1], expected[-1])))
+    costs = interleaved_calls(calls, rounds, lambda _, last: np.array_equal(rows(last)[-1], expected[-1]))
+    show(costs, label=f"documents of {mean:,} tokens, ")
 
 
 def rows(result: Any) -> np.ndarray:
@@ -119,18 +101,6 @@ def read_all(call: Callable[[Any], Any], given: list[Any]) -> Any:
     for each in given:
         result = call(each)
     return result
-
-
-def show(mean: int, samples: int, costs: dict[str, Cost]) -> None:
-    """Rows of the table; speed is the first row's CPU over a row's, in the same round."""
-    base = next(iter(costs.values()))
-    for name, cost in costs.items():
-        wall, cpu = statistics.median(cost.wall), statistics.median(cost.cpu)
-        speed = statistics.median(a / b for a, b in zip(base.cpu, cost.cpu, strict=True))
-        print(
-            f"| {mean:,} tokens, {name} | {samples / wall:,.0f} | {cpu / samples * 1e6:.1f} | {speed:.1f}x |",
-            flush=True,
-        )
 
 
 def megatron(config: NanosetConfig) -> Any:
@@ -157,42 +127,6 @@ def megatron(config: NanosetConfig) -> Any:
             create_attention_mask=False,
         )
         return BlendedMegatronDatasetBuilder(GPTDataset, [None, None, None], lambda: True, theirs).build()[0]
-
-
-def plain(nanoset: Nanoset, k: int) -> np.ndarray:
-    """A sample in the peer's way: document by document."""
-    sample = nanoset.shuffle_index[k]
-    first, begin = nanoset.sample_index[sample]
-    last, end = nanoset.sample_index[sample + 1]
-    parts = []
-    for at in range(first, last + 1):
-        offset = int(begin) if at == first else 0
-        length = int(end) + 1 - offset if at == last else None
-        parts.append(nanoset.dataset.get(nanoset.document_index[at], offset, length))
-    return np.concatenate(parts, dtype=np.int64)
-
-
-def opening(documents: int, rounds: int) -> None:
-    """A process that opens a nanoset and reads a sample, against one that only imports numpy."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = write(Path(folder), documents, 10, 2048)
-        NanosetBuilder(config).build()
-        plan = plan_split(config, "train")
-        file = Path(folder, "plan.json")
-        file.write_text(json.dumps({"plan": plan.to_json(), "config": config.to_json()}), encoding="utf-8")
-        costs = interleaved(
-            {
-                "import numpy": IMPORT_NUMPY,
-                f"open {documents:,} documents, read [0]": Command(
-                    [sys.executable, "-c", OPEN, str(file)], prints=r"\(2048,\)"
-                ),
-            },
-            rounds,
-        )
-    print("\n| process | CPU s | wall s |\n| --- | ---: | ---: |")
-    for name, cost in costs.items():
-        cpu, wall = statistics.median(cost.cpu), statistics.median(cost.wall)
-        print(f"| {name} | {cpu:.3f} | {wall:.3f} |")
 
 
 if __name__ == "__main__":
