@@ -91,12 +91,7 @@ def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[st
 def open_member(
     member: MemberPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> MemberIndices:
-    """Memory-map a dataset's index files.
-
-    Args:
-        member: plan of the dataset.
-        cache_dir: the folder of the files.
-        access: fetches them, where they lie in a store.
+    """Memory-map a dataset's index files; `access` fetches them, where they lie in a store.
 
     Raises:
         MissingError: a file is not there.

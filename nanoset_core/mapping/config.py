@@ -147,7 +147,7 @@ class NanosetConfig:
         Raises:
             ConfigError: the preset's samples have no masks, one needs another, or the token is needed and None.
         """
-        if masks and self.rules.has_bare_samples:
+        if masks and self.rules.sample_form in ("text", "input_ids"):
             raise ConfigError(
                 "samples of this trainer are tokens alone, without masks",
                 where=", ".join(masks),

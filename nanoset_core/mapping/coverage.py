@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.mapping.blending import greedy_segments
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.plan import LengthReader, largest, plan_split
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
-from nanoset_core.mapping.speculation import greedy_segments
 from nanoset_core.mapping.splits import SPLITS, SplitName, plain_sum
 
 Policy = Literal["raise", "repeat", "stop", "redistribute"]
@@ -70,14 +69,7 @@ def coverage(
     limits: Mapping[str, float] | None = None,
     given: Sequence[int] | None = None,
 ) -> list[MemberCoverage]:
-    """Return what a split takes of each dataset.
-
-    Args:
-        plan: of the split.
-        config: that it was planned with.
-        limits: prefix → most epochs.
-        given: samples taken of each dataset, counted in a built blend; absent = as planned.
-    """
+    """Return what a split takes of each dataset; `given`: samples taken of each, counted in a built blend."""
     taken = list(given) if given is not None else _planned(plan, config)
     weights: Sequence[float] = (1.0,) if plan.blend is None else plan.blend.weights
     whole, total = plain_sum(weights), sum(taken)
@@ -100,26 +92,20 @@ def coverage(
 
 
 def _planned(plan: SplitPlan, config: NanosetConfig) -> list[int]:
+    """Return the samples that a split takes of each dataset: exact for small blends, else by weight."""
+    given, asked = [member.samples_given for member in plan.members], config.samples(plan.split)
     if plan.blend is None:
-        only = plan.members[0]
-        asked = config.samples(plan.split)
-        return [only.samples_given if asked is None else min(asked, only.samples_given)]
+        return [given[0] if asked is None else min(asked, given[0])]
     if plan.blend.exhaustive:
-        return [member.samples_given for member in plan.members]
-    return _blended(np.array(plan.blend.weights, np.float64), plan.blend.size)
-
-
-def _blended(weights: NDArray[np.float64], size: int) -> list[int]:
-    """Return the samples that a blend takes of each dataset: exact for small blends, else by weight."""
+        return given
+    weights, size = np.array(plan.blend.weights, np.float64), plan.blend.size
     if size <= _EXACT_SAMPLES:
-        counts = np.zeros(len(weights), np.int64)
-        for _, picks in greedy_segments(weights, size):
-            counts += np.bincount(picks, minlength=len(weights))
-        return [int(count) for count in counts]
+        parts = (np.bincount(picks, minlength=len(weights)) for _, picks in greedy_segments(weights, size))
+        return list(map(int, np.sum([np.zeros(len(weights), np.int64), *parts], axis=0)))
     due = weights / weights.sum() * size
     counts = np.floor(due).astype(np.int64)
     counts[np.argsort(counts - due, kind="stable")[: size - int(counts.sum())]] += 1
-    return [int(count) for count in counts]
+    return list(map(int, counts))
 
 
 def epochs_drawn(taken: int, member: MemberPlan, config: NanosetConfig) -> float:
@@ -178,15 +164,21 @@ def apply_epoch_limits(
 
     Raises:
         InputError: a limit is broken and the policy is `raise`, or the limits leave too few samples.
-        ConfigError: there are no weights to `redistribute`.
-        NanosetError: whatever `plan_split` raises.
+        ConfigError: there are no weights to `redistribute`; or as `plan_split`.
     """
     reader = reader or LengthReader()
     found = tuple(one for split in SPLITS for one in _exceeded(config, split, limits, reader))
     if not found or policy == "repeat":
         return LimitedConfig(config, found)
     if policy == "raise":
-        raise _refusal(found)
+        rows = [(Path(one.prefix).name, one.epochs, one.split, one.limit) for one in found]
+        raise InputError(
+            "a corpus would be read more often than max_epochs allows",
+            found="; ".join("{} {:.2f} times in {} (at most {:g})".format(*row) for row in rows),
+            expected="with the margin that the trainer adds to each corpus's samples, no more than max_epochs",
+            remedy="ask for fewer samples, lower its weight, raise max_epochs, or let on_exhaustion be repeat, stop or "
+            "redistribute",
+        )
     change = _stop if policy == "stop" else _redistribute
     return LimitedConfig(change(config, limits, reader), found)
 
@@ -215,33 +207,20 @@ def _exceeded(
     return found
 
 
-def _refusal(found: tuple[ExceededLimit, ...]) -> InputError:
-    rows = [f"{Path(one.prefix).name} {one.epochs:.2f} times in {one.split} (at most {one.limit:g})" for one in found]
-    return InputError(
-        "a corpus would be read more often than max_epochs allows",
-        found="; ".join(rows),
-        expected="with the margin that the trainer adds to each corpus's samples, no more than max_epochs",
-        remedy="ask for fewer samples, lower its weight, raise max_epochs, or let on_exhaustion be repeat, stop or "
-        "redistribute",
-    )
-
-
 def _stop(config: NanosetConfig, limits: Mapping[str, float], reader: LengthReader) -> NanosetConfig:
     """Return the configuration with the largest number of samples, split by split, that keeps every limit."""
     samples = {split: config.samples(split) for split in SPLITS}
-    for split in SPLITS:
-        asked = samples[split]
-        if asked is None or not _exceeded(config, split, limits, reader):
-            continue
+    for split, asked in samples.items():
 
         def fits(count: int, split: SplitName = split) -> bool:
             return not _exceeded(config.with_samples({split: count}), split, limits, reader)
 
-        size = largest(asked, fits)
-        if size == 0:
+        if asked is None or fits(asked):
+            continue
+        samples[split] = largest(asked, fits)
+        if not samples[split]:
             what, remedy = "the limits on epochs leave no sample", "raise max_epochs, or give the split a larger share"
             raise InputError(f"{what} of the {split} split", found=f"{asked:,} samples asked for", remedy=remedy)
-        samples[split] = size
     return config.with_samples(samples)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,15 +55,9 @@ class BlendIndices:
 def build_member_indices(
     member: MemberPlan, config: NanosetConfig, lengths: NDArray[np.int32], *, threads: int = 1
 ) -> MemberIndices:
-    """Build the arrays of one dataset's part of a split.
+    """Build the arrays of one dataset's part of a split; `lengths` are the tokens of its sequences.
 
     One RandomState(seed) shuffles documents, then samples: the trainers' order of draws.
-
-    Args:
-        member: plan of the dataset.
-        config: that it was planned with.
-        lengths: tokens of every sequence of the dataset, shape (sequences,).
-        threads: more than one shortens the wall time; the result is the same.
 
     Raises:
         ConfigError: the dataset does not hold the tokens that were planned with.
@@ -170,26 +163,21 @@ def build_sample_index(
         expected = f"{num_epochs} epochs of {tokens_per_epoch} tokens"
         raise ConfigError("the document index holds other tokens", found=f"{base} tokens", expected=expected)
     if rows > full:
-        index[rows] = len(document_index) - 1, _last_offset(sizes, document_index, add_extra_token, empty_end)
+        last = len(document_index) - 1
+        offset = int(sizes[document_index[last]]) - add_extra_token
+        if offset < 0 and not empty_end:
+            raise ConfigError(
+                "the last, short sample would end in an empty sequence",
+                found=f"sequence {document_index[last]}, 0 tokens, as the last one of the shuffled epoch",
+                expected="a sequence with tokens",
+                remedy="set drop_last_partial_validation_sequence=True, use another seed, or drop empty sequences",
+            )
+        index[rows] = last, offset
     return index
 
 
 def _index_dtype(documents: int, longest: int) -> np.dtype:
     return np.dtype(np.int32 if max(documents, longest) <= _INT32_MAX else np.int64)
-
-
-def _last_offset(
-    sizes: NDArray[np.int32], document_index: NDArray[np.int32], add_extra_token: int, empty_end: bool
-) -> int:
-    offset = int(sizes[document_index[-1]]) - add_extra_token
-    if offset < 0 and not empty_end:
-        raise ConfigError(
-            "the last, short sample would end in an empty sequence",
-            found=f"sequence {int(document_index[-1])}, 0 tokens, as the last one of the shuffled epoch",
-            expected="a sequence with tokens",
-            remedy="set drop_last_partial_validation_sequence=True, use another seed, or drop empty sequences",
-        )
-    return offset
 
 
 def _block_ends(
@@ -203,16 +191,15 @@ def _block_ends(
         block = np.take(sizes, document_index[first : first + BLOCK_DOCUMENTS])
         fits = narrow or int(block.sum(dtype=np.int64)) < _INT32_MAX
         kind: type[np.signedinteger] = np.int32 if fits else np.int64
-        ends = np.empty(len(block) + 1, kind)
-        ends[0] = 0
+        ends = np.zeros(len(block) + 1, kind)
         np.cumsum(block, dtype=ends.dtype, out=ends[1:])
         return first, ends
 
     firsts = range(0, len(document_index), BLOCK_DOCUMENTS)
-    with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
-        if pool is None:
-            yield from map(sums, firsts)
-            return
+    if threads == 1:
+        yield from map(sums, firsts)
+        return
+    with ThreadPoolExecutor(threads) as pool:
         window = 4 * threads
         ahead = pool.map(sums, firsts[:window])
         for begin in range(window, len(firsts) + window, window):

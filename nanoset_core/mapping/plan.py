@@ -6,7 +6,7 @@ Only `.idx` files are read, and everything is in closed form: no array as long a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,13 @@ from nanoset_core.indexed.dataset import index_here
 from nanoset_core.indexed.layout import idx_path, map_file, read_idx
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan, blend_names, member_names
-from nanoset_core.mapping.speculation import greedy_segments
 from nanoset_core.mapping.splits import SPLITS, Rows, SplitName, rows_by_bookends, rows_by_cuts, split_bookends
 from nanoset_core.storage.access import FileAccess
 
 __all__ = ["BlendPlan", "LengthReader", "MemberPlan", "SplitPlan", "largest_epoch_size", "plan_split"]
 
+_NO_SAMPLES = "a dataset of the blend has no samples in the split"
 _LAST_EPOCH_SHARE = 0.80
-_PICKED_SAMPLES = 1 << 20  # of a blend, picked in less than half a second; the rest is looked at when it is built
 _LEAST_TOKENS = 2  # that nanotron builds indices of
 
 
@@ -62,11 +61,6 @@ def plan_split(config: NanosetConfig, split: SplitName, reader: LengthReader | N
 
 def largest_epoch_size(config: NanosetConfig, split: SplitName = "train", reader: LengthReader | None = None) -> int:
     """Return the largest size of a weighted blend for which no dataset needs more than one epoch; 0 if there is none.
-
-    Args:
-        config: of which the numbers of samples don't matter.
-        split: train, valid or test.
-        reader: shared by splits that are planned together.
 
     Raises:
         ConfigError: the blend has no weights, or the split begins outside of a dataset.
@@ -118,25 +112,18 @@ class _Planner:
         self.shares = config.shares() if config.blend_per_split is None else None
 
     def plan(self) -> SplitPlan | None:
-        data = self.config.blend(self.split)
-        if data is None or self._has_no_share():
+        data, rules = self.config.blend(self.split), self.rules
+        # Rounding can give a sequence to a split without a share, where rows alone decide.
+        by_rows = rules.empty_split == "skip" and self.asked is not None
+        if data is None or (self.shares is not None and self.shares[self.number] <= 0 and not by_rows):
             return None
         prefixes, weights = data
         self._check_data(prefixes, weights)
-        lone_is_plain = weights is None or (self.shares is None and self.rules.lone_weight_is_plain)
-        if len(prefixes) == 1 and lone_is_plain:
+        if len(prefixes) == 1 and (weights is None or (self.shares is None and rules.lone_weight_is_plain)):
             member = self._member(prefixes[0], None, self.asked, self.asked)
-            return None if member is None else SplitPlan(self.split, self.rules.name, (member,), None)
+            return None if member is None else SplitPlan(self.split, rules.name, (member,), None)
         members = self._members(prefixes, weights)
-        if not members:
-            return None
-        return SplitPlan(self.split, self.rules.name, members, self._blend(members, weights))
-
-    def _has_no_share(self) -> bool:
-        if self.shares is None or self.shares[self.number] > 0:
-            return False
-        # rounding can give a sequence to a split without a share, where rows alone decide
-        return self.rules.empty_split != "skip" or self.asked is None
+        return SplitPlan(self.split, rules.name, members, self._blend(members, weights)) if members else None
 
     def _check_data(self, prefixes: list[str], weights: list[float] | None) -> None:
         rules = self.rules
@@ -167,10 +154,7 @@ class _Planner:
             members.append(None if short and self.rules.drops_short_members else member)
         present = tuple(member for member in members if member is not None)
         if present and len(present) != len(members):
-            empty = prefixes[members.index(None)]
-            raise self._error(
-                "a dataset of the blend has no samples in the split", empty, "a sample, or none of the others either"
-            )
+            raise self._error(_NO_SAMPLES, prefixes[members.index(None)], "a sample, or none of the others either")
         self._check_names(present)
         return present
 
@@ -225,12 +209,13 @@ class _Planner:
 
     def _blend(self, members: tuple[MemberPlan, ...], weights: list[float] | None) -> BlendPlan:
         rules = self.rules
-        short = next((member for member in members if member.samples_given == 0), None)
-        if weights is None and short is not None:
-            raise self._no_samples(short)
+        # A blend with weights may leave such a dataset out, if the trainer builds indices of it.
+        least = None if weights is None else _LEAST_TOKENS if rules.wraps != "never" else 0
+        empty = (member for member in members if member.samples_given == 0)
+        for short in (member for member in empty if least is None or member.tokens < least):
+            found, expected = f"{short.prefix}: {short.tokens} tokens", f"{self.config.sample_tokens} tokens or more"
+            raise self._error(_NO_SAMPLES, found, expected)
         size, shares = self._mix(members, weights)
-        if weights is not None and short is not None and rules.wraps != "never" and size:
-            self._check_taken(members, shares, size)
         if size == 0 and rules.zero_samples != "any":
             raise self._error("a blend needs samples", f"preset {rules.name}, a size of 0", "1 or more")
         exhaustive = weights is None and self.asked is None
@@ -253,23 +238,6 @@ class _Planner:
         targets = [member.samples_target or 0 for member in members]
         buffers = [member.samples_requested or 0 for member in members]
         return rules.weighted_size(asked, targets, buffers, per_split=self.shares is None), shares
-
-    def _check_taken(self, members: tuple[MemberPlan, ...], shares: Sequence[float], size: int) -> None:
-        """Refuse a dataset without samples that a blend would start again, as far as its first samples tell."""
-        empty = np.array([member.samples_given == 0 for member in members])
-        for _, picks in greedy_segments(np.array(shares, np.float64), min(size, _PICKED_SAMPLES)):
-            if (taken := empty[picks]).any():
-                raise self._no_samples(members[int(picks[np.argmax(taken)])])
-        for member in members:
-            if member.tokens < _LEAST_TOKENS:
-                raise self._no_samples(member)
-
-    def _no_samples(self, member: MemberPlan) -> ConfigError:
-        return self._error(
-            "a dataset of the blend has no samples in the split",
-            f"{member.prefix}: {member.tokens} tokens",
-            f"{self.config.sample_tokens} tokens or more",
-        )
 
     def _check_names(self, members: tuple[MemberPlan, ...]) -> None:
         """Refuse two datasets that would share index files in one cache folder."""

@@ -140,11 +140,7 @@ class Names(TypedDict):
 def member_names(config: NanosetConfig, split: SplitName, prefix: str, requested: int | None) -> Names:
     """Return the names of one dataset's part of a split (Megatron-LM `MegatronDataset`, nanotron `Nanoset`).
 
-    Args:
-        config: of the nanoset.
-        split: train, valid or test.
-        prefix: of the dataset.
-        requested: samples that are built, the blend's margin included; None is one epoch.
+    `requested` are the samples that are built, the blend's margin included; None is one epoch.
     """
     rules, path = config.rules, config.trainer_path(prefix)
     shared = config.blend_per_split is None
@@ -179,12 +175,7 @@ def blend_names(
 ) -> Names:
     """Return the names of a blend (Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`).
 
-    Args:
-        rules: of the trainer.
-        split: train, valid or test.
-        members: plans of the datasets, in the order of the blend.
-        weights: normalised, or the datasets' lengths where all their samples are taken once.
-        size: samples of the blend; None where all samples are taken once.
+    Where all samples are taken once, its weights are the datasets' lengths, and `size` is None.
     """
     facts = {
         "class": rules.blend_kind,
@@ -218,12 +209,8 @@ def _names(
 def read_identifiers(path: Path, where: object) -> dict[str, Any]:
     """Read a trainer's tokenizer identifiers from a JSON file, or from a description that the trainer wrote.
 
-    Args:
-        path: of the JSON object itself, or of a …-description.txt, of which it is the `tokenizer`.
-        where: who names the file, for the message.
-
     Raises:
-        ConfigError: there are no identifiers in it.
+        ConfigError: there are no identifiers in it; `where` says which setting names the file.
     """
     try:
         value = json.loads(read_regular(path))

@@ -160,11 +160,6 @@ class Preset:
         return {"targets": sum(targets), "buffers": sum(buffers), "asked": size}[rule]
 
     @property
-    def has_bare_samples(self) -> bool:
-        """Whether a sample is its tokens alone."""
-        return self.sample_form in ("text", "input_ids")
-
-    @property
     def names_tell_versions(self) -> bool:
         """Whether the names of index files hold a hash over the dataset's path, and so differ when it changes."""
         return "{hash}" in self.member_file

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.cache import FileSet, index_sets
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.plan import LengthReader, plan_split
-from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.recorded import OutputPlace
-from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
+from nanoset_core.storage.location import Location, is_remote, remote_location
 from nanoset_core.storage.working_copies import temporary_folder
 
 
@@ -63,23 +62,17 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
         if config.path_to_cache is not None and is_remote(config.path_to_cache):
             bucket = remote_location(config.path_to_cache, where="--data-cache-path")
             config = replace(config, path_to_cache=str(stack.enter_context(temporary_folder("index-files"))))
-        sets = {plan.split: list(index_sets(plan, config)) for plan in plans}
-        if not overwrite:
-            for files in (files for found in sets.values() for files in found):
-                _check_own(files, OutputPlace(bucket or files.folder))
-        return [_write_split(plan, sets[plan.split], config, bucket) for plan in plans]
-
-
-def _write_split(
-    plan: SplitPlan, sets: Sequence[FileSet], config: NanosetConfig, bucket: RemoteFolder | None
-) -> SplitFiles:
-    """Write all sets of a split where `config` says, and send them from there to a bucket where one is given."""
-    made = [_write(files, OutputPlace(bucket or files.folder)) for files in sets]
-    folder: Location | None = bucket
-    if bucket is None and (plan.blend is None or config.path_to_cache is not None):
-        folder = sets[0].folder
-    own = plan.members[0] if plan.blend is None else plan.blend
-    return SplitFiles(plan.split, plan.samples, own.hash, folder, any(made))
+        sets = [[(one, OutputPlace(bucket or one.folder)) for one in index_sets(plan, config)] for plan in plans]
+        for files, place in () if overwrite else chain(*sets):
+            _check_own(files, place)
+        found = []
+        for plan, parts in zip(plans, sets, strict=True):
+            own = plan.blend or plan.members[0]
+            in_memory = plan.blend is not None and config.path_to_cache is None
+            made = [_write(files, place) for files, place in parts]
+            folder = None if in_memory else parts[0][1].folder
+            found.append(SplitFiles(plan.split, plan.samples, own.hash, folder, any(made)))
+        return found
 
 
 def _check_own(files: FileSet, place: OutputPlace) -> None:

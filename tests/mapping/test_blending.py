@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping import blending, build_blending_indices, build_exhaustive_blending_indices, speculation
-from nanoset_core.mapping.blending import OccurrenceCounter
-from nanoset_core.mapping.speculation import Work, simplex_projection, speculate, take_one_by_one
+from nanoset_core.mapping import blending, build_blending_indices, build_exhaustive_blending_indices
+from nanoset_core.mapping.blending import OccurrenceCounter, Work, simplex_projection, speculate, take_one_by_one
 
 
 def slow_blend(weights, size):
@@ -58,8 +57,8 @@ def assert_blend(built, expected):
 @pytest.fixture
 def short_blocks(monkeypatch):
     """Let small blends be speculated too, in several segments."""
-    monkeypatch.setattr(speculation, "block_shape", lambda _, count: (-(-count // 16), 16))
-    monkeypatch.setattr(speculation, "_SEGMENT_SAMPLES", 400)
+    monkeypatch.setattr(blending, "block_shape", lambda _, count: (-(-count // 16), 16))
+    monkeypatch.setattr(blending, "_SEGMENT_SAMPLES", 400)
 
 
 @pytest.mark.parametrize("case", cases("build_blending_indices"), ids=name_of)
@@ -110,8 +109,8 @@ def test_plain_loop(weights, normal, size, length):
     weights = np.array(weights, dtype=np.float64)
     weights = weights / weights.sum() if normal else weights
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speculation, "block_shape", lambda _, count: (-(-count // length), length))
-        patch.setattr(speculation, "_SEGMENT_SAMPLES", 300)
+        patch.setattr(blending, "block_shape", lambda _, count: (-(-count // length), length))
+        patch.setattr(blending, "_SEGMENT_SAMPLES", 300)
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
 
 
@@ -120,10 +119,10 @@ def test_plain_loop(weights, normal, size, length):
 def test_every_way_of_repair_is_the_plain_loop(weights, size, rows, chunk):
     weights = np.array(weights) / np.sum(weights)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speculation, "block_shape", lambda _, count: (-(-count // 8), 8))
-        patch.setattr(speculation, "_WIDE_LANES", 1 << 20 if rows else 0)
-        patch.setattr(speculation, "_CHUNK_NUMBERS", chunk)
-        patch.setattr(speculation, "guess_counts", nothing_taken)
+        patch.setattr(blending, "block_shape", lambda _, count: (-(-count // 8), 8))
+        patch.setattr(blending, "_WIDE_LANES", 1 << 20 if rows else 0)
+        patch.setattr(blending, "_CHUNK_NUMBERS", chunk)
+        patch.setattr(blending, "guess_counts", nothing_taken)
         assert_blend(build_blending_indices(weights, size), slow_blend(weights.tolist(), size))
 
 
@@ -149,9 +148,9 @@ def test_real_block_shapes(weights):
 
 @pytest.mark.parametrize("segment", [20_000, 40_000])
 def test_budget_ends_in_the_plain_loop(monkeypatch, segment):
-    monkeypatch.setattr(speculation, "_SEGMENT_SAMPLES", segment)
-    monkeypatch.setattr(speculation, "_step_cost", lambda *_: 1e9)
-    monkeypatch.setattr(speculation, "guess_counts", nothing_taken)
+    monkeypatch.setattr(blending, "_SEGMENT_SAMPLES", segment)
+    monkeypatch.setattr(blending, "_step_cost", lambda *_: 1e9)
+    monkeypatch.setattr(blending, "guess_counts", nothing_taken)
     weights = np.array([0.7, 0.2999, 0.0001])
     work = Work()
     picks, _ = build_blending_indices(weights, 40_000, work=work)
@@ -172,7 +171,7 @@ SIZES = st.one_of(
 @given(SIZES, st.sampled_from([8, 64, 1 << 20]))
 def test_exhaustive_plain_loop(sizes, length):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speculation, "block_shape", lambda _, count: (-(-count // length), length))
+        patch.setattr(blending, "block_shape", lambda _, count: (-(-count // length), length))
         assert_blend(build_exhaustive_blending_indices(sizes), slow_exhaustive(sizes))
 
 
@@ -222,7 +221,7 @@ def test_segments_beyond_2_to_the_31_samples(begin, datasets):
     counts[0] += begin - counts.sum()
     picks, expected, truth = np.zeros(40_000, np.uint8), np.zeros(40_000, np.uint8), counts.copy()
     take_one_by_one(weights, truth, begin, expected)
-    shape = speculation.block_shape(weights, len(picks))
+    shape = blending.block_shape(weights, len(picks))
     after = speculate(weights, counts.copy(), begin, picks, shape, Work())
     np.testing.assert_array_equal(picks, expected)
     np.testing.assert_array_equal(after, truth)

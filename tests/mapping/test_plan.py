@@ -350,23 +350,9 @@ def test_a_nanotron_dataset_without_samples_that_the_blend_does_not_take(tmp_pat
     assert indices.dataset_sample_index.tolist() == [0, 0]
     _, valid, _ = NanosetBuilder(config).build()
     assert valid.batch([0, 1]).tolist() == [list(range(9, 16))] * 2
-    taken = NanosetConfig(dict(zip(prefixes, (0.5, 0.05, 0.45), strict=True)), **options)
-    with pytest.raises(ConfigError, match="no samples in the split") as caught:
-        plan_split(taken, "valid")
-    assert caught.value.found == f"{prefixes[2]}: 5 tokens"
+    taken = plan_split(NanosetConfig(dict(zip(prefixes, (0.5, 0.05, 0.45), strict=True)), **options), "valid")
+    with pytest.raises(SampleIndexError, match="third"):
+        build_blend_indices(taken)
     write(tmp_path / "third", [9, 1])  # nanotron refuses to build indices of a single token
-    with pytest.raises(ConfigError, match="no samples in the split"):
-        plan_split(config, "valid")
-
-
-def test_a_dataset_without_samples_is_refused_when_the_blend_is_built_at_the_latest(tmp_path, monkeypatch):
-    long, short = write(tmp_path / "long", [9] * 400), write(tmp_path / "short", [3] * 5 + [1] * 5)
-    options = {"sequence_length": 6, "split": "5,5,0", "train_split_samples": 20, "preset": "nanotron"}
-    config = NanosetConfig({long: 0.99, short: 0.01}, **options)
-    with monkeypatch.context() as patch:
-        patch.setattr("nanoset_core.mapping.plan._PICKED_SAMPLES", 1)
-        plan = plan_split(config, "valid")
-    with pytest.raises(SampleIndexError, match="short"):
-        build_blend_indices(plan)
     with pytest.raises(ConfigError, match="no samples in the split"):
         plan_split(config, "valid")
