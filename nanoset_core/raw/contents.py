@@ -8,16 +8,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfinished, suffix_of
+from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfinished
 from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.paths import UTF_8_LOCALE, has_control_characters, is_locale_utf_8, is_utf_8
 
-NoticeKind = Literal["not_read", "unfinished", "no_file", "empty", "shrunk", "gone", "awaited"]
+NoticeKind = Literal["not_read", "unfinished", "empty", "shrunk", "gone", "awaited"]
 _RESTORE = "restore what was lost; nothing is to be done if that was meant"
 _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
     "not_read": (
@@ -27,10 +26,6 @@ _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
     "unfinished": (
         "{file is|files are} still being uploaded, by {its name|their names}",
         "let the upload end, or remove what is left of it",
-    ),
-    "no_file": (
-        "{entry is named as a file that is|entries are named as files that are} read, and {is|are} none",
-        "remove it; a folder of that name may hold files that are read",
     ),
     "empty": ("{file is|files are} empty", "fill or remove it"),
     "shrunk": ("{file is|files are} smaller than in the version before", _RESTORE),
@@ -43,8 +38,6 @@ _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
 """Kind → what it is, {of one file|of several}, and what to do."""
 _TEN = "0123456789"
 _DIGITS = re.compile(r"([0-9]+)")
-_MOST_FOLDERS = 100
-"""One within the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +80,8 @@ def natural_key(path: str) -> tuple[object, ...]:
     return tuple(tuple((0, int(run), "") if run[0] in _TEN else (1, 0, run) for run in name) for name in names), path
 
 
-def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat | str]:
-    """Yield the files below `folder` as they are found, and the paths of folders, pipes, sockets and devices.
+def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat]:
+    """Yield the files below `folder` as they are found.
 
     Hidden files and folders are left out. Symbolic links are followed, to files and to folders; with `within`, only to
     what lies in there, or in `folder` itself (wherever that is, should it be a link): delivered data does not choose
@@ -96,8 +89,8 @@ def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileSta
 
     Raises:
         MissingError: a link leads nowhere.
-        InputError: a folder cannot be read or lies too deep, a link leads out, or back to a folder above it, or a name
-            is not UTF-8 or holds control characters.
+        InputError: a folder cannot be read, a link leads out, or back to a folder above it, or a name is not UTF-8 or
+            holds control characters.
     """
     if isinstance(folder, RemoteFolder):
         yield from (FileStat(*found) for found in folder.files())
@@ -108,7 +101,7 @@ def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileSta
 
 def _walk(
     folder: Path, prefix: str, above: tuple[os.stat_result, ...], bounds: tuple[str, ...] | None
-) -> Iterator[FileStat | str]:
+) -> Iterator[FileStat]:
     """Walk through one folder and those below it; `above`: it and every folder that leads to it."""
     try:
         entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
@@ -122,11 +115,12 @@ def _walk(
         if bounds is not None and entry.is_symlink():
             _check_link(entry, bounds)
         if entry.is_dir():
-            _check_place(entry, stat, above)
-            yield path
+            if any(os.path.samestat(stat, other) for other in above):
+                what, found = "a link leads back to a folder above it", os.path.realpath(entry.path)
+                raise InputError(what, where=entry.path, found=found, remedy="remove the link")
             yield from _walk(Path(entry.path), path + "/", (*above, stat), bounds)
-        else:
-            yield file_stat(path, stat) if entry.is_file() else path
+        elif entry.is_file():
+            yield file_stat(path, stat)
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result:
@@ -139,16 +133,6 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result:
             found=f"a link to {os.readlink(entry.path)}" if entry.is_symlink() else None,
             remedy="mount or restore what it leads to, or remove the link",
         ) from error
-
-
-def _check_place(entry: os.DirEntry[str], stat: os.stat_result, above: tuple[os.stat_result, ...]) -> None:
-    if any(os.path.samestat(stat, other) for other in above):
-        what, remedy = "a link leads back to a folder above it", "remove the link"
-        raise InputError(what, where=entry.path, found=os.path.realpath(entry.path), remedy=remedy)
-    if len(above) > _MOST_FOLDERS:
-        expected = f"at most {_MOST_FOLDERS} of them, one within the other"
-        what, remedy = "folders lie too deep in each other", "move what is in there further up"
-        raise InputError(what, where=os.path.dirname(entry.path), expected=expected, remedy=remedy)
 
 
 def _check_link(entry: os.DirEntry[str], bounds: tuple[str, ...]) -> None:
@@ -218,9 +202,6 @@ class Contents:
     """Files that are read, in the order in which the file system gave them."""
     others: tuple[str, ...] = ()
     """Files that are not, in natural order."""
-    no_files: tuple[str, ...] = ()
-    """Pipes, devices, and folders without a file that is read, that are named as files that are; in natural order."""
-
     corpus: str = ""
     """What the folder is called, where it is a corpus's."""
 
@@ -257,7 +238,6 @@ class Contents:
         names = ", ".join(f"{len(paths):,} {ending} ({some(paths)})" for ending, paths in endings)
         found: dict[NoticeKind, Sequence[str]] = {
             "unfinished": [path for path in told if is_unfinished(path)],
-            "no_file": self.no_files,
             "empty": [file.path for file in texts if not file.size],
             "shrunk": [
                 f"{file.path} ({was[file.path]:,} → {file.size:,} bytes)"
@@ -272,22 +252,12 @@ class Contents:
 
 def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
     """List everything below a folder. Raises as `walk`, and MissingError where it is no folder."""
-    texts: list[FileStat] = []
-    others: list[str] = []
-    no_files: set[str] = set()
-    is_there = isinstance(folder, RemoteFolder) or folder.is_dir()  # a bucket's, where anything lies below it
-    for found in walk(folder, within) if is_there else ():
-        if isinstance(found, str):
-            no_files.update([found] if suffix_of(found) else [])
-        elif is_text(found.path):
-            texts.append(found)
-        else:
-            others.append(found.path)
-    if not texts and not others and not folder.is_dir():
+    # In a bucket a folder is there where anything lies below it.
+    files = list(walk(folder, within)) if isinstance(folder, RemoteFolder) or folder.is_dir() else []
+    if not files and not folder.is_dir():
         raise MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
-    for file in texts if no_files else ():
-        no_files.difference_update(accumulate(file.path.split("/")[:-1], "{}/{}".format))  # the folders that it lies in
-    return Contents(tuple(texts), tuple(sorted(others, key=natural_key)), tuple(sorted(no_files, key=natural_key)))
+    others = sorted((file.path for file in files if not is_text(file.path)), key=natural_key)
+    return Contents(tuple(file for file in files if is_text(file.path)), tuple(others))
 
 
 def awaited(paths: Sequence[str]) -> list[Notice]:

@@ -192,10 +192,7 @@ class RowReader:
         if (error := self._error) is not None:
             why = NO_OFFSET, error.reason, error.detail, ""
             return DocumentBatch(rejects=[Reject(self._path, row, *why) for row in numbers])
-        columns = [
-            texts_at(rows, names, key, self._max_text_bytes)
-            for names, key in zip(self._texts, self._fields.texts, strict=True)
-        ]
+        columns = [texts_at(rows, names, self._max_text_bytes) for names in self._texts]
         texts = cast(list[str], columns[0][0])  # rows without a text are bad
         ids: list[str | None] = _ids_at(rows, self._id) if self._id else [None] * len(numbers)
         bad = {row: why for _, column_bad, _ in reversed(columns) for row, why in column_bad.items()}
@@ -215,15 +212,12 @@ class RowReader:
 
 def _ids_at(rows: Any, names: tuple[str, ...]) -> list[str | None]:
     """Return ids as text; none where their type cannot be written as JSON."""
-    array, nulls = column_at(rows, names)
+    array = column_at(rows, names)
     try:
         values: list[Any] = strings(array, "backslashreplace") if is_bytes(array) else json_values(array)
     except NotJsonError:
         return [None] * len(array)
-    ids = [id_text(value) for value in values]
-    for _, is_null in nulls:
-        ids = [None if null else value for value, null in zip(ids, is_null.tolist(), strict=True)]
-    return ids
+    return list(map(id_text, values))
 
 
 @dataclass(frozen=True, slots=True)

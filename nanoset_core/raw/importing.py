@@ -22,8 +22,6 @@ from nanoset_core.storage.atomic import atomic_file
 TARGETS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 3
-MOST_LISTED = 1 << 24
-"""Values in the lists of one array: nulls and overlapping lists take no room, so that a small file may hold 2^31."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +202,7 @@ def json_values(array: Any) -> list[Any]:
 
     Raises:
         NotJsonError: bytes that are not UTF-8, a struct with two fields of one name, an instant that has no ISO form,
-            more than 16 million values in lists, or a type that is not listed above.
+            or a type that is not listed above.
         pyarrow.ArrowException: the array is damaged.
     """
     import pyarrow as pa
@@ -273,9 +271,7 @@ def _lists(array: Any) -> list[Any]:
 
     is_map = pa.types.is_map(array.type)
     array = array.cast(pa.list_(array.type.field(0))) if is_map else array
-    lengths = pc.list_value_length(array)
-    if (count := pc.sum(lengths).as_py() or 0) > MOST_LISTED:
-        raise NotJsonError(f"{count:,} values in lists")
+    lengths = pc.list_value_length(array).to_pylist()
     values = json_values(array.flatten())
     left = iter([list(pair.values()) for pair in values] if is_map else values)
-    return [None if length is None else list(islice(left, length)) for length in lengths.to_pylist()]
+    return [None if length is None else list(islice(left, length)) for length in lengths]

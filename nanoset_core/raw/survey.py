@@ -106,7 +106,7 @@ def _refuse_stray(raw: RawFolder, file: RawFolder) -> None:
 
 def _may_hold_text(folder: RawFolder) -> bool:
     try:
-        return any(isinstance(found, FileStat) and is_text(found.path) for found in walk(folder, folder.parent))
+        return any(is_text(found.path) for found in walk(folder, folder.parent))
     except NanosetError:
         return True
 

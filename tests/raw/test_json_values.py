@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.raw import importing as json_values_module
 from nanoset_core.raw.importing import NotJsonError, json_values
 
 pa = pytest.importorskip("pyarrow")
@@ -136,19 +135,3 @@ def test_extension_types_are_what_they_are_stored_as():
             return cls()
 
     assert json_values(pa.ExtensionArray.from_storage(Name(), pa.array(["a", None]))) == ["a", None]
-
-
-def test_lists_that_take_no_room_are_not_spelled_out(monkeypatch):
-    monkeypatch.setattr(json_values_module, "MOST_LISTED", 6)
-    nulls = pa.nulls(7)
-    few, many = (pa.array([0, count], pa.int32()) for count in (6, 7))
-    assert json_values(pa.ListArray.from_arrays(few, nulls)) == [[None] * 6]
-    overlapping = pa.ListViewArray.from_arrays(pa.array([0, 0], pa.int32()), pa.array([4, 4], pa.int32()), nulls)
-    for array in (
-        pa.ListArray.from_arrays(many, nulls),
-        pa.FixedSizeListArray.from_arrays(nulls, 7),
-        pa.MapArray.from_arrays(many, pa.array(list("abcdefg")), nulls),
-        overlapping,
-    ):
-        with pytest.raises(NotJsonError, match=r"[78] values in lists"):
-            json_values(array)
