@@ -34,14 +34,13 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import (
     RemoteFolder,
     StorageSpec,
+    copies_folder,
     is_remote,
     local_path,
-    mirror_folder,
-    parse_place,
     remote_location,
 )
 from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.store import Store
 from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
 
 _TEXTS = {
@@ -94,8 +93,7 @@ class ProjectConfig:
     def raw_folder(self) -> Path | RemoteFolder:
         """The folder of raw text."""
         if is_remote(self.raw):
-            place = parse_place(self.raw, self.storage, where=f"{self.file}: raw")
-            known_by = self.storage.fingerprint
+            place, known_by = self._remote(self.raw, "raw").place, self.storage.fingerprint
             return RemoteFolder(place, by_etag=known_by != "content", in_pieces=known_by == "etag-pieces")
         return self.local(self.raw, "raw")
 
@@ -118,7 +116,7 @@ class ProjectConfig:
     def root_folder(self) -> Path:
         """The folder of outputs; of outputs in a bucket, the folder of their working copies."""
         if self.root_place is not None:
-            return mirror_folder(self.root_place, self._mirror)
+            return copies_folder(self.root_place, self._mirror)
         return self.local(self.root, "root")
 
     @property
@@ -128,9 +126,9 @@ class ProjectConfig:
         return FileAccess(folder) if place is None else FileAccess(folder, place, capacity=self.storage.capacity)
 
     @property
-    def root_place(self) -> S3Store | None:
+    def root_place(self) -> Store | None:
         """The location of the outputs in a bucket; None where they are local."""
-        return parse_place(self.root, self.storage, where=f"{self.file}: root") if is_remote(self.root) else None
+        return self._remote(self.root, "root").place if is_remote(self.root) else None
 
     @property
     def history_folder(self) -> Path:
@@ -152,8 +150,10 @@ class ProjectConfig:
             return self.local(given, f"tokenizer.{key}")
         from nanoset_core.tokenization.files.source import tokenizer_here
 
-        place = remote_location(given, where=f"{self.file}: tokenizer.{key}", storage=self.storage)
-        return tokenizer_here(place, self._mirror)
+        return tokenizer_here(self._remote(given, f"tokenizer.{key}"), self._mirror)
+
+    def _remote(self, given: str, key: str) -> RemoteFolder:
+        return remote_location(given, where=f"{self.file}: {key}", storage=self.storage)
 
     @property
     def _mirror(self) -> Path:
@@ -285,7 +285,7 @@ def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
 
 def _check_place(config: ProjectConfig, given: str, key: str) -> None:
     if is_remote(given):
-        parse_place(given, config.storage, where=f"{config.file}: {key}")
+        remote_location(given, where=f"{config.file}: {key}", storage=config.storage)
     else:
         config.local(given, key)
 

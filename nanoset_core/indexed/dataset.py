@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.indexed.layout import Tokens, bin_path, idx_path, no_such_file, read_idx
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
+from nanoset_core.storage.location import copies_folder, is_remote, remote_location
 from nanoset_core.storage.reading import BlockFile, MappedFile
 from nanoset_core.storage.store import Store
 
@@ -210,12 +210,11 @@ def _locate(prefix: str) -> tuple[str, FileAccess]:
     """Return (prefix on this machine, access to its files); the .idx of one at s3://bucket/prefix is fetched anew."""
     if not is_remote(prefix):
         return prefix, FileAccess(Path(prefix).parent)
-    storage = StorageSpec()
-    folder, _, name = prefix.rstrip("/").rpartition("/")
-    place = parse_place(folder, storage, where="the dataset's prefix")
-    access = FileAccess(copies_folder(place, storage), place)
-    access.revalidate(idx_path(access.folder / name))
-    return str(access.folder / name), access
+    location = remote_location(prefix, where="the dataset's prefix")
+    place = location.parent.place
+    access = FileAccess(copies_folder(place), place)
+    access.revalidate(idx_path(access.folder / location.name))
+    return str(access.folder / location.name), access
 
 
 def index_here(prefix: str) -> Path:

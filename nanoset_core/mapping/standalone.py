@@ -78,8 +78,8 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
 def _check_own(files: FileSet, place: OutputPlace) -> None:
     """Refuse to replace files of another origin; those of a killed call for the same set may be replaced."""
     there = next((name for name in files.files.values() if place.has(name)), None)
-    foreign = None if there is None else files.foreign(there, place.read(files.sidecar))
-    if foreign is not None and place.read(_mark(files)) != json.dumps(files.made_from).encode():
+    foreign = None if there is None else files.foreign(there, place.store.read(files.sidecar))
+    if foreign is not None and place.store.read(_mark(files)) != json.dumps(files.made_from).encode():
         raise ConfigError(
             "other index files are there already",
             where=place.folder,
@@ -91,23 +91,23 @@ def _check_own(files: FileSet, place: OutputPlace) -> None:
 
 def _write(files: FileSet, place: OutputPlace) -> bool:
     """Write a set unless it is there; return whether it was written. In a bucket its description is put last."""
-    noted, mark = files.notes_in(place.read(files.sidecar)), _mark(files)
-    if noted is not None and all(place.has_size(name, note["bytes"]) for name, note in noted.items()):
+    noted, mark = files.notes_in(place.store.read(files.sidecar)), _mark(files)
+    if noted is not None and all(place.has(name, note["bytes"]) for name, note in noted.items()):
         if place.has(mark):  # of a call that was killed just after it had written all
-            place.remove(mark)
+            place.store.delete(mark)
         return False
     with place.writing():
-        place.write(mark, json.dumps(files.made_from).encode())
+        place.store.put(mark, json.dumps(files.made_from).encode())
         if isinstance(place.folder, Path):
             files.write()
         else:
             last = [files.files["description"]] if "description" in files.files else []
             for name in (*last, files.sidecar):
-                place.remove(name)
+                place.store.delete(name)
             sums = files.write()
             for name in (*(name for name in sums if name not in last), files.sidecar, *last):
                 place.take(files.folder / name, name, sha256=sums.get(name))
-        place.remove(mark)
+        place.store.delete(mark)
     return True
 
 

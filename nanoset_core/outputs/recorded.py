@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,7 @@ from typing import Any
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.storage.atomic import alone_in, claim_scratch, fsync_folder, sha256_file, sweep_abandoned
-from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
+from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location, store_of
 from nanoset_core.storage.os_errors import explained, writing_to
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, in_parallel
@@ -35,42 +34,14 @@ class OutputPlace:
     folder: Location
 
     @property
-    def _store(self) -> Store:
-        return LocalStore(self.folder) if isinstance(self.folder, Path) else self.folder.store
+    def store(self) -> Store:
+        """The folder, which keeps its files by their names."""
+        return store_of(self.folder)
 
-    def _key(self, name: str) -> str:
-        return name if isinstance(self.folder, Path) else (self.folder / name).path
-
-    def has(self, name: str) -> bool:
-        """Return whether anything of this name is there."""
-        path = self.folder / name
-        return os.path.lexists(path) if isinstance(path, Path) else path.is_file()
-
-    def has_size(self, name: str, size: int) -> bool:
-        """Return whether a file of so many bytes is there."""
-        found = self._store.stat(self._key(name))
-        return found is not None and found.size == size
-
-    def is_folder(self, name: str) -> bool:
-        """Return whether it is a folder, which no file can replace; an object may have the name of one."""
-        path = self.folder / name
-        return isinstance(path, Path) and path.is_dir()
-
-    def names(self) -> Sequence[str]:
-        """Return the names of all files right in it."""
-        return self._store.level("" if isinstance(self.folder, Path) else self.folder.path)[1]
-
-    def read(self, name: str) -> bytes | None:
-        """Return a small file's bytes; None where there is none."""
-        return self._store.read(self._key(name))
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a small file."""
-        self._store.put(self._key(name), data)
-
-    def remove(self, name: str) -> None:
-        """Remove a file, where it is there."""
-        self._store.delete(self._key(name))
+    def has(self, name: str, size: int | None = None) -> bool:
+        """Return whether a file is there, of so many bytes where they are given."""
+        found = self.store.stat(name)
+        return found is not None and size in (None, found.size)
 
     def take(self, path: Path, name: str, *, sha256: str | None) -> Mapping[str, Any]:
         """Move a finished file here; return what `change` compares later.
@@ -80,38 +51,33 @@ class OutputPlace:
             name: under which it is to be there.
             sha256: hex, of its bytes, where that is known.
         """
-        size, store, key = path.stat().st_size, self._store, self._key(name)
+        size, facts = path.stat().st_size, {} if sha256 is None else {"sha256": sha256}
         if isinstance(self.folder, Path):
             os.replace(path, self.folder / name)
+            fsync_folder(self.folder)
         else:
-            store.put_file(key, path, sha256=sha256)
+            self.store.put_file(name, path, sha256=sha256)
             path.unlink()
-        stored = store.stat(key)
+        stored = self.store.stat(name)
         if stored is None or stored.size != size:
             what, remedy = "another call wrote this output meanwhile", "run again once the other has ended"
             raise StorageError(what, where=self.folder / name, remedy=remedy)
-        facts: dict[str, Any] = {"bytes": size} | ({} if sha256 is None else {"sha256": sha256})
-        if isinstance(self.folder, Path):
-            return facts if sha256 is not None else facts | {"mtime_ns": stored.written_ns}
-        return facts | {"etag": stored.mark}
+        if isinstance(self.folder, RemoteFolder):
+            return {"bytes": size, **facts, "etag": stored.mark}
+        return {"bytes": size, **(facts or {"mtime_ns": stored.written_ns})}
 
     def change(self, name: str, noted: Mapping[str, Any]) -> str | None:
         """Return how a file differs from the one that `take` noted; None where it does not."""
-        found = self._store.stat(self._key(name))
+        found = self.store.stat(name)
         if found is None:
             return f"{name} is not there"
         if found.size != noted["bytes"]:
             return f"{name} has {found.size:,} bytes, and had {noted['bytes']:,}"
         if "sha256" in noted:  # the ETag of a copy is another where it was sent in other parts
-            is_same = found.mark == noted.get("etag") or self._store.sha256(found.name) == noted["sha256"]
+            is_same = found.mark == noted.get("etag") or self.store.sha256(name) == noted["sha256"]
             return None if is_same else f"{name} has other bytes than those that were written"
         now = {"etag": found.mark, "mtime_ns": found.written_ns}
         return f"{name} was written again" if any(noted.get(key, now[key]) != now[key] for key in now) else None
-
-    def settle(self) -> None:
-        """Make sure that what was put in place stays there after a crash of the machine."""
-        if isinstance(self.folder, Path):
-            fsync_folder(self.folder)
 
     @contextmanager
     def writing(self, *, expected: str | None = None) -> Iterator[None]:
@@ -124,13 +90,9 @@ class OutputPlace:
             with writing_to(self.folder, expected=expected):
                 yield
             return
-        self._store.check_writable(self._key(".probe"))
+        self.store.check_writable(".probe")
         with explained(scratch_root(), expected=expected):
             yield
-
-    def alone(self) -> AbstractContextManager[object]:
-        """Keep other processes of this machine that call this out of it, where the place has locks."""
-        return alone_in(self.folder) if isinstance(self.folder, Path) else nullcontext()
 
     @contextmanager
     def draft(self, *names: str) -> Iterator[Path]:
@@ -153,7 +115,7 @@ def record_path(output: Location) -> Location:
 def read_record(path: Location) -> dict[str, Any] | None:
     """Return a record, or None where there is none that can be read."""
     try:
-        value = json.loads(OutputPlace(path.parent).read(path.name) or b"")
+        value = json.loads(store_of(path.parent).read(path.name) or b"")
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and "nanoset" in value else None
@@ -201,8 +163,7 @@ def noted_path(source: Mapping[str, Any], output: Location) -> Location:
 
 def sizes_hold(record: Mapping[str, Any], folder: Location) -> bool:
     """Return whether the files of a finished record are there with the sizes they had; copies have other times."""
-    place = OutputPlace(folder)
-    return all(place.has_size(name, noted["bytes"]) for name, noted in record["files"].items())
+    return all(OutputPlace(folder).has(name, noted["bytes"]) for name, noted in record["files"].items())
 
 
 def check_apart(
@@ -229,7 +190,7 @@ def _overwritten(output: Location, found: str, remedy: str) -> ConfigError:
 
 def real_path(path: Location) -> str:
     """Return what identifies a place, by whatever symbolic links it is named."""
-    return os.path.realpath(path) if isinstance(path, Path) else f"s3://{path.store.bucket}/{path.path}"
+    return os.path.realpath(path) if isinstance(path, Path) else str(path)
 
 
 @dataclass(slots=True)
@@ -281,7 +242,7 @@ class RecordedOutput:
         """
         place, all_files = self.place, (*self.files, *self.others)
         for path in (*all_files, self.record):
-            if place.is_folder(path.name):
+            if isinstance(path, Path) and path.is_dir():  # an object may have the name of a folder
                 raise ConfigError("a folder of this name is there", where=path, remedy="name another output")
         there = [path for path in all_files if place.has(path.name)]
         record = read_record(self.record)
@@ -327,7 +288,8 @@ class RecordedOutput:
                 required = {path.name for path in self.files}
                 made = required | {path.name for path in self.others if (scratch / path.name).exists()}
                 sums = {name: sha256_file(scratch / name) if self.hashed else None for name in made}
-                with place.alone():
+                # Other processes of this machine wait, where the place has locks.
+                with alone_in(place.folder) if isinstance(place.folder, Path) else nullcontext():
                     self.find(overwrite=overwrite)
                     notes = self._put_in_place(draft, sums)
                     facts = {path.name: notes[path.name] for path in (*self.files, *self.others) if path.name in made}
@@ -338,19 +300,18 @@ class RecordedOutput:
         place, notes = self.place, {}
         self._write(self.made_from)
         if len(self.files) > 1:
-            place.remove(self.files[-1].name)
+            place.store.delete(self.files[-1].name)
         for name in (path.name for path in (*self.others, *self.files)):
             if name in draft.elsewhere:
                 notes[name] = draft.elsewhere[name]()
             elif name in sums:
                 notes[name] = place.take(draft.folder / name, name, sha256=sums[name])
             else:
-                place.remove(name)
-        place.settle()
+                place.store.delete(name)
         return notes
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        self.place.write(self.record.name, json.dumps(record, indent=1).encode() + b"\n")
+        self.place.store.put(self.record.name, json.dumps(record, indent=1).encode() + b"\n")
 
     def _refusal(self, path: Location, record: Mapping[str, Any] | None) -> ConfigError:
         what = "something is there already, and nothing says what it was made from"

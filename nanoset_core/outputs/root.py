@@ -33,7 +33,7 @@ from nanoset_core.storage.atomic import (
     sweep_abandoned,
     write_atomic,
 )
-from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, parse_place
+from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, remote_location
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.working_copies import for_a_task
 
@@ -379,5 +379,5 @@ def open_root(location: str | os.PathLike[str] | OutputRoot, storage: StorageSpe
     if not is_remote(os.fspath(location)):
         return OutputRoot(FileAccess(Path(location).resolve()))
     storage = storage or StorageSpec()
-    place = parse_place(os.fspath(location), storage, where="the output root")
-    return OutputRoot(FileAccess(copies_folder(place, storage), place, capacity=storage.capacity))
+    place = remote_location(os.fspath(location), where="the output root", storage=storage).place
+    return OutputRoot(FileAccess(copies_folder(place, storage.mirror), place, capacity=storage.capacity))

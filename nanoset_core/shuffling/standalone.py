@@ -41,7 +41,7 @@ from nanoset_core.storage.atomic import (
 )
 from nanoset_core.storage.location import Location, RawFolder, on_this_machine
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.working_copies import any_remote, copies_beside, temporary_folder, work_folder
+from nanoset_core.storage.working_copies import any_remote, temporary_folder, work_folder
 from nanoset_core.tokenization.bpe import make_engine
 from nanoset_core.tokenization.files import tokenizer_files
 from nanoset_core.tokenization.inputs import files_of
@@ -119,10 +119,12 @@ def shuffle(
             tars = TarsFolder(output, work / "tars", FileAccess(output), output)
         else:
             room = held.enter_context(temporary_folder(output.name))
-            tars = TarsFolder(room / output.name, work / "tars" / output.name, copies_beside(output, room), output)
+            tars = TarsFolder(
+                room / output.name, work / "tars" / output.name, FileAccess(room, output.parent.place), output
+            )
         if (finished := _finished(tars, recipe, options)) is not None:
             if tars.interrupted() is not None:  # a call was killed just after it had published everything
-                tars.place.remove(_PUBLISHING)
+                tars.place.store.delete(_PUBLISHING)
             if work.exists():
                 with _owned(work, recipe, tars.draft):
                     _remove(work, scratch_dir)
@@ -280,7 +282,7 @@ class TarsFolder:
 
     def interrupted(self) -> str | None:
         """Return the digest of the result that a call was publishing to a bucket when it was killed."""
-        data = None if isinstance(self.output, Path) else self.place.read(_PUBLISHING)
+        data = None if isinstance(self.output, Path) else self.place.store.read(_PUBLISHING)
         return None if data is None else data.decode(errors="replace")
 
     def publish(self, manifest: Manifest) -> Manifest:
@@ -297,15 +299,15 @@ class TarsFolder:
         earlier, place, access = None, self.place, self.access.with_copies_in(self.draft.parent)
         with contextlib.suppress(ValueError):
             earlier = self.manifest()
-        place.write(_PUBLISHING, manifest.digest.encode())
+        place.store.put(_PUBLISHING, manifest.digest.encode())
         for name in (MANIFEST, *LISTS):
-            place.remove(name)
+            place.store.delete(name)
         sums = {name: fact.sha256 for name, fact in manifest.files.items()}
         tars = {self.draft / name: sha256 for name, sha256 in sums.items() if name not in LISTS and sha256 is not None}
         access.send(tars, tars)
         access.publish(self.draft, sums, MANIFEST)
         for name in (*((earlier.files if earlier is not None else {}).keys() - sums.keys()), _PUBLISHING):
-            place.remove(name)
+            place.store.delete(name)
         return replace(manifest, access=access)
 
 

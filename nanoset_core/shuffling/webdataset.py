@@ -11,11 +11,10 @@ import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.outputs.manifest import FileFact
-from nanoset_core.outputs.recorded import OutputPlace
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.storage.location import Location
+from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
 
@@ -115,7 +114,7 @@ def complete_exp_data(
         FormatError: `given` holds no JSON object.
         StorageError: the record cannot be written.
     """
-    data = OutputPlace(folder).read(EXP_DATA_NAME)
+    data = store_of(folder).read(EXP_DATA_NAME)
     if data is None and not only_check:
         raise MissingError("no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again")
     try:

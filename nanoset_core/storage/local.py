@@ -33,6 +33,9 @@ class LocalStore(Store):
     def url(self, name: str = "") -> str:
         return str(self.folder / name)
 
+    def below(self, folder: str) -> LocalStore:
+        return LocalStore(self.folder / folder)
+
     def now(self) -> int:
         try:
             with tempfile.TemporaryFile(dir=self.folder) as file:

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
-from typing import Annotated, BinaryIO, Literal, TypeAlias
+from typing import Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.serialization.settings import Range
+from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.paths import has_control_characters, is_inside
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3 import SCHEME, S3Store
-from nanoset_core.storage.store import Stored
+from nanoset_core.storage.store import Store, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,12 @@ class StorageSpec:
 def local_path(url: str, *, base: Path, where: str) -> Path:
     """Turn a configured location into an absolute local path; relative ones start at `base`."""
     if "://" in url and not url.startswith("file://"):
-        is_s3 = url.startswith("s3://")
         raise ConfigError(
-            "only local files can be used here" if is_s3 else "only local folders and S3 can be used here",
+            "only local files can be used here" if is_remote(url) else "only local folders and S3 can be used here",
             where=where,
             found=url,
-            expected="a path on a local or mounted file system" + ("" if is_s3 else ", or s3://bucket/prefix"),
-            remedy=("" if is_s3 else "mount the bucket, or ") + "copy it to a local folder first",
+            expected="a path on a local or mounted file system" + ("" if is_remote(url) else ", or s3://bucket/prefix"),
+            remedy="mount the bucket, or copy it to a local folder first",
         )
     return (base / Path(url.removeprefix("file://")).expanduser()).resolve()
 
@@ -63,46 +63,13 @@ def is_remote(location: str) -> bool:
     return location.startswith(SCHEME)
 
 
-def parse_place(url: str, storage: StorageSpec, *, where: str) -> S3Store:
-    """Return the place that `s3://bucket/prefix` names.
-
-    ConfigError, which says `where`, for a prefix that no local folder can have, and for an endpoint with a password.
-    """
-    bucket, _, prefix = url.removeprefix(SCHEME).rstrip("/").partition("/")
-    parts = prefix.split("/") if prefix else []
-    if not is_remote(url) or not bucket or {"", ".", ".."} & set(parts) or "\0" in url or "?" in bucket:
-        what, expected = (
-            "this does not name a place in a bucket",
-            "s3://bucket/prefix, without empty parts, '.' and '..'",
-        )
-        raise ConfigError(
-            what, where=where, found=repr(url), expected=expected, remedy="write it as s3://bucket/prefix"
-        )
-    scheme, _, address = (storage.endpoint_url or "").partition("//")
-    if "@" in address.partition("/")[0]:
-        what, found = "the endpoint holds a user's name or password", f"{scheme}//…@{address.rpartition('@')[2]}"
-        remedy = "remove it: credentials come by the usual AWS chain, and would stand in logs here"
-        raise ConfigError(what, where="storage.endpoint_url", found=found, remedy=remedy)
-    return S3Store(bucket, prefix, storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
+def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
+    """Return the folder of a store's working copies: below `mirror`, or else in the user's cache folder."""
+    cache = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/nanoset/mirror"
+    return (Path(mirror or cache).expanduser() / store.copies_name).resolve()
 
 
-def mirror_folder(store: S3Store, base: Path) -> Path:
-    """Return the folder of a place's working copies: below `base`, by endpoint, bucket and prefix."""
-    name = store.bucket
-    if store.endpoint_url:
-        name += f"@{hashlib.blake2b(store.endpoint_url.encode(), digest_size=4).hexdigest()}"
-    return base.joinpath(name, *filter(None, store.prefix.split("/")))
-
-
-def copies_folder(store: S3Store, storage: StorageSpec) -> Path:
-    """Return the folder of a place's working copies, by the settings or else in the user's cache folder."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nanoset" / "mirror"
-    base = cache if storage.mirror is None else Path(storage.mirror).expanduser()
-    return mirror_folder(store, base).resolve()
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectStat:
+class ObjectStat(NamedTuple):
     """An object's size and time under the names of os.stat."""
 
     st_size: int
@@ -117,7 +84,7 @@ class ObjectStat:
 class RemoteFolder:
     """A folder in a bucket, or a file in one; `folder / name` goes down."""
 
-    store: S3Store
+    store: Store
     """Where paths begin: at the root of the raw text, or at that of the bucket."""
     path: str = ""
     """Below it."""
@@ -148,6 +115,11 @@ class RemoteFolder:
     def suffix(self) -> str:
         """The ending of the last part."""
         return PurePosixPath(self.path).suffix
+
+    @property
+    def place(self) -> Store:
+        """The folder as a store of its own."""
+        return self.store.below(self.path)
 
     @property
     def parent(self) -> RemoteFolder:
@@ -224,12 +196,29 @@ def on_this_machine(location: Location) -> Path:
 
 
 def remote_location(url: str, *, where: str, storage: StorageSpec | None = None) -> RemoteFolder:
-    """Return what `s3://bucket/path` names; ConfigError, which says `where`, for anything else.
+    """Return what `s3://bucket/path` names; `storage`: how it is reached, else as the AWS configuration says.
 
-    storage: how the bucket is reached; absent = as the AWS configuration says.
+    ConfigError, which says `where`, for a path that no local folder can have, and for an endpoint with a password.
     """
-    place = parse_place(url, storage or StorageSpec(), where=where)
-    return RemoteFolder(replace(place, prefix=""), place.prefix)
+    storage = storage or StorageSpec()
+    bucket, _, path = url.removeprefix(SCHEME).rstrip("/").partition("/")
+    parts = path.split("/") if path else []
+    if not is_remote(url) or not bucket or {"", ".", ".."} & set(parts) or "\0" in url or "?" in bucket:
+        what, remedy = "this does not name a place in a bucket", "write it as s3://bucket/prefix"
+        expected = "s3://bucket/prefix, without empty parts, '.' and '..'"
+        raise ConfigError(what, where=where, found=repr(url), expected=expected, remedy=remedy)
+    scheme, _, address = (storage.endpoint_url or "").partition("//")
+    if "@" in address.partition("/")[0]:
+        what, found = "the endpoint holds a user's name or password", f"{scheme}//…@{address.rpartition('@')[2]}"
+        remedy = "remove it: credentials come by the usual AWS chain, and would stand in logs here"
+        raise ConfigError(what, where="storage.endpoint_url", found=found, remedy=remedy)
+    store = S3Store(bucket, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
+    return RemoteFolder(store, path)
+
+
+def store_of(folder: Location) -> Store:
+    """Return a folder as a store of its own."""
+    return LocalStore(folder) if isinstance(folder, Path) else folder.place
 
 
 def stat_of_object(facts: Stored) -> ObjectStat:

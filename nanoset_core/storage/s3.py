@@ -95,9 +95,14 @@ class S3Store(Store):
         """Return the key of a name below the prefix."""
         return f"{self.prefix}/{name}".strip("/")
 
-    def below(self, name: str) -> S3Store:
-        """Return a place further down."""
-        return replace(self, prefix=self.key(name))
+    def below(self, folder: str) -> S3Store:
+        return replace(self, prefix=self.key(folder))
+
+    @property
+    def copies_name(self) -> str:
+        """By endpoint, bucket and prefix."""
+        server = hashlib.blake2b((self.endpoint_url or "").encode(), digest_size=4).hexdigest()
+        return f"{self.bucket}{f'@{server}' if self.endpoint_url else ''}/{self.prefix}"
 
     def client(self, read_seconds: int | None = None) -> Any:
         """Return boto3's client; `read_seconds`: how long an answer may take, where that is not as usual."""

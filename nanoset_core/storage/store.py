@@ -62,6 +62,15 @@ class Store(ABC):
         """Return an object's address, for messages."""
 
     @abstractmethod
+    def below(self, folder: str) -> Store:
+        """Return a folder of it as a store of its own."""
+
+    @property
+    def copies_name(self) -> str:
+        """Relative path of the folder of its working copies, another one for another place."""
+        return hashlib.sha256(self.url().encode()).hexdigest()
+
+    @abstractmethod
     def now(self) -> int:
         """Return the time by the store's clock, which all machines share: nanoseconds since 1970."""
 

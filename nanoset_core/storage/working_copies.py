@@ -17,7 +17,6 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
 from nanoset_core.storage.location import Location, RemoteFolder
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.reading import MappedFile
 
 _ROOM = "room for a copy of what is read from the bucket, and for what is made of it; TMPDIR names another folder"
 
@@ -62,11 +61,6 @@ def any_remote(paths: Iterable[Location]) -> bool:
     return any(isinstance(path, RemoteFolder) for path in paths)
 
 
-def copies_beside(path: RemoteFolder, room: Path) -> FileAccess:
-    """Return access to an object, and those beside it, with copies in a folder."""
-    return FileAccess(room, path.store.below(path.parent.path))
-
-
 def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
     """Return local paths, as `downloaded`, with copies in a folder that may outlive the process: fresh ones stay.
 
@@ -77,7 +71,7 @@ def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
     def local(path: Location) -> Path:
         if isinstance(path, Path):
             return path
-        access = copies_beside(path, folder / str(numbers.setdefault(path.parent, len(numbers))))
+        access = FileAccess(folder / str(numbers.setdefault(path.parent, len(numbers))), path.parent.place)
         access.revalidate(access.folder / path.name)
         if not (access.folder / path.name).exists():
             raise _missing(path)
@@ -98,30 +92,22 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
 
 
 @contextmanager
-def opened_in_part(path: Location) -> Iterator[tuple[Path, MappedFile | None]]:
-    """Yield (local path, for messages; the bytes of an object, of which only what is read is downloaded)."""
+def room_beside(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
+    """Yield (where a copy would lie, access to the object and those beside it); a local path as it is, and None.
+
+    Errors that leave the block name the object.
+    """
     if isinstance(path, Path):
         yield path, None
         return
-    with room_beside(path) as (here, access):
+    with temporary_folder("copies") as room, explained(room, expected=_ROOM):
+        here = room / path.name
         try:
-            content = access.open_bytes(here)
+            yield here, FileAccess(room, path.parent.place)
         except FileNotFoundError as error:
             raise _missing(path) from error
-        try:
-            yield here, content
         except NanosetError as error:
-            where = error.where and error.where.replace(str(here), str(path))
-            raise type(error)(
-                error.what, where=where, found=error.found, expected=error.expected, remedy=error.remedy
-            ) from error
-
-
-@contextmanager
-def room_beside(path: RemoteFolder) -> Iterator[tuple[Path, FileAccess]]:
-    """Yield (where a copy of an object would lie, access to it and those beside it), until the block ends."""
-    with temporary_folder("copies") as room, explained(room, expected=_ROOM):
-        yield room / path.name, copies_beside(path, room)
+            raise error.at(error.where and error.where.replace(str(here), str(path))) from error
 
 
 def _missing(path: RemoteFolder) -> MissingError:

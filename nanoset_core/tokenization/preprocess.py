@@ -23,7 +23,7 @@ from nanoset_core.raw.pieces import Piece, SourceRange, deal_parts
 from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.storage.location import Location, RemoteFolder
+from nanoset_core.storage.location import Location, RemoteFolder, store_of
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.working_copies import work_folder
@@ -203,7 +203,7 @@ def own_rejects(path: Location, output_prefix: Location) -> bool:
         return False
     if real_path(path.parent) != real_path(output_prefix.parent):
         return False
-    names = (name for name in OutputPlace(path.parent).names() if name.startswith(f"{stem}_"))
+    names = (name for name in store_of(path.parent).level()[1] if name.startswith(f"{stem}_"))
     return any(read_record(path.with_name(name)) for name in names if name.endswith(MANIFEST_ENDING))
 
 

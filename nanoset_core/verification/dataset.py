@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -14,8 +12,7 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import CHUNK_SEQUENCES, bin_path, idx_path
 from nanoset_core.outputs.recorded import read_record
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.location import Location
+from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.store import PieceDigest
 from nanoset_core.storage.working_copies import room_beside
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_path
@@ -117,16 +114,13 @@ def verify_prefix(
         file = tokenizer_path(tokenizer)
         after = expected.after if eod is None else (token_id(file, eod, "--eod"),)
         expected = replace(expected, max_id=tokenizer_facts(file).max_id, after=after)
-    room: AbstractContextManager[tuple[Path, FileAccess | None]]
-    room = nullcontext((prefix, None)) if isinstance(prefix, Path) else room_beside(prefix)
-    with report.catching(remedy), room as (here, access):
+    with report.catching(remedy), room_beside(prefix) as (here, access):
         verify_dataset(here, expected=expected, deep=deep, report=report, access=access)
         moved = (one.where and one.where.replace(str(here), str(prefix)) for one in report.findings)
         report.findings[:] = [replace(one, where=where) for one, where in zip(report.findings, moved, strict=True)]
     for name, fact in noted.get("files", {}).items() if deep else ():
-        path, what = prefix.with_name(name), "a file has other bytes than when it was written"
-        if path.is_file():
-            digest = sha256_file(path) if isinstance(path, Path) else path.store.sha256(path.path)
+        if (digest := store_of(prefix.parent).sha256(name)) is not None:
+            what, path = "a file has other bytes than when it was written", prefix.with_name(name)
             report.compare(what, path, f"sha256 {digest}", f"sha256 {fact['sha256']}", remedy)
     if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
         report.error("lines are not accounted for", f"{prefix}{MANIFEST_ENDING}", None, None, remedy)

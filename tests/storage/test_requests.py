@@ -21,7 +21,7 @@ from storage.answering import answering, say
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.storage import s3, s3_joining
 from nanoset_core.storage import s3_requests as requests
-from nanoset_core.storage.location import RemoteFolder, StorageSpec, mirror_folder, parse_place
+from nanoset_core.storage.location import RemoteFolder, StorageSpec, copies_folder, remote_location
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import with_retries
 
@@ -336,7 +336,7 @@ def test_a_password_in_an_endpoint_is_told_to_nobody(monkeypatch):
             request()
         assert "hunter2" not in str(told.value)
     with pytest.raises(ConfigError, match="endpoint_url") as refused:
-        parse_place("s3://b/p", StorageSpec(endpoint_url=url), where="root")
+        remote_location("s3://b/p", where="root", storage=StorageSpec(endpoint_url=url))
     assert "hunter2" not in str(refused.value)
 
 
@@ -364,7 +364,7 @@ def test_clients_are_set_up_as_storage_and_the_aws_configuration_say(new_clients
 
 
 def test_stores_have_copies_apart(tmp_path):
-    folders = {mirror_folder(S3Store("b", "p", url), tmp_path) for url in (None, "http://one", "http://two")}
+    folders = {copies_folder(S3Store("b", "p", url), tmp_path) for url in (None, "http://one", "http://two")}
     assert len(folders) == 3
 
 

@@ -179,7 +179,6 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     with progress_bars() as (listener, _), downloaded([file]) as here, place.writing(), place.draft(file.name) as draft:
         facts = run(here, draft / file.name, listener)
         place.take(draft / file.name, file.name, sha256=None)
-        place.settle()
     _print_facts(file, asdict(facts))
 
 
@@ -213,11 +212,11 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
 @_FILES
 def describe(files: tuple[Location, ...]) -> None:
     """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
-    from nanoset_core.storage.working_copies import opened_in_part
+    from nanoset_core.storage.working_copies import room_beside
 
     for file in files:
-        with opened_in_part(file) as (here, content):
-            for line in _description(file, here, content):
+        with room_beside(file) as (here, access):
+            for line in _description(file, here, None if access is None else access.open_bytes(here)):
                 click.echo(line)
 
 

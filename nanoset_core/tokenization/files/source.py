@@ -248,7 +248,7 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
         StorageError: the bucket cannot be reached, or refuses.
     """
     from nanoset_core.storage.access import FileAccess
-    from nanoset_core.storage.location import StorageSpec, copies_folder, mirror_folder
+    from nanoset_core.storage.location import copies_folder
 
     is_file = location.is_file()
     folder = location.parent if is_file else location
@@ -262,8 +262,7 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
             expected=HELD,
             remedy="correct the address; tokenizer.json is what save_pretrained and tokenizer.save write",
         )
-    place = folder.store.below(folder.path)
-    access = FileAccess(copies_folder(place, StorageSpec()) if mirror is None else mirror_folder(place, mirror), place)
+    access = FileAccess(copies_folder(folder.place, mirror), folder.place)
     for name in dict.fromkeys([*wanted, *([] if is_file else FOLDER_NAMES), *_COMPANIONS]):
         access.revalidate(access.folder / name)  # and remove the copies of what the folder does not hold
     return access.folder / location.name if is_file else access.folder
