@@ -76,11 +76,11 @@ TOKENIZER_TYPES = {
     "TikTokenizer": ("tiktoken JSON",),
 }
 """Megatron-LM's --tokenizer-type → the kinds of files that it takes."""
-EOD_HELP = "default: that of the file; of a tokenizer.json that of tokenizer_config.json beside it."
 _TOKENIZER_HELP = (
     "A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON, "
     "or the folder that holds one"
 )
+_VOCABULARY = ("vocab.json",)
 _NAMED = ("tokenizer", "tokenizer_type", "vocab_file")
 _SAID = ("merges", "pattern", "special_tokens_of_tokenizer", "num_special_tokens", "legacy", "vocab_size")
 """Parameters that name a tokenizer, and those that say more of one."""
@@ -171,6 +171,27 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
     return decorate
 
 
+def text_options(use: str = "", *scratch: str, own_vocab_size: bool = False) -> Callable[[Decorated], Decorated]:
+    """Return the options of commands that read text: those of `tokenizer_options`, its EOD token, limits, --overwrite.
+
+    Args:
+        use: see `tokenizer_options`, as own_vocab_size.
+        scratch: what --scratch is called besides.
+    """
+    from nanoset_core.config.tokenization import DocumentsSpec
+
+    eod = "The token that ends documents; default: that of the file; of a tokenizer.json that of tokenizer_config.json"
+    return _all(
+        tokenizer_options(use, own_vocab_size=own_vocab_size),
+        click.option("--eod", help=f"{eod} beside it."),
+        options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
+        click.option(
+            "--scratch", *scratch, "scratch", type=FOLDER, help="Where the folder for unfinished work is made."
+        ),
+        OVERWRITE_OPTION,
+    )
+
+
 def _chosen(
     said: dict[str, Any],
     *,
@@ -198,23 +219,13 @@ def _chosen(
             raise click.UsageError("Missing option '--tokenizer': something is said of a tokenizer that is not named.")
         return None
     kind = kind_of(source)
-    if vocab_file is not None and kind != "vocab.json":
-        raise ConfigError(
-            "this file is no vocab.json",
-            where="--vocab-file",
-            found=f"{vocab_file}: {kind}",
-            expected="the vocab.json that belongs to a merges.txt",
-            remedy="name it with --tokenizer, which takes every kind of file",
-        )
-    if tokenizer_type is not None and kind not in TOKENIZER_TYPES[tokenizer_type]:
-        fitting = " or ".join(name for name, kinds in TOKENIZER_TYPES.items() if kind in kinds)
-        raise ConfigError(
-            "the tokenizer's file is none of this type",
-            where=f"--tokenizer-type {tokenizer_type}",
-            found=f"{source}: {kind}",
-            expected=" or ".join(TOKENIZER_TYPES[tokenizer_type]),
-            remedy=f"leave --tokenizer-type out{f', or name {fitting}' if fitting else ''}",
-        )
+    asked = {"--tokenizer-type": TOKENIZER_TYPES.get(tokenizer_type or ""), "--vocab-file": vocab_file and _VOCABULARY}
+    for flag, kinds in asked.items():
+        if kinds and kind not in kinds:
+            what, found, expected = "the tokenizer's file is none of this type", f"{source}: {kind}", " or ".join(kinds)
+            fitting = "".join(f", or --tokenizer-type {name}" for name, of in TOKENIZER_TYPES.items() if kind in of)
+            remedy = f"leave {flag} out: --tokenizer alone takes every kind of file{fitting}"
+            raise ConfigError(what, where=flag, found=found, expected=expected, remedy=remedy)
     if is_shared and kind == "tiktoken JSON":
         source = replace(source, vocab_size=size)
     return source if source.settings else path

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import (
-    ANY_FILE,
-    EOD_HELP,
-    FOLDER,
-    OVERWRITE_OPTION,
-    ManyValued,
-    option_for,
-    options_for,
-    tokenizer_options,
-)
+from nanoset_core.cli.options import ANY_FILE, OVERWRITE_OPTION, ManyValued, option_for, options_for, text_options
 from nanoset_core.cli.terminal import print_made, print_notices, progress_bars, rejected_text, spread
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
@@ -27,7 +18,6 @@ if TYPE_CHECKING:
     from nanoset_core.execution.progress import ProgressCallback
     from nanoset_core.packed import PackedFacts
     from nanoset_core.storage.location import Location
-    from nanoset_core.storage.reading import MappedFile
 
 _WRITTEN = {
     "A": "written by Modalities before 2024-01-30",
@@ -36,6 +26,10 @@ _WRITTEN = {
     "D": "the present one",
 }
 _REPAIR = "`nanoset pack repair` writes it so that Modalities can"
+_FAULT = (
+    "the index has the fault of Modalities' merge at {:,} place(s), after which documents begin a multiple of 12 bytes "
+    "too early. It is read here as it was meant"
+)
 _OUTPUT = click.option("--output", "-o", type=ANY_FILE, required=True, help="The file to write.")
 _FILES = click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 
@@ -63,17 +57,13 @@ def command() -> None:
 @command.command(cls=ManyValued, short_help="Pack a .bin/.idx pair, or text.")
 @click.argument("inputs", nargs=-1, required=True)
 @_OUTPUT
-@tokenizer_options("text needs one", own_vocab_size=True)
+@text_options("text needs one", own_vocab_size=True)
 @click.option(
     "--vocab-size", type=click.IntRange(1), help="What decides the size of a token; default: the tokenizer's."
 )
 @click.option("--append-eod", is_flag=True, help="End a dataset's documents with the EOD token too; text always is.")
-@click.option("--eod", help=f"The EOD token; {EOD_HELP}")
 @option_for(DocumentsSpec, "text_key", "--json-key", param="key")
 @options_for(TokenizationSpec, "workers", "engine")
-@options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction")
-@click.option("--scratch", type=FOLDER, help="Where unfinished work on text goes.")
-@OVERWRITE_OPTION
 def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options: object) -> None:
     """Pack INPUTS: the prefix of a .bin/.idx pair, or files, folders and patterns of text.
 
@@ -189,20 +179,14 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
 @OVERWRITE_OPTION
 def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwrite: bool) -> None:
     """Write the .idx that Modalities keeps beside a plain JSONL file: where each line begins and ends."""
-    from nanoset_core.outputs.recorded import make_once
     from nanoset_core.packed import create_raw_index
-    from nanoset_core.storage.working_copies import downloaded
+
+    def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> dict[str, Any]:
+        facts = create_raw_index(here[0], target, on_fault="drop" if drop_faulty else "raise", listener=listener)
+        return {"documents": facts.documents, "lines": facts.lines, "first_dropped": facts.first_dropped[:1]}
 
     index = text.with_name(f"{text.stem}.idx") if output is None else output
-    with progress_bars() as (listener, _):
-
-        def run(target: Path) -> dict[str, Any]:
-            with downloaded([text]) as (here,):
-                facts = create_raw_index(here, target, on_fault="drop" if drop_faulty else "raise", listener=listener)
-            return {"documents": facts.documents, "lines": facts.lines, "first_dropped": facts.first_dropped[:1]}
-
-        settings = {"drop_faulty": drop_faulty}
-        facts, is_new = make_once("pack raw-index", index, [text], settings, run, overwrite=overwrite)
+    facts, is_new = _made("pack raw-index", index, [text], {"drop_faulty": drop_faulty}, run, overwrite)
     dropped = facts["lines"] - facts["documents"]
     more = f", {dropped:,} dropped, the first in line {facts['first_dropped'][0]:,}" if dropped else ""
     print_made(f"{index}: {facts['documents']:,} of {facts['lines']:,} lines{more}", is_new=is_new)
@@ -212,34 +196,26 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
 @_FILES
 def describe(files: tuple[Location, ...]) -> None:
     """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
+    from nanoset_core.packed.layout import load_index, open_packed
     from nanoset_core.storage.working_copies import room_beside
 
     for file in files:
         with room_beside(file) as (here, access):
-            for line in _description(file, here, None if access is None else access.open_bytes(here)):
-                click.echo(line)
-
-
-def _description(path: Location, here: Path, content: MappedFile | None) -> Iterator[str]:
-    """Yield counts, token size, layout, and what is wrong with the index."""
-    from nanoset_core.packed.layout import load_index, open_packed
-
-    packed = open_packed(here, content)
-    facts, _, lengths = load_index(packed)
-    yield f"{path}: {facts.documents:,} documents, {len(packed.tokens):,} tokens of {packed.token_bytes} byte(s)"
-    layout = packed.layout.name
-    old = "" if layout == "D" else f"; Modalities' present reader cannot read it: {_REPAIR}"
-    yield f"layout {layout}, {_WRITTEN[layout]}{old}"
-    if facts.merge_faults:
-        yield (
-            f"the index has the fault of Modalities' merge at {facts.merge_faults:,} place(s), after which documents "
-            f"begin a multiple of 12 bytes too early. It is read here as it was meant; {_REPAIR}"
-        )
-    elif not facts.is_contiguous:
-        yield f"the index does not go through the tokens from end to end: its documents have {facts.tokens:,} of them"
-    if len(lengths):
-        empty = f"; {facts.empty_documents:,} have none" if facts.empty_documents else ""
-        yield f"a document has {spread(lengths)}{empty}"
+            packed = open_packed(here, None if access is None else access.open_bytes(here))
+            facts, _, lengths = load_index(packed)
+            size = f"{len(packed.tokens):,} tokens of {packed.token_bytes} byte(s)"
+            click.echo(f"{file}: {facts.documents:,} documents, {size}")
+            layout = packed.layout.name
+            old = "" if layout == "D" else f"; Modalities' present reader cannot read it: {_REPAIR}"
+            click.echo(f"layout {layout}, {_WRITTEN[layout]}{old}")
+            if facts.merge_faults:
+                click.echo(f"{_FAULT.format(facts.merge_faults)}; {_REPAIR}")
+            elif not facts.is_contiguous:
+                held = f"its documents have {facts.tokens:,} of them"
+                click.echo(f"the index does not go through the tokens from end to end: {held}")
+            if len(lengths):
+                empty = f"; {facts.empty_documents:,} have none" if facts.empty_documents else ""
+                click.echo(f"a document has {spread(lengths)}{empty}")
 
 
 def _make(
@@ -250,18 +226,32 @@ def _make(
     work: Callable[..., PackedFacts],
     overwrite: bool,
 ) -> None:
-    """Make an output unless it is there, and print what it holds."""
+    """Make a .pbin unless it is there, and print what it holds."""
+
+    def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> dict[str, Any]:
+        return asdict(work(here, target, listener=listener))
+
+    facts, is_new = _made(command, output, files, settings, run, overwrite)
+    _print_facts(output, facts, is_new=is_new)
+
+
+def _made(
+    command: str,
+    output: Location,
+    files: Sequence[Location],
+    settings: Mapping[str, object],
+    work: Callable[..., dict[str, Any]],
+    overwrite: bool,
+) -> tuple[Mapping[str, Any], bool]:
+    """Make an output unless it is there; return its facts, and whether it was made."""
     from nanoset_core.outputs.recorded import make_once
     from nanoset_core.storage.working_copies import downloaded
 
-    with progress_bars() as (listener, _):
+    def run(target: Path) -> dict[str, Any]:
+        with progress_bars() as (listener, _), downloaded(files) as here:
+            return work(here, target, listener)
 
-        def run(target: Path) -> dict[str, Any]:
-            with downloaded(files) as here:
-                return asdict(work(here, target, listener=listener))
-
-        facts, is_new = make_once(command, output, files, settings, run, overwrite=overwrite)
-    _print_facts(output, facts, is_new=is_new)
+    return make_once(command, output, files, settings, run, overwrite=overwrite)
 
 
 def _print_facts(

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import (
-    ANY_FOLDER,
-    EOD_HELP,
-    FOLDER,
-    OVERWRITE_OPTION,
-    PATH,
-    ManyValued,
-    option_for,
-    options_for,
-    tokenizer_options,
-)
+from nanoset_core.cli.options import ANY_FOLDER, PATH, ManyValued, option_for, options_for, text_options
 from nanoset_core.cli.rows import quality_rows, source_rows
 from nanoset_core.cli.terminal import print_made, print_notices, print_rows, progress_bars, rejected_text
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
@@ -55,7 +45,7 @@ _RESULT = (
     "--input", "inputs", multiple=True, required=True, help="Text, .bin/.idx prefixes or tars; several may follow."
 )
 @click.option("--output", type=ANY_FOLDER, required=True, help="Folder of the tars; it appears when it is whole.")
-@tokenizer_options("needed for text")
+@text_options("needed for text", "--local-cell-dir")
 @option_for(
     WebdatasetSpec, "sequence_length", "--seqlen", default=None,
     help=f"Tokens in a context; default: {DEFAULT_LENGTH}, or that of the tars.",
@@ -66,7 +56,6 @@ _RESULT = (
 @click.option("--shuffle-only", is_flag=True, help="The input is tars, whose contexts stay as they are.")
 @options_for(WebdatasetSpec, "preset", "member", "tail")
 @option_for(WebdatasetSpec, "even", help="Equal shards; a few contexts are left out.")
-@click.option("--eod", help=f"The token that ends documents; {EOD_HELP}")
 @click.option("--bos", help="A token to begin every document with.")
 @click.option("--context-bos", help="A token to begin every context with.")
 @click.option("--pad", help="The token of --tail pad.")
@@ -81,10 +70,7 @@ _RESULT = (
 @click.option(
     "--workers", "--threads", "workers", type=click.IntRange(0, 4096), help="Processes; default: all processors."
 )
-@options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction")
-@click.option("--scratch", "--local-cell-dir", "scratch", type=FOLDER, help="Folder for unfinished work.")
 @click.option("--plan", "plan_only", is_flag=True, help="Say what would be written and what it takes; write nothing.")
-@OVERWRITE_OPTION
 def command(
     inputs: tuple[str, ...],
     output: Location,
@@ -160,9 +146,8 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
         "engine": engine,
         "inputs_left_out": inputs.left_out,
     }
-    silent = {"contexts left out"} if not plan.settings.even else set()
-    silent |= {"inputs left out"} if not inputs.left_out else set()
-    rows = [{"plan": what, "": much.format_map(values)} for what, much in _TOTALS.items() if what not in silent]
+    said = {"contexts left out": plan.settings.even, "inputs left out": inputs.left_out}
+    rows = [{"plan": what, "": much.format_map(values)} for what, much in _TOTALS.items() if said.get(what, True)]
     quality = shuffle_quality(plan)
     print_rows(rows, text=[""])
     print_rows(quality_rows(quality), title=f"Evenly shuffled: {'yes' if quality['even'] else 'no'}")

@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import (
-    ANY_PATH,
-    EOD_HELP,
-    FOLDER,
-    OVERWRITE_OPTION,
-    ManyValued,
-    option_for,
-    options_for,
-    tokenizer_options,
-)
+from nanoset_core.cli.options import ANY_PATH, ManyValued, option_for, options_for, text_options
 from nanoset_core.cli.terminal import print_made, print_notices, progress_bars
-from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
+from nanoset_core.config.tokenization import TokenizationSpec
 from nanoset_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +22,7 @@ if TYPE_CHECKING:
 @click.command("tokenize", cls=ManyValued, short_help="Tokenize files into .bin/.idx pairs.")
 @click.option("--input", "inputs", multiple=True, required=True, help="Files, folders or patterns; several may follow.")
 @click.option("--output-prefix", type=ANY_PATH, required=True, help="Names of the outputs begin so.")
-@tokenizer_options()
+@text_options()
 @option_for(TokenizationSpec, "special_tokens")
 @click.option(
     "--tokenizer-hf-include-special-tokens/--tokenizer-hf-no-include-special-tokens", "hf_special", default=None,
@@ -46,18 +37,13 @@ if TYPE_CHECKING:
     help="Tool whose preprocess_data is matched byte for byte.",
 )  # fmt: skip
 @option_for(TokenizationSpec, "append_eod", "--append-eod", "--append-eos", default=False)
-@click.option("--eod", help=f"The EOD token; {EOD_HELP}")
 @click.option("--bos", help="A token to begin every document with.")
-@option_for(TokenizationSpec, "workers")
 @click.option(
     "--partitions", type=click.IntRange(1, 1 << 31), default=1, help="Order documents as if dealt to so many files."
 )
 @click.option("--keep-sequential-samples", is_flag=True, help="Keep the input's order whatever the partitions.")
 @click.option("--per-file", is_flag=True, help="One pair for each input file, named after it.")
-@options_for(TokenizationSpec, "engine", "audit")
-@options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction")
-@click.option("--scratch", type=FOLDER, help="Where to make the folder for unfinished work.")
-@OVERWRITE_OPTION
+@options_for(TokenizationSpec, "workers", "engine", "audit")
 def command(
     inputs: tuple[str, ...],
     output_prefix: Location,
@@ -81,7 +67,12 @@ def command(
 
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
-    options["special_tokens"] = _special_tokens(options["special_tokens"], hf_special)
+    same: SpecialTokens | None = None if hf_special is None else "add" if hf_special else "none"
+    if same and options["special_tokens"] not in (None, same):
+        both = f"{options['special_tokens']}, and --tokenizer-hf-{'' if hf_special else 'no-'}include-special-tokens"
+        what, remedy = "two options say different things", "leave one of them out"
+        raise ConfigError(what, where="--special-tokens", found=both, remedy=remedy)
+    options["special_tokens"] = options["special_tokens"] or same
     options["eod"] = end_token(tokenizer, options["eod"]) if append_eod else None
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
     found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
@@ -101,13 +92,3 @@ def command(
         facts, rejects = result.facts, f" ({result.rejects})" if result.rejects else ""
         counts = f"{facts.documents:,} documents, {facts.tokens:,} tokens, {facts.rejected + facts.faults:,} rejected"
         print_made(f"{result.prefix}: {counts}{rejects}", lost=result.lost, is_new=result.made)
-
-
-def _special_tokens(chosen: SpecialTokens | None, hf_special: bool | None) -> SpecialTokens | None:
-    """Return the value that both flags give together."""
-    same: SpecialTokens | None = None if hf_special is None else "add" if hf_special else "none"
-    if None not in (chosen, same) and chosen != same:
-        found = f"{chosen}, and --tokenizer-hf-{'' if hf_special else 'no-'}include-special-tokens"
-        what, remedy = "two options say different things", "leave one of them out"
-        raise ConfigError(what, where="--special-tokens", found=found, remedy=remedy)
-    return chosen or same
