@@ -63,20 +63,23 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     weights = [_number(word) for word in words[::2]]
     is_plain = len(words) % 2 == 1 or all(weight is None for weight in weights)
     prefixes = list(words) if is_plain else list(words[1::2])
-    twice = {prefix for prefix in prefixes if prefixes.count(prefix) > 1}
+    twice = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
+    what, found, remedy = (
+        "",
+        f"{len(words):,} words: {' '.join(words[:6])}",
+        "name it once, with the sum of its weights",
+    )
     if not words:
         what, remedy = "no datasets are named", "name .bin/.idx pairs, without these endings"
-        raise ConfigError(what, where=where, expected="prefixes, or pairs of weight and prefix", remedy=remedy)
-    if not is_plain and None in weights:
+    elif not is_plain and None in weights:
         found, remedy = repr(words[2 * weights.index(None)]), "put a number before each prefix, or before none"
-        raise ConfigError("a weight is not a number", where=where, found=found, expected=_PAIRS, remedy=remedy)
-    if any(_number(word) is not None for word in twice):
-        what, found = "weights and prefixes do not come in pairs", f"{len(words):,} words: {' '.join(prefixes[:6])}"
-        remedy = "name the prefix that is missing, or leave the last number out"
+        what = "a weight is not a number"
+    elif any(_number(word) is not None for word in twice):
+        what, remedy = "weights and prefixes do not come in pairs", "name what is missing, or leave the last number out"
+    elif twice:
+        what, found = "a dataset is named twice", ", ".join(twice)
+    if what:
         raise ConfigError(what, where=where, found=found, expected=_PAIRS, remedy=remedy)
-    if twice:
-        found, remedy = ", ".join(sorted(twice)), "name it once, with the sum of its weights"
-        raise ConfigError("a dataset is named twice", where=where, found=found, remedy=remedy)
     if is_plain:
         return prefixes[0] if len(prefixes) == 1 else prefixes
     return {prefix: float(word) for prefix, word in zip(prefixes, words[::2], strict=True)}
@@ -112,15 +115,12 @@ def read_per_split(path: Path) -> list[Blend | None]:
 
 
 def _read(path: Path) -> str:
+    expected, remedy = "UTF-8: the words of --data-path, or JSON", "correct the path, or the file"
     try:
         return read_regular(path).decode()
-    except UnicodeDecodeError as error:
-        remedy = "save them as UTF-8"
-        raise FormatError("the data arguments are not UTF-8", where=path, found=error, remedy=remedy) from error
-    except OSError as error:
-        what, expected = "the data arguments cannot be read", "a text file with the words of --data-path, or JSON"
-        remedy = "correct the path"
-        raise MissingError(what, where=path, found=error.strerror, expected=expected, remedy=remedy) from error
+    except (UnicodeDecodeError, OSError) as error:
+        kind, what = MissingError if isinstance(error, OSError) else FormatError, "the data arguments cannot be read"
+        raise kind(what, where=path, found=error, expected=expected, remedy=remedy) from error
 
 
 def _number(word: str) -> float | None:

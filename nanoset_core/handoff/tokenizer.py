@@ -6,20 +6,40 @@ Sources: Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tok
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from nanoset_core.tokenization.files import Definition
+
+_NAMED = ("vocab.json", "tiktoken JSON", "SentencePiece")
+"""Kinds of files that Megatron-LM's arguments can name."""
 
 
 def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
     """Return lines of arguments; none for a tokenizer.json, which the user names, or where a name holds a space."""
-    make = _ARGUMENTS.get(definition.kind)
-    return () if make is None or _holds_spaces(definition) else make(definition)
+    source, content, path = definition.source, definition.content, definition.source.path.absolute()
+    kind = "" if _holds_spaces(definition) else definition.kind
+    special = " ".join(source.special_tokens or ())
+    if kind == "vocab.json":
+        merges = source.merges_file.absolute()
+        return "--tokenizer-type GPT2BPETokenizer", f"--vocab-file {path}", f"--merge-file {merges}"
+    if kind == "tiktoken JSON" and content is not None:
+        return (
+            "--tokenizer-type TikTokenizer",
+            f"--tokenizer-model {path}",
+            f"--tiktoken-pattern {source.pattern or 'v2'}",
+            f"--tiktoken-num-special-tokens {len(content.special_tokens)}",
+            *([] if source.special_tokens is None else [f"--tiktoken-special-tokens {special}"]),
+            f"--vocab-size {content.vocab_size}",
+        )
+    if kind != "SentencePiece":
+        return ()
+    lines = ["--tokenizer-sentencepiece-legacy"] if source.legacy else []
+    lines += [f"--tokenizer-special-tokens {special}"] if source.legacy and special else []
+    # The older of its names means the same in all versions: the newer one has other tokens up to 0.14.
+    return "--tokenizer-type GPTSentencePieceTokenizer", f"--tokenizer-model {path}", *lines
 
 
 def tokenizer_note(definition: Definition) -> str | None:
     """Return a note for the user where Megatron-LM has no tokenizer for such a file, or reads it differently."""
-    if definition.kind in _ARGUMENTS and _holds_spaces(definition):
+    if definition.kind in _NAMED and _holds_spaces(definition):
         return "No arguments name the tokenizer: there is a space in its path, or in a special token."
     if definition.kind == "vocab.json":
         return (
@@ -39,45 +59,3 @@ def _holds_spaces(definition: Definition) -> bool:
     source = definition.source
     names = [source.path.absolute(), source.merges_file.absolute(), *(source.special_tokens or ())]
     return any(character.isspace() for name in names for character in str(name))
-
-
-def _gpt2(definition: Definition) -> tuple[str, ...]:
-    source = definition.source
-    return (
-        "--tokenizer-type GPT2BPETokenizer",
-        f"--vocab-file {source.path.absolute()}",
-        f"--merge-file {source.merges_file.absolute()}",
-    )
-
-
-def _tiktoken(definition: Definition) -> tuple[str, ...]:
-    source, content = definition.source, definition.content
-    assert content is not None
-    count = len(content.special_tokens)
-    named = [] if source.special_tokens is None else [f"--tiktoken-special-tokens {' '.join(source.special_tokens)}"]
-    return (
-        "--tokenizer-type TikTokenizer",
-        f"--tokenizer-model {source.path.absolute()}",
-        f"--tiktoken-pattern {source.pattern or 'v2'}",
-        f"--tiktoken-num-special-tokens {count}",
-        *named,
-        f"--vocab-size {content.vocab_size}",
-    )
-
-
-def _sentencepiece(definition: Definition) -> tuple[str, ...]:
-    source = definition.source
-    # The older of its names means the same in all versions: the newer one has other tokens up to 0.14.
-    lines = ["--tokenizer-type GPTSentencePieceTokenizer", f"--tokenizer-model {source.path.absolute()}"]
-    if source.legacy:
-        lines.append("--tokenizer-sentencepiece-legacy")
-        if source.special_tokens:
-            lines.append(f"--tokenizer-special-tokens {' '.join(source.special_tokens)}")
-    return tuple(lines)
-
-
-_ARGUMENTS: Mapping[str, Callable[[Definition], tuple[str, ...]]] = {
-    "vocab.json": _gpt2,
-    "tiktoken JSON": _tiktoken,
-    "SentencePiece": _sentencepiece,
-}

@@ -11,9 +11,8 @@ from nanoset_core.config.nanoset import NanosetSpec, corpora_of
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
 from nanoset_core.handoff import Handoff, handoff_files
-from nanoset_core.handoff.request import DatasetCounts
 from nanoset_core.handoff.tokenizer import tokenizer_arguments, tokenizer_note
-from nanoset_core.handoff.writers import loads_fast
+from nanoset_core.handoff.writers import DatasetCounts, loads_fast
 from nanoset_core.indexed.layout import idx_path, read_idx
 from nanoset_core.loading.opening import BLEND, CACHE, HANDOFF, MAPPINGS, MASKS_OPTION, STAGE
 from nanoset_core.mapping.config import NanosetConfig

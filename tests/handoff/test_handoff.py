@@ -12,8 +12,8 @@ from nanoset_core.config.nanoset import ScheduleSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.handoff import Handoff, handoff_files
 from nanoset_core.handoff.data_args import blend_from_words, config_from_arguments, read_data_args, read_per_split
-from nanoset_core.handoff.request import DatasetCounts
 from nanoset_core.handoff.tokenizer import tokenizer_arguments, tokenizer_note
+from nanoset_core.handoff.writers import DatasetCounts
 from nanoset_core.loading import NanosetConfig
 from nanoset_core.tokenization.files import TokenizerFile, define
 
