@@ -79,15 +79,6 @@ def write_handoff(project: Project, name: str) -> Manifest:
     return project.outputs.make_current(project.outputs.commit(recipe, write))
 
 
-def handoff_texts(project: Project, manifest: Manifest, name: str) -> Mapping[str, bytes]:
-    """Return file name → content that a nanoset's handoff must have while it is up to date.
-
-    Raises:
-        NanosetError: as planning the nanoset.
-    """
-    return handoff_files(_request(NanosetContext(project, name), Recipe(**manifest.recipe)))[0]
-
-
 def _check_cache(nanoset: NanosetContext) -> None:
     """Raise MissingError unless every index file that the trainer will look for is there, of the size it had.
 

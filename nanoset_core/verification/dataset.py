@@ -33,21 +33,13 @@ def verify_dataset(
     pieces: Sequence[PieceDigest] = (),
     run: Run = run_here,
 ) -> Report:
-    """Check a .bin/.idx pair.
+    """Check a .bin/.idx pair, which lies at a prefix, below an output root with `access`.
 
-    The .idx is read whole: header, lengths, pointers, documents. The .bin is read whole with `deep`, or when it has no
-    more than 16 Mi tokens: once, where it is stored, in ranges that are looked at side by side. Otherwise the sequences
-    in 256 evenly spread places are read, of longer ones a part, and the ends of 256 sequences (in a bucket, of two).
-    Memory is some 40 MiB for each of at most eight ranges, whatever the size, and 64 MiB for counting duplicates.
-
-    Args:
-        prefix: Path without .bin and .idx.
-        expected: What the dataset must hold.
-        deep: Read every token.
-        report: Takes what is found; default: a new one, named after the prefix.
-        access: How its files are reached, where it lies below an output root.
-        pieces: Digests of what the .bin was joined of, which `deep` compares.
-        run: Looks at the ranges.
+    The .idx is read whole: header, lengths, pointers, documents. The .bin is read whole with `deep`, which compares the
+    pieces that it was joined of, or when it has no more than 16 Mi tokens: once, where it is stored, in ranges that
+    `run` looks at. Otherwise the sequences in 256 evenly spread places are read, of longer ones a part, and the
+    ends of 256 sequences (in a bucket, of two). Memory is some 40 MiB for each of at most eight ranges, whatever the
+    size, and 64 MiB for counting duplicates.
     """
     report, expected = report or Report(os.fspath(prefix)), expected or Expected()
     dataset: MMapIndexedDataset | None = None

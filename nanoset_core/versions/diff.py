@@ -43,6 +43,10 @@ class DatasetVersion:
     def digest(self) -> str:
         return self.dataset.digest
 
+    def to_json(self) -> dict[str, Any]:
+        counts = {name: self.dataset.facts[name] for name in ("documents", "sequences", "tokens", "rejected", "faults")}
+        return {"digest": self.digest, "made_at": self.dataset.written_ns / 1e9, **counts, "files": len(self.files)}
+
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
@@ -103,8 +107,8 @@ class DatasetDiff:
         """Return it as plain values."""
         return {
             "corpus": self.new.dataset.name,
-            "old": _version_json(self.old),
-            "new": _version_json(self.new),
+            "old": self.old.to_json(),
+            "new": self.new.to_json(),
             "settings": self.settings,
             "files": [asdict(file) for file in self.files],
             "files_unchanged": self.unchanged,
@@ -114,28 +118,11 @@ class DatasetDiff:
 
 
 def diff_datasets(project: Project, first: str, second: str | None = None) -> DatasetDiff:
-    """Compare two versions of a dataset.
-
-    Args:
-        project: the project.
-        first: the older version's digest, or its first digits; or, without `second`, a corpus.
-        second: the newer version's digest. Without it, the previous version of the corpus is compared with the current.
-
-    Raises:
-        ConfigError: no such version or corpus.
-        MissingError, FormatError: what a version was made from is gone, or cannot be read.
-    """
+    """Compare two versions of a dataset; arguments and errors as for `find_versions`."""
     old, new = find_versions(project, first, second)
     before, after = ({**one.tokenized.recipe["options"], **one.dataset.recipe["options"]} for one in (old, new))
     outcomes = list(_outcomes(project, old.dataset, new.dataset))
     return DatasetDiff(old, new, setting_differences(before, after), _compare_files(old, new), outcomes)
-
-
-def _version_json(version: DatasetVersion) -> dict[str, Any]:
-    facts = version.dataset.facts
-    counts = {name: facts[name] for name in ("documents", "sequences", "tokens", "rejected", "faults")}
-    made_at = version.dataset.written_ns / 1e9
-    return {"digest": version.digest, "made_at": made_at, **counts, "files": len(version.files)}
 
 
 def find_versions(project: Project, first: str, second: str | None) -> tuple[DatasetVersion, DatasetVersion]:
@@ -143,7 +130,7 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Dat
 
     Raises:
         ConfigError: no such corpus or version, several, or versions of two corpora.
-        MissingError: there is no previous version, or the inventory or the shards of one are gone.
+        MissingError, FormatError: there is no previous version; or what one was made from is gone, or cannot be read.
     """
     outputs = project.outputs
     if second is None:
@@ -223,10 +210,10 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
     for path in differ:
         was, now = before.get(path, FileCounts()), after.get(path, FileCounts())
         change: Change = "added" if path not in old.files else "removed" if path not in new.files else "changed"
-        if old.files.get(path) == new.files.get(path):
-            change = "other settings"
-        if change != "other settings" or was != now:
+        if old.files.get(path) != new.files.get(path):
             found.append(FileDiff(path, change, was, now))
+        elif was != now:
+            found.append(FileDiff(path, "other settings", was, now))
     return found
 
 

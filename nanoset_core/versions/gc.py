@@ -57,12 +57,7 @@ class Policy:
     """Whether versions newer than the current one, which belong to a build that has not ended, may go."""
 
     def keeps(self, written_ns: int, current_since_ns: int) -> bool:
-        """Return whether something written at a moment stays by its age.
-
-        Args:
-            written_ns: the moment, nanoseconds since 1970.
-            current_since_ns: when the current version became current; 0 where there is none.
-        """
+        """Return whether something stays by its age, where the current version (0: none) became current at a moment."""
         is_newer = not self.unfinished and written_ns > current_since_ns
         return is_newer or (
             self.older_than_days is not None and written_ns > time.time_ns() - self.older_than_days * _DAY_NS
@@ -120,11 +115,7 @@ class Collection:
 
 
 def plan_gc(project: Project, **policy: Any) -> Collection:
-    """Return what `collect` would remove; nothing is written.
-
-    Args:
-        project: the project.
-        **policy: fields of `Policy`.
+    """Return what `collect` would remove under a `Policy` of these fields; nothing is written.
 
     Raises:
         StorageError: a folder of outputs, or a version that has to stay, cannot be read.
@@ -169,10 +160,7 @@ def collect(project: Project, **policy: Any) -> Collection:
 
 
 def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
-    """Hide garbage from every reader; return folders that hold its rest, or None where it was made current meanwhile.
-
-    Builds that hold what they work on cannot do that; other programs may write here without.
-    """
+    """Hide garbage from readers; return folders that hold its rest, or None where it was made current meanwhile."""
     if item.kind != "cache file":
         return access.withdraw(item.path, MANIFEST, lambda: read_current(item.path.parent, access) == item.path.name)
     access.remove(item.path)
@@ -246,12 +234,8 @@ def _outputs(listing: FileAccess, stage: str, name: str = "") -> Iterator[_Outpu
 def _needed(listing: FileAccess, outputs: Sequence[_Output], policy: Policy) -> tuple[set[str], dict[str, set[str]]]:
     """Follow every current version, and every other that the policy keeps, to all that it needs.
 
-    Returns:
-        Digests of versions, those included that will be made from others and may be in the making; nanoset → names of
-        the files in its cache folder that its versions list.
-
-    Raises:
-        StorageError: one of these cannot be read, so that it cannot be told what it needs.
+    Returns (digests of versions, also of those that may be in the making; nanoset → files that its versions list).
+    Raises StorageError where one of these cannot be read, so that it cannot be told what it needs.
     """
     places = {digest: output for output in outputs for digest in output.versions}
     named_by = {stage.folder: stage.named_by.folder for stage in stages() if stage.named_by is not None}
@@ -308,13 +292,11 @@ def _plan(project: Project, policy: Policy, leases: Mapping[str, str]) -> Collec
     for nanoset in dict.fromkeys(output.subject for output in outputs if output.stage == STAGE):
         found += _judge_index_files(listing, nanoset, outputs, listed.get(nanoset, set()), policy)
     left = [item for item in found if isinstance(item, LeftAlone)]
-    garbage = []
-    for item in found:
-        if isinstance(item, Garbage) and item.subject in leases:
-            left.append(LeftAlone(item.path, f"a build on {leases[item.subject]} works on it"))
-        elif isinstance(item, Garbage):
-            garbage.append(item)
+    garbage = [item for item in found if isinstance(item, Garbage)]
+    held = [item for item in garbage if item.subject in leases]
+    left += (LeftAlone(item.path, f"a build on {leases[item.subject]} works on it") for item in held)
     left += _unasked(project, outputs)
+    garbage = [item for item in garbage if item.subject not in leases]
     gone = {item.path for item in garbage}
     unfinished = [folder / name for folder, names in project.outputs.unfinished() for name in names]
     stored = (path for path in listing.unfinished() if path.parent not in gone)

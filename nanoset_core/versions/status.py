@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.current import Reason
@@ -25,6 +25,8 @@ from nanoset_core.storage.leases import leased_names
 READ_BYTES = 8 << 20
 """Files whose digests are not known are read up to this many bytes in all, such as files written lately."""
 _COPIED = "copied or written again, which the next build reads to compare"
+_Look = tuple[str | None, list[Notice]]
+"""(Why a corpus's files cannot be read, notices on them)."""
 State = Literal["up to date", "stale", "missing", "failing", "not read"]
 PLANNED_BYTES = 64 << 20
 """Splits that are not built are planned, to learn whether they can be, until so many bytes of .idx files were read."""
@@ -94,51 +96,54 @@ def project_status(project: Project) -> Iterator[Row]:
     check_tokenizer(project)
     busy = leased_names(project.outputs.access)
     known: dict[Node, Recipe] = {}
-    corpora = sorted({*raw.corpora(project), *named_corpora(project.config)})
-    graph = Graph(project, known, corpora)
-    yield from _aside(project)
-    reading, planning = Budget(READ_BYTES), Budget(PLANNED_BYTES)
-    for nodes in graph.rows():
-        roots = [node for node in nodes if node == inventory_node(node.key.subject)]
-        failure, notices = _survey(graph, known, roots[0], reading) if roots else (None, [])
-        row = _row(graph, nodes, planning, failure)
-        yield replace(row, notices=tuple(notices), busy=row.name in busy)
+    graph = Graph(project, known, sorted({*raw.corpora(project), *named_corpora(project.config)}))
+    reading = Budget(READ_BYTES)
+    for row in _rows(graph, lambda root: _survey(graph, known, root, reading)):
+        yield replace(row, busy=row.name in busy)
 
 
 def graph_status(graph: Graph) -> Iterator[Row]:
     """Yield the same rows where the graph knows the corpora's inventories, as after a build; no file is read."""
-    yield from _aside(graph.project)
+
+    def look(root: Node) -> _Look:
+        with suppress(NanosetError, OSError):  # the corpus is gone by now
+            return None, raw.notices(graph.project, root.key.subject)
+        return None, []
+
+    yield from _rows(graph, look)
+
+
+def _rows(graph: Graph, look: Callable[[Node], _Look]) -> Iterator[Row]:
+    for name, what in raw.scan(graph.project, names_only=True).aside.items():
+        yield Row("folder", name, None, "not read", (what,), {}, None)
     planning = Budget(PLANNED_BYTES)
     for nodes in graph.rows():
-        row = _row(graph, nodes, planning)
-        if nodes[0] == inventory_node(row.name):
-            with suppress(NanosetError, OSError):  # the corpus is gone by now
-                row = replace(row, notices=tuple(raw.notices(graph.project, row.name)))
-        yield row
+        root = inventory_node(nodes[0].key.subject)
+        failure, notices = look(root) if root in nodes else (None, [])
+        yield replace(_row(graph, nodes, planning, failure), notices=tuple(notices))
 
 
-def _aside(project: Project) -> Iterator[Row]:
-    for name, what in raw.scan(project, names_only=True).aside.items():
-        yield Row("folder", name, None, "not read", (what,), {}, None)
-
-
-def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> tuple[str | None, list[Notice]]:
-    """Add the present inventory of a corpus to the graph; return (why its files cannot be read, notices on them)."""
-    current = graph.current(root)
+def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> _Look:
+    """Add the present inventory of a corpus to the graph."""
+    project, corpus, current = graph.project, root.key.subject, graph.current(root)
     whole = current.manifest if current.problem is None else None
     try:
-        survey = _survey_stats(graph.project, root.key.subject, whole, reading)
+        folder = raw.corpus_folder(project, corpus)
+        contents = contents_of(folder, folder.parent)
+        if not contents.texts:
+            raise no_text(folder, contents)
+        recipe, changes = _recipe_now(project, corpus, contents, whole, reading)
     except (NanosetError, OSError) as error:
         graph.reasons[root] = [Reason(one_line(error))]
         return one_line(error), []
-    if survey.recipe is not None:
-        known[root] = survey.recipe
-    if survey.recipe is None or whole is None or survey.recipe.digest != whole.digest:
-        graph.reasons[root] = [Reason(current.problem or survey.changes or "the inventory's format changed")]
-    return None, raw.notices(graph.project, root.key.subject, survey.contents)
+    if recipe is not None:
+        known[root] = recipe
+    if recipe is None or whole is None or recipe.digest != whole.digest:
+        graph.reasons[root] = [Reason(current.problem or changes or "the inventory's format changed")]
+    return None, raw.notices(project, corpus, contents)
 
 
-def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None = None) -> Row:
+def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None) -> Row:
     last = graph.current(nodes[-1])
     why = _reasons(graph, nodes) if failure is None else [failure]
     state: State = "up to date" if not why else "stale" if last.exists else "missing"
@@ -197,23 +202,14 @@ def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
     return list(dict.fromkeys(why))
 
 
-class _StatSurvey(NamedTuple):
-    """A corpus's files as they are now."""
+def _recipe_now(
+    project: Project, corpus: str, contents: Contents, live: Manifest | None, budget: Budget
+) -> tuple[Recipe | None, str]:
+    """Return (recipe of the inventory of a corpus's files, how they differ from the current one).
 
-    recipe: Recipe | None
-    """Of the inventory that would be taken now; None where that needs reading files."""
-    changes: str
-    """How they differ from the current inventory, without which all are added; empty where they do not."""
-    contents: Contents
-    """What lies in its folder."""
-
-
-def _survey_stats(project: Project, corpus: str, live: Manifest | None, budget: Budget) -> _StatSurvey:
-    """Compare a corpus's files with its current inventory, by digests that earlier surveys kept."""
-    folder = raw.corpus_folder(project, corpus)
-    contents = contents_of(folder, folder.parent)
-    if not contents.texts:
-        raise no_text(folder, contents)
+    By digests that earlier surveys kept; no recipe where files would have to be read.
+    """
+    folder = project.config.corpus_folder(corpus)
     memory = FingerprintMemory(raw.memory_file(project, corpus), cut_unread=is_cut_unread(folder))
     noted = raw.pieces_by_file(live)
     found = {stat.path: memory.recall(stat) for stat in contents.ordered}
@@ -224,11 +220,11 @@ def _survey_stats(project: Project, corpus: str, live: Manifest | None, budget: 
         found |= {stat.path: fingerprint(folder, stat) for stat in unknown}
     changes = _changes(found, noted, {stat.path for stat in unknown})
     if live is not None and not changes and live.recipe["version"] == raw.VERSION:
-        return _StatSurvey(Recipe(**live.recipe), changes, contents)
+        return Recipe(**live.recipe), changes
     if any(pieces is None for pieces in found.values()):
-        return _StatSurvey(None, changes, contents)
+        return None, changes
     inventory = Inventory(corpus, tuple(piece for pieces in found.values() for piece in pieces or ()))
-    return _StatSurvey(raw.inventory_recipe(inventory), changes, contents)
+    return raw.inventory_recipe(inventory), changes
 
 
 def _changes(found: Mapping[str, list[Piece] | None], noted: Mapping[str, list[Piece]], unknown: set[str]) -> str:

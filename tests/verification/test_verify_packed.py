@@ -111,24 +111,13 @@ def test_a_sound_handoff(project, name):
     assert f"{name}/handoff" in [target.name for target in targets(project)]
 
 
-def test_a_line_edited_by_hand(copy):
+def test_a_line_edited_by_hand_is_right_again_after_what_the_remedy_says(copy):
     project = copy()
     path = file_of(project, "pretrain", "arguments.txt")
-    lines = path.read_text().splitlines()
-    number = lines.index("--seq-length 32")
-    path.write_text("\n".join([*lines[:number], "--seq-length 64", *lines[number + 1 :]]) + "\n")
+    path.write_text(path.read_text().replace("--seq-length 32", "--seq-length 64"))
     (finding,) = verify_handoff(project, "pretrain").errors
-    assert finding.what == "a line of the handoff is not what the index mappings and settings give"
-    assert finding.where.endswith(f"arguments.txt:{number + 1}")
-    assert (finding.found, finding.expected) == ("--seq-length 64", "--seq-length 32")
-
-
-def test_it_is_right_again_after_what_the_remedy_says(copy):
-    project = copy()
-    path = file_of(project, "pretrain", "arguments.txt")
-    path.write_text(path.read_text() + "--lr 1\n")
-    (finding,) = verify_handoff(project, "pretrain").errors
-    assert (finding.found, finding.expected) == ("--lr 1", "the end of the file")
+    assert finding.what == "a file has other bytes than when it was written"
+    assert finding.where.endswith("arguments.txt")
     assert finding.remedy.startswith(f"delete {path.parent.resolve()}, and run `nanoset build`")
     shutil.rmtree(path.parent.resolve())
     handoff.write_handoff(project, "pretrain")
@@ -139,13 +128,10 @@ def test_a_file_cut_emptied_or_gone(copy):
     project = copy()
     for file, name in (("data_args.txt", "pretrain"), ("data.yaml", "nemo"), ("START.md", "plain")):
         path = file_of(project, name, file)
-        text = path.read_bytes()
-        path.write_bytes(text[:-1])
-        (finding,) = verify_handoff(project, name).errors
-        assert f"{file}:" in finding.where
-        path.write_bytes(b"")
-        (finding,) = verify_handoff(project, name).errors
-        assert finding.found == "the end of the file"
+        for text in (path.read_bytes()[:-1], b""):
+            path.write_bytes(text)
+            (finding,) = verify_handoff(project, name).errors
+            assert finding.where.endswith(file)
         path.unlink()
         assert whats(verify_handoff(project, name)) == ["a file is missing"]
 
