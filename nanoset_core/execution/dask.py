@@ -20,7 +20,7 @@ from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from nanoset_core.errors import ConfigError, MissingError, NanosetError, StaleError, StorageError
 from nanoset_core.execution.dask_connection import Connection, DaskCluster, connected
@@ -29,7 +29,7 @@ from nanoset_core.execution.progress import ProgressCallback, Waiting, silent
 from nanoset_core.serialization.text import format_age
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import new_mark, sha256_file
-from nanoset_core.storage.leases import RENEWED_SECONDS, is_live
+from nanoset_core.storage.leases import is_live, kept_fresh
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import Store
 from nanoset_core.storage.working_copies import WorkerFolder, working_at
@@ -50,8 +50,8 @@ _LOOK_SECONDS = 5.0
 """Between two looks at the workers."""
 _PAUSE_SECONDS = 0.5
 """The same where there are none."""
-_HANDED_OUT = 128
-"""Workers for which there are tasks from the start: a cluster that grows with its work starts none without."""
+_HANDED_OUT = 4096
+"""Tasks that are handed out from the start: a cluster that grows with its work starts no worker without."""
 _one_at_a_time = threading.Lock()
 
 
@@ -88,7 +88,24 @@ class DaskExecutor:
         with connected(self.cluster) as connection:
             client = connection.open(self.listener)
             with compatibility_check(self.shared, self.files) as check:
-                yield from _Run(connection, client, check, work, self.listener).results(chain(known, waiting))
+                done: SimpleQueue[Future] = SimpleQueue()
+                ended, pending = _ended(done, connection, client, self.listener), dict[Future, int]()
+
+                def submit(task: Task) -> Future:
+                    # One object, so that Dask does not search the task.
+                    future = client.submit(partial(_carry_out, check, work, task), pure=False)
+                    future.add_done_callback(done.put)
+                    return future
+
+                result = partial(_result, self.cluster, work)
+                try:
+                    yield from bounded(
+                        chain(known, waiting), submit, lambda: [next(ended)], _HANDED_OUT, result, pending
+                    )
+                finally:
+                    if pending and client.status == "running":
+                        with contextlib.suppress(OSError):  # the scheduler is gone, and the tasks with it
+                            client.cancel(list(pending))
 
 
 def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: Task) -> Result:
@@ -106,103 +123,63 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
             return work(task)
 
 
-class _Run(Generic[Task, Result]):
-    """One call of `DaskExecutor.run`."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        client: Any,
-        check: CompatibilityCheck,
-        work: Callable[[Task], Result],
-        listener: ProgressCallback,
-    ) -> None:
-        self._connection, self._client, self._check, self._work = connection, client, check, work
-        self._cluster, self._count, self._looked = connection.cluster, 0, float("-inf")
-        self._kept = time.monotonic()
-        self._waiting = Waiting(listener, f"for workers of {connection.cluster.name}", connection.wait_seconds)
-
-    def results(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
-        """Run all tasks; see `DaskExecutor.run`."""
-        done: SimpleQueue[Future] = SimpleQueue()
-
-        def submit(task: Task) -> Future:
-            # One object, so that Dask does not search the task.
-            future = self._client.submit(partial(_carry_out, self._check, self._work, task), pure=False)
-            future.add_done_callback(done.put)
-            return future
-
-        pending: dict[Future, int] = {}
+def _ended(done: SimpleQueue[Future], connection: Connection, client: Any, listener: ProgressCallback) -> Iterator[Any]:
+    """Yield tasks as they end; where there are no workers, wait for them as long as the cluster says."""
+    cluster, workers, pause = connection.cluster, 0, 0.0
+    waiting = Waiting(listener, f"for workers of {cluster.name}", connection.wait_seconds)
+    while True:
+        ended = None
+        with contextlib.suppress(Empty):
+            ended = done.get(timeout=pause)
         try:
-            yield from bounded(tasks, submit, lambda: [self._next(done)], self._places, self._result, pending)
-        finally:
-            if pending and self._client.status == "running":
-                with contextlib.suppress(OSError):  # the scheduler is gone, and the tasks with it
-                    self._client.cancel(list(pending))
-
-    def _next(self, done: SimpleQueue[Future]) -> Future:
-        while True:
-            try:
-                ended = done.get(timeout=_PAUSE_SECONDS if self._count == 0 else _LOOK_SECONDS)
-                self._waiting.end()
-                return ended
-            except Empty:
-                self._look()
-
-    def _places(self) -> int:
-        """Return for how many workers there should be tasks."""
-        if time.monotonic() >= self._looked + _LOOK_SECONDS:
-            self._look()
-        return max(self._count, _HANDED_OUT)
-
-    def _look(self) -> None:
-        """Count the workers; where there are none, wait for them as long as the cluster says."""
-        if time.monotonic() > self._kept + RENEWED_SECONDS:
-            self._check.renew()
-            self._kept = time.monotonic()
-        try:
-            workers = dict(self._client.nthreads())
+            workers = len(client.nthreads()) if ended is None else workers
         except (OSError, RuntimeError) as error:
-            raise self._lost(error) from error
-        self._count, self._looked = len(workers), time.monotonic()
-        if self._count:
-            self._waiting.end()
-            self._connection.wait_seconds = self._waiting.limit = self._cluster.wait_seconds
-        elif not self._waiting.goes_on():
-            self._connection.wait_seconds = 0.0
-            what, found = "the Dask cluster has no workers", f"none for {format_age(self._waiting.limit)}"
-            remedy = f"{self._cluster.start_workers}, and run again, or set executor.wait to more; one that cannot "
-            remedy += "load nanoset-platform leaves at its first task: see its log"
-            raise MissingError(what, where=self._cluster.name, found=found, remedy=remedy)
+            raise _lost(cluster, error) from error
+        if workers or ended is not None:
+            waiting.end()
+            connection.wait_seconds = waiting.limit = cluster.wait_seconds
+        elif not waiting.goes_on():
+            connection.wait_seconds = 0.0
+            raise MissingError(
+                "the Dask cluster has no workers",
+                where=cluster.name,
+                found=f"none for {format_age(waiting.limit)}",
+                remedy=f"{cluster.start_workers}, and run again, or set executor.wait to more; one that cannot load "
+                "nanoset-platform leaves at its first task: see its log",
+            )
+        pause = _LOOK_SECONDS if workers else _PAUSE_SECONDS
+        if ended is not None:
+            yield ended
 
-    def _result(self, future: Future) -> Result:
-        from distributed import KilledWorker
 
-        try:
-            found: Result = future.result()
-            return found
-        except KilledWorker as error:
-            what, name = "workers were killed, one after the other, by one task", getattr(self._work, "__name__", None)
-            remedy = "run again (what is finished is kept), with more memory for each worker if memory is short"
-            raise NanosetError(what, where=name, found=str(error), remedy=remedy) from error
-        except CancelledError as error:
-            raise self._lost(error) from error
-        except (ModuleNotFoundError, RuntimeError) as error:
-            lacks_us = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core")
-            if not lacks_us and "deserialization of the task graph" not in str(error):
-                raise
-            raise ConfigError(
-                "the Dask scheduler or a worker cannot load this program",
-                where=self._cluster.name,
-                found=str(error if lacks_us else error.__cause__ or error),
-                expected="nanoset-platform, in the same version, beside `distributed` on every machine of the cluster",
-                remedy="install it there, and start scheduler and workers again",
-            ) from error
+def _result(cluster: DaskCluster, work: Callable[..., Any], future: Future) -> Any:
+    from distributed import KilledWorker
 
-    def _lost(self, error: BaseException) -> NanosetError:
-        what, found = "the Dask scheduler dropped the tasks", str(error) or type(error).__name__
-        remedy = "see whether it still runs, and run again: what is finished is kept"
-        return NanosetError(what, where=self._cluster.name, found=found, remedy=remedy)
+    try:
+        return future.result()
+    except KilledWorker as error:
+        what, name = "workers were killed, one after the other, by one task", getattr(work, "__name__", None)
+        remedy = "run again (what is finished is kept), with more memory for each worker if memory is short"
+        raise NanosetError(what, where=name, found=str(error), remedy=remedy) from error
+    except CancelledError as error:
+        raise _lost(cluster, error) from error
+    except (ModuleNotFoundError, RuntimeError) as error:
+        lacks_us = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core")
+        if not lacks_us and "deserialization of the task graph" not in str(error):
+            raise
+        raise ConfigError(
+            "the Dask scheduler or a worker cannot load this program",
+            where=cluster.name,
+            found=str(error if lacks_us else error.__cause__ or error),
+            expected="nanoset-platform, in the same version, beside `distributed` on every machine of the cluster",
+            remedy="install it there, and start scheduler and workers again",
+        ) from error
+
+
+def _lost(cluster: DaskCluster, error: BaseException) -> NanosetError:
+    what, found = "the Dask scheduler dropped the tasks", str(error) or type(error).__name__
+    remedy = "see whether it still runs, and run again: what is finished is kept"
+    return NanosetError(what, where=cluster.name, found=found, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +209,7 @@ class CompatibilityCheck:
             remedy = "install the same versions on all machines, and start the workers again"
             raise StaleError(what, where=_worker(), found=theirs, expected=ours, remedy=remedy)
         deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
-        while (found_token := self.store.read(self._marker)) != self.token:
+        while (found_token := self.store.read(f"{self.place}/{_MARKER}")) != self.token:
             if time.monotonic() > deadline:
                 raise self._unseen(found_token)
             time.sleep(0.1)
@@ -249,24 +226,19 @@ class CompatibilityCheck:
                 raise self._unseen(None)
         return copies
 
-    def renew(self) -> None:
-        """Show that the run goes on, so that its folder is not swept."""
-        self.store.put(self._marker, self.token)
-
-    @property
-    def _marker(self) -> str:
-        return f"{self.place}/{_MARKER}"
-
     def _unseen(self, seen: bytes | None) -> MissingError:
         what = "a worker reaches another store"
         remedy = "the same endpoint and credentials: see storage.endpoint_url and AWS_ENDPOINT_URL"
         if isinstance(self.store, LocalStore):
             what = "a worker does not see the output folder"
             remedy = "one file system, mounted under the same path, or let raw and root be in a bucket"
-        where, remedy = f"{_worker()}: {self.store.url()}", f"give all machines {remedy}"
-        expected = f"{self._marker}, which the run that gives it work wrote there"
-        found = "no such file" if seen is None else "another file of that name"
-        return MissingError(what, where=where, found=found, expected=expected, remedy=remedy)
+        return MissingError(
+            what,
+            where=f"{_worker()}: {self.store.url()}",
+            found="no such file" if seen is None else "another file of that name",
+            expected=f"{self.place}/{_MARKER}, which the run that gives it work wrote there",
+            remedy=f"give all machines {remedy}",
+        )
 
 
 @contextlib.contextmanager
@@ -278,9 +250,8 @@ def compatibility_check(access: FileAccess, files: Sequence[Path] = ()) -> Itera
         carried = [(path, f"{place}/{number}-{path.name}", sha256_file(path)) for number, path in enumerate(files)]
         for path, name, digest in carried:
             store.put_file(name, path, sha256=digest, is_new=True)
-        check = CompatibilityCheck(store, place, token, software(), tuple(carried))
-        store.put(f"{place}/{_MARKER}", token)
-        yield check
+        with kept_fresh(store, f"{place}/{_MARKER}", token):
+            yield CompatibilityCheck(store, place, token, software(), tuple(carried))
     finally:
         with contextlib.suppress(StorageError):  # it is swept later; the error that ended the run counts
             _remove(access, place)

@@ -24,6 +24,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 Handle = TypeVar("Handle")
 _IN_FLIGHT = 2
+"""Tasks for each worker: one in work, one ready when it ends. More take quadratic time to wait for."""
 
 
 class Executor(Protocol):
@@ -107,7 +108,7 @@ class _Pool:
             return _submit(self._pool, work, task)
 
         try:
-            yield from bounded(tasks, submit, ended, lambda: self._workers, lambda one: one.result(), pending)
+            yield from bounded(tasks, submit, ended, self._workers * _IN_FLIGHT, lambda one: one.result(), pending)
         except BrokenProcessPool as error:
             self._ours.close()  # ends a worker that was being started when another died; the pool does not know it
             found = "it ended without a result, as when the system runs out of memory"
@@ -137,25 +138,23 @@ def bounded(
     tasks: Iterable[Task],
     submit: Callable[[Task], Handle],
     wait_for: Callable[[], Iterable[Handle]],
-    workers: Callable[[], int],
+    most: int,
     result: Callable[[Handle], Result],
     pending: dict[Handle, int],
 ) -> Iterator[tuple[int, Result]]:
-    """Keep two tasks under way for each worker: one in work, one ready when it ends.
-
-    All tasks at once would take quadratic time to wait for, and memory for all of them.
+    """Keep tasks under way, but not all of them at once, which would take memory for all.
 
     Args:
         tasks: in the order in which they are begun.
         submit: task → its handle.
         wait_for: waits until some have ended; returns those.
-        workers: how many there are now.
+        most: how many tasks are under way at once.
         result: of a task that has ended; an error of it ends the loop.
         pending: filled with handle → task number of what is under way.
     """
     waiting = enumerate(tasks)
     while True:
-        for number, task in islice(waiting, max(0, workers() * _IN_FLIGHT - len(pending))):
+        for number, task in islice(waiting, most - len(pending)):
             pending[submit(task)] = number
         if not pending:
             return

@@ -329,14 +329,14 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> tuple[list[st
 
     array = column_at(rows, names)
     lengths = pc.binary_length(array)
-    size = pc.sum(lengths).as_py() or 0
-    if not array.null_count and (pc.max(lengths).as_py() or 0) <= max_bytes:
-        with suppress(UnicodeDecodeError):
-            return strings(array), {}, size
-    levels = [_field_at(rows, names[:depth]) for depth in range(1, len(names))]
     texts: list[str | None] = [None] * len(array)
     bad: dict[int, Why] = {}
-    for row, value in enumerate(array):
+    with suppress(UnicodeDecodeError):
+        texts = strings(array) if (pc.max(lengths).as_py() or 0) <= max_bytes else texts
+    left = [row for row, text in enumerate(texts) if text is None]
+    levels = [_field_at(rows, names[:depth]) for depth in range(1, len(names))] if left else []
+    for row in left:
+        value = array[row]
         depth = next((depth for depth, level in enumerate([*levels, array], 1) if not level[row].is_valid), 0)
         if depth:
             reason = "text_not_a_string" if depth == len(names) else "not_an_object"
@@ -351,7 +351,7 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> tuple[list[st
         except UnicodeDecodeError as error:
             found = f"byte 0x{error.object[error.start]:02x} at byte {error.start} of the text: {error.reason}"
             bad[row] = "invalid_utf8", found, excerpt(error.object)
-    return texts, bad, size
+    return texts, bad, pc.sum(lengths).as_py() or 0
 
 
 def strings(array: Any, errors: str = "strict") -> list[str | None]:

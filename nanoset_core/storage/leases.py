@@ -29,7 +29,7 @@ from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, in_parallel
 
-__all__ = ["FOLDER", "LEASE_SECONDS", "RENEWED_SECONDS", "collecting", "is_live", "leased", "leased_names", "new_mark"]
+__all__ = ["FOLDER", "LEASE_SECONDS", "collecting", "is_live", "kept_fresh", "leased", "leased_names", "new_mark"]
 
 FOLDER = ".in-use"
 """Below the root; holds the leases and gates."""
@@ -123,15 +123,22 @@ def _live(store: Store, kind: str, own: str | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def _kept(store: Store, kind: str, names: list[str]) -> Iterator[str]:
-    """Keep an object of this process fresh until the block ends; yield its name."""
+    """Keep a lease or gate until the block ends; yield its name."""
     name = f"{FOLDER}/{kind}-{new_mark()}"
     is_empty = kind == _GATE and isinstance(store, LocalStore)  # a collection is what makes room on a full disk
     data = b"" if is_empty else json.dumps({"host": platform.node(), "names": names}).encode()
+    with kept_fresh(store, name, data):
+        yield name
+
+
+@contextlib.contextmanager
+def kept_fresh(store: Store, name: str, data: bytes) -> Iterator[None]:
+    """Keep an object of this process in a store, renewed every minute, until the block ends."""
     _write(store, name, data)
     ended, tried = threading.Event(), threading.Event()
     threading.Thread(target=_keep, args=(store, name, data, ended, tried), name=name, daemon=True).start()
     try:
-        yield name
+        yield
     finally:
         ended.set()
         tried.wait(_LAST_SECONDS)

@@ -324,9 +324,10 @@ def test_sigterm_while_workers_are_waited_for(make_project):
         address = idle.scheduler_address
         process = start_nanoset("build", "--corpus", "web", "-c", config, env={"NANOSET_DASK_ADDRESS": address})
         try:
-            assert wait_until(lambda: process.poll() is not None or idle.scheduler.tasks, 60)
+            said = next(line for line in process.stderr if "waiting for workers" in line)
+            assert wait_until(lambda: idle.scheduler.tasks)
             process.terminate()
-            _, said = process.communicate(timeout=60)
+            said += process.communicate(timeout=60)[1]
         finally:
             process.kill()
             process.wait()
