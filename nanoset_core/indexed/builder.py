@@ -20,7 +20,7 @@ from nanoset_core.storage.store import OnJoin, no_progress
 
 _MAX_LENGTH = 2**31 - 1
 _CHUNK_TOKENS = 1 << 22
-_CHUNK_DOCUMENTS = 1 << 16
+_CHUNK_DOCUMENTS = 256
 
 
 class MMapIndexedDatasetBuilder:
@@ -240,7 +240,12 @@ class MMapIndexedDatasetBuilder:
         self._modes.frombytes(values.tobytes())
 
 
-def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str]) -> None:
+def merge_indexed_datasets(
+    prefixes: Iterable[str | os.PathLike[str]],
+    output_prefix: str | os.PathLike[str],
+    *,
+    joined: OnJoin = no_progress,
+) -> None:
     """Join indexed datasets into one, whole or not at all; byte-identical to building them in one go.
 
     The .bin bytes go from file to file without passing through memory, which holds no more than the output's .idx and
@@ -249,18 +254,12 @@ def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_pr
     Args:
         prefixes: of the datasets, in their order.
         output_prefix: of the dataset to write.
+        joined: takes the bytes of each dataset's tokens once they are copied.
 
     Raises:
         ConfigError: there are none.
         MissingError, FormatError: one is not there or damaged, or token types differ.
     """
-    merge_heard(prefixes, output_prefix, no_progress)
-
-
-def merge_heard(
-    prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str], joined: OnJoin
-) -> None:
-    """Merge as `merge_indexed_datasets`; `joined` takes the bytes of each dataset's tokens once they are copied."""
     parts = [os.fspath(prefix) for prefix in prefixes]
     if not parts:
         raise ConfigError("nothing to merge", where=output_prefix, expected="one dataset or more")
@@ -288,27 +287,13 @@ def deal_documents(source: str | os.PathLike[str], target: str | os.PathLike[str
     with MMapIndexedDatasetBuilder(target, dataset.dtype) as builder:
         for partition in range(min(partitions, documents)):
             for begin in range(partition, documents, partitions * _CHUNK_DOCUMENTS):
-                end = min(begin + partitions * _CHUNK_DOCUMENTS, documents)
-                _add_chosen(builder, dataset, np.arange(begin, end, partitions))
-
-
-def _add_chosen(builder: MMapIndexedDatasetBuilder, dataset: MMapIndexedDataset, documents: NDArray[np.int64]) -> None:
-    """Add documents in the order given, some tokens at a time."""
-    firsts = dataset.document_indices[documents]
-    counts = dataset.document_indices[documents + 1] - firsts
-    sequences = _ranges(firsts, counts)
-    lengths = dataset.sequence_lengths[sequences].astype(np.int64)
-    starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize
-    # (documents + 1,): sequences, and tokens, before each document, so that chunks can be cut between documents
-    ahead = np.concatenate(([0], np.cumsum(counts)))
-    before = np.concatenate(([0], np.cumsum(lengths)))[ahead]
-    at = 0
-    while at < len(documents):
-        stop = max(int(np.searchsorted(before, before[at] + _CHUNK_TOKENS, side="right")) - 1, at + 1)
-        part = slice(ahead[at], ahead[stop])
-        tokens = dataset.tokens[_ranges(starts[part], lengths[part])]
-        builder.add_documents(tokens, lengths[part], counts[at:stop])
-        at = stop
+                chosen = np.arange(begin, min(begin + partitions * _CHUNK_DOCUMENTS, documents), partitions)
+                firsts = dataset.document_indices[chosen]
+                counts = dataset.document_indices[chosen + 1] - firsts
+                sequences = _ranges(firsts, counts)
+                lengths = dataset.sequence_lengths[sequences].astype(np.int64)
+                starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize
+                builder.add_documents(dataset.tokens[_ranges(starts, lengths)], lengths, counts)
 
 
 def _ranges(begins: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -25,7 +25,22 @@ class MMapIndexedDataset:
     its path, and opens again where it is unpickled. The counterpart of Megatron-LM's `IndexedDataset`.
     """
 
-    __slots__ = ("_file", "_index", "_place", "_tokens", "access", "modes", "prefix")
+    __slots__ = (
+        "_file",
+        "_place",
+        "_tokens",
+        "access",
+        "bin_bytes",
+        "document_indices",
+        "dtype",
+        "is_here",
+        "modes",
+        "prefix",
+        "sequence_lengths",
+        "sequence_pointers",
+        "stored_bytes",
+        "token_count",
+    )
 
     access: FileAccess | None
     """How its files are reached, where it lies below an output root and they do not simply lie there."""
@@ -68,25 +83,39 @@ class MMapIndexedDataset:
 
     def _open(self, here: str, access: FileAccess, *, validate: bool) -> None:
         self._place = bin_path(here), access
-        self._index = read_idx(access.fetch(idx_path(here)), validate=validate)
-        path = bin_path(here)
+        path, index = bin_path(here), read_idx(access.fetch(idx_path(here)), validate=validate)
         try:
             self._file: MappedFile = access.open_bytes(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise no_such_file(path) from error
         buffer = self._file.buffer
-        if len(buffer) < self._index.end_bytes:
+        if len(buffer) < index.end_bytes:
             raise FormatError(
                 "the token file is shorter than its index says",
                 where=f"{path}, byte {len(buffer)}",
                 found=f"{len(buffer)} bytes",
-                expected=f"{self._index.end_bytes} bytes, the end of the last sequence",
+                expected=f"{index.end_bytes} bytes, the end of the last sequence",
                 remedy="copy or write the .bin again",
             )
-        self.modes = self._index.modes
+        self.dtype = index.dtype
+        """Type of one token."""
+        self.sequence_lengths = index.sequence_lengths
+        """Tokens per sequence, int32, shape (n,)."""
+        self.sequence_pointers = index.sequence_pointers
+        """Byte offset of each sequence in the .bin, int64, shape (n,)."""
+        self.document_indices = index.document_indices
+        """Sequence at which each document begins, int64, shape (documents + 1,); the last entry is n."""
+        self.modes = index.modes
         """Of every sequence, int8, shape (n,); None where the dataset is not multimodal."""
-        itemsize = self._index.dtype.itemsize
-        self._tokens: Tokens = np.frombuffer(buffer, self._index.dtype, len(buffer) // itemsize)
+        self.bin_bytes = self._file.size
+        """Size of the .bin."""
+        self.stored_bytes = self._file.sliceable
+        """The .bin's bytes, to be sliced; those of one in a bucket come when they are asked for."""
+        self.is_here = not isinstance(self._file, BlockFile)
+        """Whether all tokens lie on this machine; else they are fetched as they are read."""
+        self.token_count = self.bin_bytes // index.dtype.itemsize
+        """Tokens in the .bin."""
+        self._tokens: Tokens = np.frombuffer(buffer, index.dtype, self.token_count)
 
     @property
     def tokens(self) -> Tokens:
@@ -99,16 +128,6 @@ class MMapIndexedDataset:
         self._file.fetch(begins, ends)
         return self._tokens
 
-    @property
-    def token_count(self) -> int:
-        """Tokens in the .bin."""
-        return len(self._tokens)
-
-    @property
-    def is_here(self) -> bool:
-        """Whether all tokens lie on this machine; else they are fetched as they are read."""
-        return not isinstance(self._file, BlockFile)
-
     def stored(self, *, as_copies: bool = False) -> tuple[Store, str]:
         """Return (store, name of the prefix there) for reading ranges of the files, on other machines, too.
 
@@ -119,43 +138,13 @@ class MMapIndexedDataset:
         store, name = access.stored_at(path, as_copy=as_copies)
         return store, name.removesuffix(".bin")
 
-    @property
-    def bin_bytes(self) -> int:
-        """Size of the .bin."""
-        return self._file.size
-
-    @property
-    def stored_bytes(self) -> memoryview | BlockFile:
-        """The .bin's bytes, to be sliced; those of one in a bucket come when they are asked for."""
-        return self._file.sliceable
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of one token."""
-        return self._index.dtype
-
-    @property
-    def sequence_lengths(self) -> NDArray[np.int32]:
-        """Tokens per sequence, int32, shape (n,)."""
-        return self._index.sequence_lengths
-
-    @property
-    def sequence_pointers(self) -> NDArray[np.int64]:
-        """Byte offset of each sequence in the .bin, int64, shape (n,)."""
-        return self._index.sequence_pointers
-
-    @property
-    def document_indices(self) -> NDArray[np.int64]:
-        """Sequence at which each document begins, int64, shape (documents + 1,); the last entry is n."""
-        return self._index.document_indices
-
     @staticmethod
     def exists(prefix: str | os.PathLike[str]) -> bool:
         """Return whether both files are there."""
         return bin_path(prefix).is_file() and idx_path(prefix).is_file()
 
     def __len__(self) -> int:
-        return len(self._index.sequence_lengths)
+        return len(self.sequence_lengths)
 
     @overload
     def __getitem__(self, index: int) -> Tokens: ...

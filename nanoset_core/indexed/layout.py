@@ -27,7 +27,7 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -92,14 +92,7 @@ def idx_path(prefix: str | os.PathLike[str]) -> Path:
 
 def pair_files(prefix: Location) -> tuple[Location, Location]:
     """Return the token file and the index file of a dataset on this machine or in a bucket."""
-    if isinstance(prefix, Path):
-        return bin_path(prefix), idx_path(prefix)
-    return replace(prefix, path=f"{prefix.path}.bin"), replace(prefix, path=f"{prefix.path}.idx")
-
-
-def prefix_of(tokens: Path) -> Path:
-    """Return the prefix of a dataset, by the path of its token file."""
-    return Path(str(tokens).removesuffix(".bin"))
+    return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
 
 
 def optimal_dtype(vocab_size: int | None) -> np.dtype:

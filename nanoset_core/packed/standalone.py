@@ -13,7 +13,7 @@ from typing import Any
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import pair_files, prefix_of
+from nanoset_core.indexed.layout import pair_files
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
 from nanoset_core.packed.writing import PackedFacts, fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
 from nanoset_core.raw.rejects import RejectOptions
@@ -176,7 +176,7 @@ def _pair_of(
     """Yield the prefix of a pair on this machine; of text, what is said of its tokens, which lie beside `output`."""
     if not isinstance(source, InputFiles):
         with downloaded(pair_files(source)) as (tokens, _):
-            yield prefix_of(tokens), None
+            yield tokens.with_suffix(""), None
         return
     assert options.tokenizer is not None  # it gave the end token
     folder = work_folder(output, f".{output.name}.packing", options.scratch)

@@ -22,7 +22,7 @@ from typing import Annotated
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import ProgressCallback, silent
-from nanoset_core.indexed.layout import pair_files, prefix_of
+from nanoset_core.indexed.layout import pair_files
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.outputs.recorded import real_path
 from nanoset_core.raw.contents import Contents, contents_of, natural_key
@@ -308,7 +308,9 @@ def prepare(
     if inputs.kind == "text":
         return _tokenized(inputs, options, folder, listener)
     if inputs.kind == "datasets":
-        pairs = (TokenSource.of_dataset(one.name, prefix_of(on_this_machine(one.files[0]))) for one in inputs.sources)
+        pairs = (
+            TokenSource.of_dataset(one.name, on_this_machine(one.files[0]).with_suffix("")) for one in inputs.sources
+        )
         return Prepared(tuple(pairs))
     sources = []
     for source, survey in zip(inputs.sources, surveys := survey_sources(inputs, options), strict=True):
