@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, combined, raised
-from nanoset_core.serialization.parsing import broken
+from nanoset_core.serialization.parsing import Rule, broken
 from nanoset_core.serialization.settings import Range
 
 ADDRESS_VARIABLE = "NANOSET_DASK_ADDRESS"
@@ -27,10 +27,32 @@ _CRON = re.compile(r"[0-9*/,-]+( +[0-9A-Za-z*/,#?-]+){4}")
 LEAST_SETTLE_SECONDS = 2
 """A file written later than that could change again without a trace in its times."""
 _TEXTS = {
+    "twice": ("the Dask scheduler is named twice", "remove the other one", "one of them"),
+    "address": (
+        "this is not the address of a Dask scheduler",
+        "copy it from the scheduler's output, or name its scheduler_file, or set executor.kind to processes",
+        "tcp://host:port or tls://host:port, as the scheduler prints it when it starts",
+    ),
+    "wait": (
+        "this is no time to wait",
+        "write 90, 30m or 24h",
+        "seconds, or a number with s, m, h or d, up to 366d",
+    ),
     "jobs": ("the number of Slurm jobs is missing", 'add it: "jobs: 20"'),
     "time": ("this is no time limit for a Slurm job", "write 90m, 4h or 2d", "m, h or d, from 2m to 366d"),
     "memory": ("this is no size of memory", "write 8GB", "a number with MB, GB or TB"),
+    "cron": (
+        "this is not a cron line",
+        'write five fields in quotes, such as "0 3 * * *"',
+        'minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; or null',
+    ),
+    "timezone": (
+        "this timezone is not known",
+        "look the name up there, or remove the key to get UTC",
+        "a name of the IANA database, such as UTC or Europe/Vienna",
+    ),
 }
+"""Rule of runs → what is wrong, the remedy, and what is expected; see `broken`."""
 _KEYS = {
     "processes": (),
     "dask": ("address", "scheduler_file", "wait"),
@@ -121,19 +143,16 @@ def chosen_executor(
     address, scheduler_file, wait = (
         environment.get(name) or None for name in (ADDRESS_VARIABLE, FILE_VARIABLE, WAIT_VARIABLE)
     )
-    errors: list[ConfigError] = []
-    if address is None and scheduler_file is None:
-        where = f"{file}: executor{_named_by(spec)}"
-    else:
+    where = f"{file}: executor{_named_by(spec)}"
+    errors = list(broken(f"{WAIT_VARIABLE} in the environment", _TEXTS, _wait_rule(wait, "")))
+    if address is not None or scheduler_file is not None:
         where = f"{ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE} in the environment"
         path = None if scheduler_file is None else str(Path(scheduler_file).absolute())
         spec = ExecutorSpec("dask", address, path, spec.wait)
-        errors += _scheduler_errors(spec, where)
-    spec = replace(spec, wait=wait or spec.wait)
-    errors += _wait_errors(wait, f"{WAIT_VARIABLE} in the environment")
+        errors += broken(where, _TEXTS, *_scheduler_rules(spec, ""))
     if errors:
         raise combined(errors, "the environment")
-    return spec, where
+    return replace(spec, wait=wait or spec.wait), where
 
 
 def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
@@ -145,17 +164,16 @@ def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
             of = " or ".join(other for other, keys in _KEYS.items() if key in keys)
             what, remedy = f"{lacks} {key}", f"set executor.kind to {of}, or remove the key"
             yield ConfigError(what, where=f"{where}.{key}", found=repr(value), remedy=remedy)
-    if spec.kind == "dask":
-        yield from _scheduler_errors(spec, where + _named_by(spec))
     is_slurm, time = spec.kind == "slurm", _seconds(spec.time or "1h") or 0
     yield from broken(
         where,
         _TEXTS,
+        *(_scheduler_rules(spec, _named_by(spec)) if spec.kind == "dask" else ()),
         (is_slurm and spec.jobs is None, "jobs", ".jobs", None),
         (is_slurm and not _SHORTEST_JOB <= time <= _LONGEST_WAIT, "time", ".time", spec.time),
         (is_slurm and not _MEMORY.fullmatch(spec.memory or "2GB"), "memory", ".memory", spec.memory),
+        _wait_rule(spec.wait, ".wait"),
     )
-    yield from _wait_errors(spec.wait, f"{where}.wait")
     yield from raised(chosen_executor, file, spec)
 
 
@@ -164,24 +182,15 @@ def _named_by(spec: ExecutorSpec) -> str:
     return "" if spec.kind != "dask" else ".address" if spec.scheduler_file is None else ".scheduler_file"
 
 
-def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
-    if spec.address is not None and spec.scheduler_file is not None:
-        what, remedy = "the Dask scheduler is named twice", "remove the other one"
-        found = f"the address {spec.address}, and the file {spec.scheduler_file}"
-        yield ConfigError(what, where=where, found=found, expected="one of them", remedy=remedy)
-    elif spec.scheduler_file is None and (spec.address is None or not _ADDRESS.fullmatch(spec.address)):
-        what, found = "this is not the address of a Dask scheduler", repr(spec.address)
-        expected = "tcp://host:port or tls://host:port, as the scheduler prints it when it starts"
-        remedy = "copy it from the scheduler's output, or name its scheduler_file, or set executor.kind to processes"
-        yield ConfigError(what, where=where, found=found, expected=expected, remedy=remedy)
+def _scheduler_rules(spec: ExecutorSpec, key: str) -> Iterator[Rule]:
+    address, file = spec.address, spec.scheduler_file
+    yield address is not None and file is not None, "twice", key, f"the address {address}, and the file {file}"
+    yield file is None and not _ADDRESS.fullmatch(address or ""), "address", key, repr(address)
 
 
-def _wait_errors(wait: str | float | None, where: str) -> Iterator[ConfigError]:
+def _wait_rule(wait: str | float | None, key: str) -> Rule:
     seconds = _seconds(wait or 0)
-    if seconds is None or not 0 <= seconds <= _LONGEST_WAIT:
-        expected = "seconds, or a number with s, m, h or d, up to 366d"
-        what, remedy = "this is no time to wait", "write 90, 30m or 24h"
-        yield ConfigError(what, where=where, found=repr(wait), expected=expected, remedy=remedy)
+    return seconds is None or not 0 <= seconds <= _LONGEST_WAIT, "wait", key, repr(wait)
 
 
 def _seconds(text: str | float) -> float | None:
@@ -200,14 +209,9 @@ def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]
         try:
             ZoneInfo(spec.timezone)
         except (KeyError, ValueError, OSError):
-            what, expected = "this timezone is not known", "a name of the IANA database, such as UTC or Europe/Vienna"
-            place, remedy = f"{file}: automation.timezone", "look the name up there, or remove the key to get UTC"
-            yield ConfigError(what, where=place, found=repr(spec.timezone), expected=expected, remedy=remedy)
+            yield from broken(f"{file}: automation", _TEXTS, (True, "timezone", ".timezone", repr(spec.timezone)))
 
 
 def no_cron_line(file: Path, found: str) -> ConfigError:
     """Return the error for a `reconcile` that is no cron line."""
-    what, where = "this is not a cron line", f"{file}: automation.reconcile"
-    expected = 'minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; or null'
-    remedy = 'write five fields in quotes, such as "0 3 * * *"'
-    return ConfigError(what, where=where, found=repr(found), expected=expected, remedy=remedy)
+    return next(broken(f"{file}: automation", _TEXTS, (True, "cron", ".reconcile", repr(found))))
