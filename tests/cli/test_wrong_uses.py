@@ -101,6 +101,8 @@ CASES = [
     (f"map --data-path {PAIR}", ["--seq-length", "give the run's"]),
     (f"map --data-path {PAIR} --seq-length 0", [USAGE, "--seq-length", "1<=x"]),
     (f"map --data-path 0.5 {PAIR} 0.5 --seq-length 8", ["--data-path", "come in pairs", f"0.5 {PAIR} 0.5"]),
+    (f"map --data-path {PAIR} {PAIR} --seq-length 8", ["named twice", f"found: {PAIR}"]),
+    ("map --data-args-path empty --seq-length 8", ["empty", "no datasets are named"]),
     (f"map --data-path 0.5 {PAIR} 0.5 {PAIR} --seq-length 8", [f"found: {PAIR}", "the sum of its weights"]),
     (f"map --data-path 0.5 {PAIR} x {PAIR} --seq-length 8", ["'x'", "pairs of weight and prefix", "before each"]),
     ("map --data-path nope --seq-length 8", ["nope.idx", "check the data path"]),
@@ -111,7 +113,10 @@ CASES = [
     (f"map --data-path {PAIR} --seq-length 8 --tokenizer-identifiers {{x", ["--tokenizer-identifiers", "quotes"]),
     (f"map --data-path {PAIR} --seq-length 8 --split 0,0", ["'0,0'", "969,30,1"]),
     ("map nope", ["nanosets", "'nope'", "pretrain, plain", "correct the name"]),
+    (f"map --data-path {PAIR} --seq-length 8 --trainer-path =/lustre", ["'=/lustre'", "HERE=THERE"]),
     ("map --seq-length 8", ["--seq-length", "nanoset.yaml", "--data-path"]),
+    ("map --max-epochs 2 --train-iters 10 pretrain", ["--max-epochs, --train-iters", "no effect"]),
+    ("map pretrain --data-path web --seq-length 8", ["pretrain", "no effect"]),
     # names that nothing has
     ("diff nope", ["nope", "no such corpus", "nanoset build"]),
     ("explain nope train 0", ["nope", "correct the names"]),
@@ -138,6 +143,7 @@ def folder(tmp_path_factory, tokenizer_file):
     folder = tmp_path_factory.mktemp("wrong")
     write_raw(folder / "raw")
     (folder / "hollow").mkdir()
+    (folder / "empty").touch()
     (folder / "configured").mkdir()
     for place in (folder, folder / "configured"):
         shutil.copyfile(tokenizer_file, place / "tokenizer.json")

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from end_to_end.conftest import IDENTIFIERS, check_megatron_core
 from sample_project import build_all, tree
 from versions.changing import change_web
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, StaleError
+from nanoset_core.errors import FormatError, InputError, MissingError, StaleError
 from nanoset_core.handoff.data_args import read_per_split
 from nanoset_core.mapping import plan
 from nanoset_core.mapping.config import MASKS
@@ -22,7 +23,6 @@ from nanoset_core.pipeline import handoff, indexed, mapping, raw, tokenization
 from nanoset_core.pipeline.planning import NanosetContext, cache_folder
 from nanoset_core.pipeline.project import Project
 
-IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
 PER_SPLIT = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
         "blend_per_split: {train: {web: 0.75, code: 0.25}, valid: books}\n    sequence_length: 16\n"
@@ -215,22 +215,6 @@ def test_map_takes_weights_on_the_command_line(built_from, tmp_path):
     assert {json.loads(text)["tokenizer"]["class"] for text in told} == {"Stub"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--seq-length", 8], "--seq-length"),
-        (["--max-epochs", 2, "--train-iters", 10, "pretrain"], "--max-epochs, --train-iters"),
-        (["pretrain", "--data-path", "web", "--seq-length", 8], "pretrain"),
-        (["--data-path", "web", "--seq-length", 8, "--trainer-path", "/lustre"], "HERE=THERE"),
-        (["--data-path", "web", "--seq-length", 8, "--trainer-path", "=/lustre"], "HERE=THERE"),
-    ],
-)
-def test_map_refuses_what_would_have_no_effect(arguments, said):
-    outcome = CliRunner().invoke(nanoset, ["map", *map(str, arguments)])
-    assert isinstance(outcome.exception, ConfigError)
-    assert said in str(outcome.exception)
-
-
 @pytest.mark.parametrize("limits", ["", "\n    max_epochs: 50\n    on_exhaustion: redistribute"])
 def test_a_plan_reads_each_dataset_once(built_from, monkeypatch, limits):
     project = built_from({"    samples: {train: 400}": f"    samples: {{train: 400}}{limits}"} if limits else {})
@@ -245,39 +229,19 @@ def test_a_plan_reads_each_dataset_once(built_from, monkeypatch, limits):
 
 def test_megatron_core_starts_from_the_handoff(built_from):
     pytest.importorskip("megatron.core", reason="megatron-core is not installed")
-    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
-    from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
     from megatron.core.datasets.utils import get_blend_from_list
 
     project = built_from(PER_SPLIT)
     done, cache = project.outputs.current("nanosets", "plain/handoff"), cache_folder(project, "plain")
-    before = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in cache.iterdir()}
-
-    class Tokenizer:
-        unique_identifiers = IDENTIFIERS
-        eod, pad, vocab_size = 0, 1, 400
-
     given = json.loads(done.path("per_split_data_args.json").read_bytes())
-    settings = GPTDatasetConfig(
+    theirs = check_megatron_core(
+        *(project, "plain", cache, [400, 96, 32], 5),
         random_seed=1234,
         sequence_length=16,
         blend_per_split=[get_blend_from_list(given[split]) for split in SPLITS],
-        path_to_cache=str(cache),
-        tokenizer=Tokenizer(),
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        create_attention_mask=False,
         fast_cache_load=True,
         defer_npy_index_mmap=True,
         sequences_per_dataset=json.loads(done.path("sequences_per_dataset.json").read_bytes()),
-        mid_level_dataset_surplus=0.005,
     )
-    theirs = BlendedMegatronDatasetBuilder(GPTDataset, [400, 96, 32], lambda: True, settings).build()
-    for split, dataset in zip(SPLITS[:2], theirs, strict=False):
-        ours = load_nanoset(project.config.root_folder, "plain", split)
-        assert len(ours) == len(dataset)
-        for k in range(0, len(ours), 5):
-            assert np.array_equal(ours[k]["tokens"], dataset[k]["tokens"].numpy())
     assert theirs[2] is None
-    assert {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in cache.iterdir()} == before
+    assert None not in theirs[:2]

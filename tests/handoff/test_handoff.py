@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nanoset_core.config.nanoset import ScheduleSpec
-from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.handoff import Handoff, handoff_files
 from nanoset_core.handoff.data_args import blend_from_words, config_from_arguments, read_data_args, read_per_split
 from nanoset_core.handoff.tokenizer import tokenizer_arguments, tokenizer_note
@@ -275,12 +275,6 @@ def test_blends_of_words(words, blend):
     assert blend_from_words(words, "here") == blend
 
 
-@pytest.mark.parametrize("words", [[], ["1", "a", "x", "b"], ["a", "a"], ["1", "a", "2", "a"]])
-def test_words_that_are_no_blend(words):
-    with pytest.raises(ConfigError):
-        blend_from_words(words, "here")
-
-
 def test_texts_and_lists_of_each_split(tmp_path):
     path = tmp_path / "args.json"
     path.write_text('{"train": "0.5 a 0.5 b", "valid": ["c"], "test": null}')
@@ -294,8 +288,3 @@ def test_what_is_not_for_each_split(tmp_path, text):
     with pytest.raises(FormatError) as caught:
         read_per_split(path)
     assert caught.value.where == str(path)
-
-
-def test_no_file_of_data_arguments(tmp_path):
-    with pytest.raises(MissingError):
-        read_data_args(tmp_path / "none")
