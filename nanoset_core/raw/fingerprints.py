@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise, tee
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from nanoset_core.raw.contents import FileStat, file_stat
 from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.pieces import (
     ETAG,
+    READ_BYTES,
     Crc32,
     Piece,
     Probe,
@@ -36,7 +37,6 @@ from nanoset_core.storage.store import in_parallel
 
 PIECE_BYTES = 64 << 20
 """A plain file is cut at the first line end at or after each multiple of this, counted from the last cut."""
-READ_BYTES = 4 << 20
 WINDOW_BYTES, _MOST_WINDOW_BYTES = 64 << 10, 8 << 20
 """Read at a cut that is looked for by small reads; more where a line is longer."""
 SPREAD_BYTES = 1 << 30
@@ -87,8 +87,16 @@ def hash_parts(folder: RawFolder, stat: FileStat, part_bytes: int, pieces: list[
 
     The pieces that `fingerprint` gives are appended to `pieces`. Errors as of fingerprint, at the end.
     """
-    one, other = tee(_blocks(_Run(folder, stat, 0, stat.size)))
-    cuts = zip(_cut(one, stat.path, 0, part_bytes, Crc32), _cut(other, stat.path, 0, PIECE_BYTES), strict=True)
+    held: list[bytes] = []
+
+    def blocks() -> Iterator[bytes]:
+        for block in _blocks(_Run(folder, stat, 0, stat.size)):
+            held.append(block)  # for the other reader; itertools.tee would hold up to 57 of them
+            yield block
+        held.append(b"")
+
+    wholes_cuts = _cut(iter(held.pop, b""), stat.path, 0, PIECE_BYTES)
+    cuts = zip(_cut(blocks(), stat.path, 0, part_bytes, Crc32), wholes_cuts, strict=True)
     for (parts, _), (wholes, _) in cuts:
         pieces += wholes
         yield from parts

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import time
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -299,3 +300,11 @@ def test_little_is_read():
     assert found == [piece.begin for piece in cut_slowly("a.jsonl", data, 4 << 20)[1:]]
     assert len(asked) <= 2 * len(found)
     assert sum(end - begin for begin, end in asked) <= 2 * len(found) * fingerprints.WINDOW_BYTES
+
+
+def test_parts_of_a_large_file_are_hashed_in_the_memory_of_a_few_blocks(tmp_path):
+    stat = write(tmp_path, "a.jsonl", b"a line\n" * (24 << 17))
+    tracemalloc.start()
+    assert len(list(hash_parts(tmp_path, stat, 4 << 20, []))) > 4
+    assert tracemalloc.get_traced_memory()[1] < 5 * fingerprints.READ_BYTES
+    tracemalloc.stop()

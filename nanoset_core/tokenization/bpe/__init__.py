@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -123,10 +123,9 @@ class _Source:
         if (found := kept.load()) is not None:
             return NumpyEngine(Rules.from_arrays(found), self.reference, words=words)
         content = orjson.loads(self.definition.json())
-        rules = read_rules(content)
-        engine, texts = NumpyEngine(rules, self.reference), all_canaries(content)
-        if not engine.splits_as(self.reference, texts) or differing(engine, self.reference, texts):
-            raise WrongTokensError("the numpy engine gave other tokens for some canary texts")
+        rules, texts = read_rules(content), all_canaries(content)
+        del content  # some 20 MB
+        _prove(NumpyEngine(rules, self.reference), texts)
         kept.save(rules.to_arrays())
         return NumpyEngine(rules, self.reference, words=words)  # without the words of the canary texts
 
@@ -149,6 +148,11 @@ class _Source:
                 raise _refused(kept, f"{len(wrong):,} of them differ")
             kept.save(known)
         return GatedEngine(engine, known, self.reference, self.numpy)
+
+
+def _prove(engine: NumpyEngine, texts: Sequence[str]) -> None:
+    if not engine.splits_as(engine.reference, texts) or differing(engine, engine.reference, texts):
+        raise WrongTokensError("the numpy engine gave other tokens for some canary texts")
 
 
 def _refused(kept: Knowledge, why: str) -> WrongTokensError:

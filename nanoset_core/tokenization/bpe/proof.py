@@ -54,9 +54,9 @@ def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[i
 
 @cache
 def _texts_for_all() -> tuple[str, ...]:
-    categories = {point: category(chr(point)) for low, high in _ASSIGNED for point in range(low, high)}
-    del categories[0]  # with which a text would be left to the reference
-    assigned = {point: kind for point, kind in categories.items() if kind != "Cs"}
+    points = (point for low, high in _ASSIGNED for point in range(low, high))
+    assigned = {point: kind for point in points if (kind := category(chr(point))) != "Cs"}
+    del assigned[0]  # with which a text would be left to the reference
     ends: dict[tuple[str, int], list[int]] = {}  # first and last character of each category, of each length in UTF-8
     for point, kind in assigned.items():
         ends.setdefault((kind, bisect_right(_UTF8_BOUNDS, point)), [point, point])[1] = point

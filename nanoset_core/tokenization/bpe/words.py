@@ -28,7 +28,7 @@ ABSENT = np.int32(-1)
 _FACTOR = 0x9E3779B97F4A7C15  # 2 ** 64 / golden ratio, odd: Fibonacci hashing
 _FACTORS = [np.uint64(pow(_FACTOR, power, 1 << 64)) for power in range(1, 33)]
 _SHIFT = np.uint64(29)
-_SLICE = 1 << 15  # lists gathered at once: what fits into the processor's cache
+_SLICE = 1 << 15  # lists gathered, or keys placed, at once: what fits into the processor's cache
 _LISTS = np.int32(1 << ID_BITS)
 FILL_LIMIT = 0.5
 """Share of the slots that may be taken."""
@@ -77,6 +77,10 @@ class WordTable:
         if self.count + len(codes) > FILL_LIMIT * len(self.codes):
             self._grow(self.count + len(codes))
         self.count += len(codes)
+        for begin in range(0, len(codes), _SLICE):
+            self._place(keys[:, begin : begin + _SLICE], codes[begin : begin + _SLICE])
+
+    def _place(self, keys: Keys, codes: Codes) -> None:
         slots, pending, step = self._slots(keys), np.arange(len(codes)), 0
         while len(pending):
             step += 1
