@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from itertools import groupby
+from typing import Any
 
 import dagster as dg
 
@@ -127,7 +128,8 @@ def build(
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
             report.replaced[step.node.label] = settings
     tags = owner_tag(names) | ({REBUILD_TAG: "true"} if rebuild else {})
-    builder = _Builder(hosted, definitions, instance, report, tags, "INFO" if verbose else "CRITICAL")
+    loggers = {"console": {"config": {"log_level": "INFO" if verbose else "CRITICAL"}}}
+    how = {"instance": instance, "tags": tags, "run_config": {"loggers": loggers}}
     with connections_kept():
         for subject, following in groupby(runs, lambda run: run[0].node.key.subject):
             with contextlib.ExitStack() as held:
@@ -136,7 +138,7 @@ def build(
                 for run in following:
                     part = run[0].node.partition
                     say(", ".join("/".join(step.node.asset) for step in run) + (f" [{part}]" if part else ""))
-                    builder.execute(run)
+                    _execute(run, hosted, definitions, report, how)
         graph.look_again(step.node for step in chosen)
     if noted(project.outputs, again=True) != distrusted:
         # What other corpora were tokenized with is stale by now.
@@ -166,54 +168,38 @@ def _held_up(graph: Graph) -> list[str]:
     return list(dict.fromkeys(node.label if node.stage.by_corpus else node.key.subject for node in blocked))
 
 
-@dataclass(slots=True)
-class _Builder:
-    """Executes runs in this process and writes what became of them into the report."""
+def _execute(
+    run: list[Step], hosted: ProjectDefs, definitions: dg.Definitions, report: BuildReport, how: Mapping[str, Any]
+) -> None:
+    """Execute one run in this process, unless something that it needs has failed; write into the report what became
+    of it."""
+    nodes, failures = [step.node for step in run], hosted.failures
+    failures.clear()
+    started, done = time.monotonic(), 0
+    held_up = {*report.failed, *report.skipped}
+    if held_up.isdisjoint(need.label for step in run for need in step.needs):
+        error = _error_of(nodes, hosted.names, definitions, how)
+        node, reason = failures[0] if error is not None and failures else (nodes[0], error)
+        done = len(run) if reason is None else nodes.index(node)
+        if reason is not None:
+            report.failed[node.label] = reason
+    report.skipped += [node.label for node in nodes[done:] if node.label not in report.failed]
+    seconds = (time.monotonic() - started) / len(run)
+    report.made |= {node.label: seconds for node in nodes[:done]}
 
-    hosted: ProjectDefs
-    definitions: dg.Definitions
-    instance: dg.DagsterInstance
-    report: BuildReport
-    tags: dict[str, str]
-    """Of every run."""
-    log_level: str
-    """Of Dagster's own log."""
-    failed: set[Node] = field(default_factory=set)
 
-    def execute(self, run: list[Step]) -> None:
-        """Execute one run, unless something that it needs has failed."""
-        nodes, report, failures = [step.node for step in run], self.report, self.hosted.failures
-        failures.clear()
-        started, done = time.monotonic(), 0
-        if self.failed.isdisjoint(need for step in run for need in step.needs):
-            error = self._error_of(nodes)
-            node, reason = failures[0] if error is not None and failures else (nodes[0], error)
-            done = len(run) if reason is None else nodes.index(node)
-            if reason is not None:
-                report.failed[node.label] = reason
-        self.failed.update(nodes[done:])
-        report.skipped += [node.label for node in nodes[done:] if node.label not in report.failed]
-        seconds = (time.monotonic() - started) / len(run)
-        report.made |= {node.label: seconds for node in nodes[:done]}
-
-    def _error_of(self, nodes: list[Node]) -> Exception | None:
-        """Execute a run; return the error that ended it, if any."""
-        names, first = self.hosted.names, nodes[0]
-        job = self.definitions.resolve_job_def(names.definition(job_of(first.stage, first.key.subject)))
-        try:
-            with history_faults(self.instance.root_directory), interruptible_runs(self.instance):
-                job.execute_in_process(
-                    instance=self.instance,
-                    partition_key=first.partition,
-                    asset_selection=[names.asset(node.asset) for node in nodes],
-                    tags=self.tags,
-                    run_config={"loggers": {"console": {"config": {"log_level": self.log_level}}}},
-                )
-        except HistoryError:  # the next run could not be noted either
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
-            return error
-        return None
+def _error_of(nodes: list[Node], names: Names, definitions: dg.Definitions, how: Mapping[str, Any]) -> Exception | None:
+    """Execute a run; return the error that ended it, if any."""
+    job = definitions.resolve_job_def(names.definition(job_of(nodes[0])))
+    assets, instance = [names.asset(node.asset) for node in nodes], how["instance"]
+    try:
+        with history_faults(instance.root_directory), interruptible_runs(instance):
+            job.execute_in_process(partition_key=nodes[0].partition, asset_selection=assets, **how)
+    except HistoryError:  # the next run could not be noted either
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
+        return error
+    return None
 
 
 def selected(
@@ -246,7 +232,9 @@ def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names:
             keys = {names.path(key) for key in dg.AssetSelection.from_string(text).resolve(graph)}
     except Exception:  # noqa: BLE001 - the parser's errors have no common kind
         keys = set()
-    found = [node for node in nodes if (node.asset in keys if keys else _is_named(node, text))]
+    # Without an asset of that name, as `nanoset verify --select` does: web, pretrain/train, pre*; and pretrain/*.
+    # Where it is no asset, as `nanoset verify --select` does: web, pretrain/train, pre*; and pretrain/*.
+    found = [node for node in nodes if (node.asset in keys if keys else fnmatch.filter(_names_of(node), text))]
     if not found:
         assets = dict.fromkeys(names.asset(node.asset).to_user_string() for node in nodes)
         subjects = dict.fromkeys(node.key.subject for node in nodes)
@@ -260,7 +248,5 @@ def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names:
     return found
 
 
-def _is_named(node: Node, pattern: str) -> bool:
-    """Match as `nanoset verify --select` does: web, pretrain, pretrain/train, pre*; and by asset: pretrain/*."""
-    key = node.key
-    return any(fnmatchcase(name, pattern) for name in (key.subject, f"{key.subject}/{key.part}", "/".join(node.asset)))
+def _names_of(node: Node) -> list[str]:
+    return [node.key.subject, f"{node.key.subject}/{node.key.part}", "/".join(node.asset)]

@@ -16,6 +16,7 @@ from nanoset_assets.stale_sensor import eager, job_of, reconcile_schedule, stale
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.pipeline.raw import INVENTORY
+from nanoset_core.pipeline.stage import Key, Node
 from nanoset_core.pipeline.stages import stages
 
 __all__ = ["build_definitions", "definitions_of", "defs"]
@@ -60,7 +61,7 @@ def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.De
     by_job: dict[str, list[dg.AssetsDefinition]] = {}
     for stage in stages():
         for subject, keys in subjects_of(stage, hosted.config).items():
-            by_job.setdefault(job_of(stage, subject), []).append(stage_asset(stage, hosted, subject, keys))
+            by_job.setdefault(job_of(Node(stage, Key(subject))), []).append(stage_asset(stage, hosted, subject, keys))
     jobs = {
         job: dg.define_asset_job(
             hosted.names.definition(job),

@@ -32,7 +32,6 @@ _ALIVE = {
     *("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"),
 }
 """States of a job that waits or is under way."""
-_ENDED = {"COMPLETED": WorkerStatus.SUCCESS}
 _FORGOTTEN = "Invalid job id"
 _SCRIPT = "#!/bin/sh\nexec {command}\n"
 
@@ -130,7 +129,8 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         state, said = _state(job)
         if state is None:
             return CheckRunHealthResult(WorkerStatus.NOT_FOUND if said == _FORGOTTEN else WorkerStatus.RUNNING, said)
-        status = WorkerStatus.RUNNING if state in _ALIVE else _ENDED.get(state, WorkerStatus.FAILED)
+        ended = WorkerStatus.SUCCESS if state == "COMPLETED" else WorkerStatus.FAILED
+        status = WorkerStatus.RUNNING if state in _ALIVE else ended
         return CheckRunHealthResult(status, f"Slurm job {job} is {state}", run_worker_id=job)
 
     def get_run_worker_debug_info(self, run: dg.DagsterRun, include_container_logs: bool | None = True) -> str | None:

@@ -30,7 +30,7 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.graph import GraphState, Step, graph_over, runnable
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Stage
+from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import stages, sweep
 from nanoset_core.raw.survey import RawText
 
@@ -43,15 +43,15 @@ MOST_NIGHTLY = 1000
 _SHOWN = 5
 
 
-def job_of(stage: Stage, subject: str) -> str:
+def job_of(node: Node) -> str:
     """Return the job that an asset is a part of: all of a nanoset or webdataset, or one kind of all corpora."""
-    return stage.kind if stage.by_corpus else subject.replace("-", "_")
+    return node.stage.kind if node.stage.by_corpus else node.key.subject.replace("-", "_")
 
 
 def run_of(step: Step) -> Hashable:
     """Steps that share a run: the chain of one corpus, or the assets of one split; others have their own."""
     node = step.node
-    return node if node.partition is None else (job_of(node.stage, node.key.subject), node.partition)
+    return node if node.partition is None else (job_of(node), node.partition)
 
 
 def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinition:
@@ -77,16 +77,12 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
             context.log.info(note)
         nothing = f"{len(state.steps):,} outputs: none is missing or stale that could be made now"
         asked = [
-            _request(names, run, names.definition(SENSOR), job_name=names.definition(_job(run[0])))
+            _request(names, run, names.definition(SENSOR), job_name=names.definition(job_of(run[0].node)))
             for run in runs[:MOST_REQUESTS]
         ]
         return dg.SensorResult(asked, skip_reason=None if asked else "; ".join(notes) or nothing)
 
     return missing_or_stale
-
-
-def _job(step: Step) -> str:
-    return job_of(step.node.stage, step.node.key.subject)
 
 
 def _due(state: GraphState, under_way: UnderWay, *, again: bool = False) -> tuple[list[list[Step]], dict[str, str]]:

@@ -58,20 +58,10 @@ def what_changed(before: Inventory | None, after: Inventory) -> str:
     """Return how the files differ from those of an earlier inventory."""
     if before is None:
         return "the first inventory"
-    old, new = (_digests(inventory) for inventory in (before, after))
-    changes = Counter("changed" if path in old else "added" for path in new if new[path] != old.get(path))
-    changes["removed"] = len(old.keys() - new.keys())
-    told = (
-        f"{format_count(changes[what], 'file')} {what}" for what in ("added", "removed", "changed") if changes[what]
-    )
-    return ", ".join(told) or "nothing"
-
-
-def _digests(inventory: Inventory) -> dict[str, list[str]]:
-    digests: dict[str, list[str]] = {}
-    for piece in inventory.pieces:
-        digests.setdefault(piece.path, []).append(piece.digest)
-    return digests
+    old, new = set(before.files), set(after.files)
+    differ = {piece.path for piece in {*before.pieces} ^ {*after.pieces}}
+    counts = {"added": len(new - old), "removed": len(old - new), "changed": len(old & new & differ)}
+    return ", ".join(f"{format_count(count, 'file')} {what}" for what, count in counts.items() if count) or "nothing"
 
 
 def tokenized_metadata(

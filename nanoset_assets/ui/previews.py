@@ -10,15 +10,13 @@ from itertools import islice
 
 import dagster as dg
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_assets.ui.metadata import code, markdown
 from nanoset_core.cli.rows import place_of
 from nanoset_core.errors import NanosetError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.documents import InspectionContext, Lineage
-from nanoset_core.lineage.explain import PieceOrigin, piece_origins
-from nanoset_core.lineage.texts import Excerpts, shorten
+from nanoset_core.lineage.documents import InspectionContext
+from nanoset_core.lineage.explain import piece_origins
+from nanoset_core.lineage.texts import shorten
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
@@ -63,22 +61,17 @@ def _place(project: Project) -> InspectionContext:
 
 def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
     dataset = opened(manifest)
-    excerpts = Excerpts(place, manifest)
-    for origin in Lineage(place.outputs, manifest).origins(range(min(SHOWN, manifest.facts["documents"]))):
-        tokens = _document(dataset, origin.document)
-        identity = f", id {code(origin.id)}" if origin.id is not None else ""
-        decoded = excerpts.decoded(tokens)  # None where the tokenizer that made them is not the current one
-        text = decoded if decoded is not None else " ".join(map(str, tokens[:24].tolist()))
-        tokens_told = format_count(origin.tokens, "token")
-        yield f"**{code(place_of(origin))}**{identity}: {tokens_told}\n\n> {code(text if text.strip() else '(empty)')}"
+    first = dataset.document_indices[: min(SHOWN, manifest.facts["documents"])]
+    lengths = np.minimum(dataset.sequence_lengths[first], _TOKENS_DECODED + 1)
+    for piece in piece_origins(place, dataset, np.stack([first, np.zeros_like(first), lengths], axis=1)):
+        identity = f", id {code(piece.origin.id)}" if piece.origin.id is not None else ""
+        tokens = format_count(piece.origin.tokens, "token")
+        yield f"**{code(place_of(piece.origin))}**{identity}: {tokens}{_quoted(piece.text)}"
 
 
-def _document(dataset: MMapIndexedDataset, document: int) -> NDArray[np.generic]:
-    """The first tokens of a document; of its first sequence, where it has several."""
-    begin, end = dataset.document_indices[document : document + 2].tolist()
-    if begin == end:
-        return np.zeros(0, dataset.dtype)
-    return dataset.get(begin, 0, min(_TOKENS_DECODED + 1, int(dataset.sequence_lengths[begin])))
+def _quoted(text: str | None) -> str:
+    """Return the text below what it belongs to; nothing without the tokenizer that made the tokens."""
+    return "" if text is None else f"\n\n> {code(text if text.strip() else '(empty)')}"
 
 
 def _rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
@@ -98,13 +91,8 @@ def _samples(project: Project, name: str, split: str) -> Iterator[str]:
             nanoset = loaded.datasets[number]
         pieces = pieces[pieces[:, 2] > pieces[:, 1]]
         origins = piece_origins(place, nanoset.dataset, pieces[:_PIECES_SHOWN])
-        places = ", ".join(map(_piece, origins))
+        spans = [f"tokens {begin:,}–{end:,}" for begin, end in (piece.document_tokens for piece in origins)]
+        places = ", ".join(f"{code(place_of(piece.origin))} {span}" for piece, span in zip(origins, spans, strict=True))
         more = f" and {format_count(left, 'document')} more" if (left := len(pieces) - len(origins)) else ""
-        first = origins[0].text if origins else None
-        text = "" if first is None else f"\n\n> {code(first)}"
+        text = _quoted(origins[0].text if origins else None)
         yield f"**sample {sample}** of {code(place.dataset_at(nanoset.member.prefix).name)}: {places}{more}{text}"
-
-
-def _piece(piece: PieceOrigin) -> str:
-    begin, end = piece.document_tokens
-    return f"{code(place_of(piece.origin))} tokens {begin:,}–{end:,}"
