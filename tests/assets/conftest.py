@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 from dagster_history import quick_history  # noqa: F401 - for all tests of this room
 from sample_platform import Platform, build_template, copy_template
 from sample_project import CONFIG, write_raw
+
+from nanoset_core.verification import corpus as verifying
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +41,22 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
     """An empty history."""
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as opened:
         yield opened
+
+
+@pytest.fixture
+def spoiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """Within it every merge leaves a token that the vocabulary does not have, as a faulty disk might."""
+    real = verifying.verify_dataset
+
+    def spoiled(prefix: Path, **options: Any) -> Any:
+        path = Path(f"{prefix}.bin")
+        path.write_bytes(struct.pack("<H", 9999) + path.read_bytes()[2:])
+        return real(prefix, **options)
+
+    @contextmanager
+    def spoil() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(verifying, "verify_dataset", spoiled)
+            yield
+
+    return spoil

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 
 import dagster as dg
@@ -14,7 +13,6 @@ from nanoset_assets import instance_state as requests
 from nanoset_assets.stale_sensor import SENSOR
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling
 from nanoset_core.pipeline.project import Project
-from nanoset_core.verification import corpus as verifying
 
 SPLITS = {"train", "valid", "test"}
 DOWNSTREAM_OF_WEB = [
@@ -155,20 +153,12 @@ def test_what_dagster_has_no_record_of_is_recorded(built, tmp_path):
         assert other.get_materialized_partitions(dg.AssetKey("packed_dataset")) == {"code"}
 
 
-def test_nothing_is_built_on_what_a_check_found_faulty(built, monkeypatch):
-    real = verifying.verify_dataset
-
-    def spoiled(prefix, **options):
-        path = prefix.with_name(prefix.name + ".bin")
-        path.write_bytes(struct.pack("<H", 9999) + path.read_bytes()[2:])
-        return real(prefix, **options)
-
+def test_nothing_is_built_on_what_a_check_found_faulty(built, spoiling):
     (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
     age(built.raw / "web")
     built.look()
     (request,) = built.look().run_requests
-    with monkeypatch.context() as patch:
-        patch.setattr(verifying, "verify_dataset", spoiled)
+    with spoiling():
         assert not built.run(request, raises=False).success
     assert "nothing has changed" in built.look().skip_message
     assert built.automation() == {}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-from pathlib import Path
-
 import dagster as dg
 from sample_project import FEWER
 
@@ -14,7 +11,6 @@ from nanoset_assets.dagster_compat import unsound_checks
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance_state import CHECK
 from nanoset_core.pipeline.project import Project
-from nanoset_core.verification import corpus as verifying
 
 
 def evaluations(instance):
@@ -28,20 +24,6 @@ def evaluations(instance):
             else:
                 assert (evaluation.check_name, evaluation.passed) == (LOSSES, True)
     return found
-
-
-def spoil(monkeypatch):
-    """Let every merge leave a token that the vocabulary does not have, as a faulty disk might."""
-    real = verifying.verify_dataset
-
-    def spoiled(prefix, **options):
-        path = Path(f"{prefix}.bin")
-        content = bytearray(path.read_bytes())
-        content[:2] = struct.pack("<H", 9999)
-        path.write_bytes(content)
-        return real(prefix, **options)
-
-    monkeypatch.setattr(verifying, "verify_dataset", spoiled)
 
 
 def test_what_lies_among_the_files_is_described_and_blocks_nothing(make_project, instance):
@@ -79,10 +61,9 @@ def test_every_blocking_asset_is_checked_in_a_build(make_project, instance):
     assert build(Project.open(config), instance).made == {}, "checks make no step due"
 
 
-def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(make_project, instance, monkeypatch):
+def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(make_project, instance, spoiling):
     config = make_project()
-    with monkeypatch.context() as patch:
-        spoil(patch)
+    with spoiling():
         report = build(Project.open(config), instance, select='key:"raw_jsonl"+')
     assert set(report.failed) == {"indexed_dataset [books]", "indexed_dataset [code]", "indexed_dataset [web]"}
     assert set(report.made) == {

@@ -14,13 +14,11 @@ import yaml
 from dagster.components.core.package_entry import discover_package_objects
 from dagster.components.testing import create_defs_folder_sandbox
 from dagster_shared.serdes.objects import EnvRegistryKey
-from jsonschema import Draft202012Validator
 
 import nanoset_assets
 from nanoset_assets import NanosetComponent
-from nanoset_core.config.project import ProjectConfig, load_config
+from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.settings import json_schema
 
 TYPE = "nanoset_assets.NanosetComponent"
 pytestmark = [  # of what Dagster itself uses
@@ -196,33 +194,27 @@ def test_the_scaffold_loads_and_so_does_a_second_one(sandbox):
     assert written["attributes"] == {"config": "{{ context.project_root }}/llm/nanoset.yaml"}
     config = load_config(sandbox.project_root / "llm" / "nanoset.yaml")
     assert config.raw_folder == sandbox.project_root.resolve() / "llm" / "raw"
+    assert config.dagster.key_prefix == ("llm",)
     with sandbox.build_all_defs() as definitions:
         assert {"llm/raw_jsonl", "code/raw_jsonl"} <= keys(definitions)
 
 
-def test_the_scaffold_takes_a_project_that_is_there(sandbox, make_project):
+@pytest.mark.parametrize(
+    ("own", "given", "attributes"),
+    [("", "team/llm", {"key_prefix": ["team", "llm"]}), ("dagster: {key_prefix: [mine]}\n", None, {})],
+)
+def test_the_scaffold_takes_a_project_that_is_there(sandbox, make_project, own, given, attributes):
     config = make_project()
-    folder = sandbox.scaffold_component(
-        NanosetComponent, defs_path="llm", scaffold_params={"config": str(config), "key_prefix": "team/llm"}
-    )
-    attributes = yaml.safe_load((folder / "defs.yaml").read_text())["attributes"]
-    assert attributes["key_prefix"] == ["team", "llm"]
+    config.write_text(config.read_text() + own)
+    params = {"config": str(config)} | ({"key_prefix": given} if given else {})
+    folder = sandbox.scaffold_component(NanosetComponent, defs_path="llm", scaffold_params=params)
+    written = yaml.safe_load((folder / "defs.yaml").read_text())["attributes"]
+    assert {name: value for name, value in written.items() if name != "config"} == attributes
     with sandbox.build_all_defs() as definitions:
-        assert "team/llm/pretrain/blend" in keys(definitions)
+        assert f"{given or 'mine'}/pretrain/blend" in keys(definitions)
 
 
-def test_the_scaffold_keeps_the_prefix_of_a_project_that_has_one(sandbox, make_project):
-    config = make_project()
-    config.write_text(config.read_text() + "dagster: {key_prefix: [mine]}\n")
-    folder = sandbox.scaffold_component(NanosetComponent, defs_path="llm", scaffold_params={"config": str(config)})
-    assert list(yaml.safe_load((folder / "defs.yaml").read_text())["attributes"]) == ["config"]
-    with sandbox.build_all_defs() as definitions:
-        assert "mine/pretrain/blend" in keys(definitions)
-
-
-def test_the_scaffold_and_the_command_agree_on_the_prefix(sandbox):
-    sandbox.scaffold_component(NanosetComponent, defs_path="llm")
-    assert load_config(sandbox.project_root / "llm" / "nanoset.yaml").dagster.key_prefix == ("llm",)
+def test_a_scaffold_whose_folder_is_no_prefix_is_refused(sandbox):
     with pytest.raises(ConfigError, match="is no valid part of a key prefix"):
         sandbox.scaffold_component(NanosetComponent, defs_path="my.llm")
 
@@ -230,18 +222,9 @@ def test_the_scaffold_and_the_command_agree_on_the_prefix(sandbox):
 def test_dagster_finds_the_component():
     assert EnvRegistryKey("nanoset_assets", "NanosetComponent") in discover_package_objects(["nanoset_assets"])
     assert TYPE.rpartition(".")[2] in dir(nanoset_assets)
+    json.dumps(NanosetComponent.get_model_cls().model_json_schema())
 
 
 def test_the_command_does_not_import_dagster():
     code = "import sys, nanoset_assets, nanoset_core.cli; sys.exit('dagster' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_schema_takes_what_the_parser_takes(make_project):
-    validator = Draft202012Validator(json_schema(ProjectConfig, templates=True))
-    value = yaml.safe_load(make_project().read_text())
-    assert list(validator.iter_errors(value)) == []
-    for wrong in ({"rawx": 1}, {"raw": 3}, {"tokenization": {"workers": 0.5}}, {"automation": {"sensor_seconds": 0}}):
-        assert list(validator.iter_errors(value | wrong)), wrong
-    assert list(validator.iter_errors({key: item for key, item in value.items() if key != "tokenizer"}))
-    json.dumps(NanosetComponent.get_model_cls().model_json_schema())

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import warnings
 
 import dagster as dg
 import pytest
@@ -15,24 +12,19 @@ from hypothesis import strategies as st
 from sample_project import build_all, jsonl, sentences
 
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.names import Names
-from nanoset_assets.stages_table import stage_asset
 from nanoset_assets.ui import corpus
 from nanoset_assets.ui.corpus import length_metadata, tokenized_files, what_changed
-from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, folded, markdown, place, table
-from nanoset_assets.ui.nanoset import split_metadata, webdataset_metadata
+from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, markdown, table
+from nanoset_assets.ui.nanoset import plan_metadata, split_metadata, webdataset_metadata
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples
 from nanoset_core.cli.rows import member_rows
 from nanoset_core.config.project import load_config
-from nanoset_core.errors import FormatError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN
-from nanoset_core.pipeline.stage import Key
+from nanoset_core.pipeline.shuffling import current_plan
 from nanoset_core.tokenization.document_table import LineNumbers
-from nanoset_core.tokenization.shards import REJECTS
 
 ONE_RANGE = {"range_mib: 0.02": "range_mib: 8"}
 BROKEN = b'{"id": "cut", "text": "never en\n\n'
@@ -93,48 +85,26 @@ def tokenized(project, corpus):
     return raw.current_inventory(project, corpus)[1], manifest, tokenization.current_shards(project, manifest)
 
 
-def slow_rows(project, corpus):
-    """file → (lines, documents, rejected, tokens), from the raw lines and the merged dataset."""
-    prefix = indexed.current_dataset(project, corpus)
-    dataset = MMapIndexedDataset(prefix.path(prefix.facts["prefix"]))
-    found, document = {}, 0
-    for path in raw.current_inventory(project, corpus)[1].files:
-        counts = [0, 0, 0, 0]
-        for line in (project.config.raw_folder / corpus / path).read_bytes().splitlines():
-            counts[0] += 1
-            try:
-                json.loads(line)
-            except ValueError:
-                counts[2] += 1
-                continue
-            counts[1] += 1
-            counts[3] += int(dataset.sequence_lengths[document])
-            document += 1
-        found[path] = tuple(counts)
-    return found
+COUNTS = ("lines", "documents", "rejected", "tokens")
 
 
 @pytest.mark.parametrize("ranges", [ONE_RANGE, {"range_mib: 0.02": "range_mib: 0.004"}], ids=["together", "each alone"])
-def test_every_file_has_its_counts(make_project, ranges):
+def test_every_file_has_its_counts(make_project, ranges, monkeypatch):
     file = make_project(replacements=ranges)
     with (file.parent / "raw" / "web" / "part-0" / "web-1.jsonl").open("ab") as lines:
         lines.write(BROKEN)
     project = build_all(file)
-    names = ("lines", "documents", "rejected", "tokens")
+    prefix = indexed.current_dataset(project, "web")
+    lengths = MMapIndexedDataset(prefix.path(prefix.facts["prefix"])).sequence_lengths.reshape(4, 60).sum(axis=1)
+    expected = [[60, 60, 0], [62, 60, 2], [60, 60, 0], [60, 60, 0]]
     rows = rows_of(tokenized_files(*tokenized(project, "web")))
-    assert {row["file"]: tuple(int(row[name].replace(",", "")) for name in names) for row in rows} == slow_rows(
-        project, "web"
-    )
-    assert [row["rejected"] for row in rows] == ["0", "2", "0", "0"]
-
-
-def test_files_that_are_too_much_to_read_are_left_out(spoilt, monkeypatch):
-    monkeypatch.setattr(corpus, "_DOCUMENTS_READ", 100)
-    assert rows_of(tokenized_files(*tokenized(spoilt, "web"))) == []
-    assert len(rows_of(tokenized_files(*tokenized(spoilt, "code")))) == 1, "one file: its counts are in the manifest"
-    monkeypatch.setattr(corpus, "_DOCUMENTS_READ", 1000)
+    assert [[int(row[name].replace(",", "")) for name in COUNTS] for row in rows] == [
+        [*counts, tokens] for counts, tokens in zip(expected, lengths.tolist(), strict=True)
+    ]
     monkeypatch.setattr(corpus, "ROWS_SHOWN", 2)
-    assert rows_of(tokenized_files(*tokenized(spoilt, "web")))[-1]["file"] == "… and 2 more"
+    assert rows_of(tokenized_files(*tokenized(project, "web")))[-1]["file"] == "… and 2 more"
+    monkeypatch.setattr(corpus, "_DOCUMENTS_READ", 100)
+    assert len(rows_of(tokenized_files(*tokenized(project, "web")))) == (0 if ranges is ONE_RANGE else 3)
 
 
 def test_shards_that_were_cut_otherwise_have_no_table(spoilt):
@@ -182,22 +152,6 @@ def test_the_first_rejected_lines_are_shown_with_place_and_reason(spoilt):
     assert "**`web/part-0/web-1.jsonl:61`**: invalid_json" in shown
     assert '{"id": "cut", "text": "never en' in shown
     assert "**`web/part-0/web-1.jsonl:62`**: blank" in shown
-
-
-def test_a_pipe_in_the_place_of_rejected_lines_is_not_waited_for(spoilt):
-    inventory, manifest, shards = tokenized(spoilt, "web")
-    path = next(shard for shard in shards if shard.facts["rejected"]).path(REJECTS)
-    path.unlink()
-    os.mkfifo(path)
-    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
-    signal.alarm(30)
-    try:
-        assert "not a regular file" in first_rejects(shards, LineNumbers()).value
-        with pytest.raises(FormatError, match="not a regular file"):
-            tokenized_files(inventory, manifest, shards)
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_preview_that_cannot_be_made_says_why(spoilt):
@@ -340,51 +294,23 @@ def test_paths_hold_when_the_project_is_moved(twice, tmp_path):
         assert metadata["dagster/uri"] == f"{moved}/{place_now}"
 
 
-def test_what_lies_elsewhere_is_shown_whole(spoilt, tmp_path):
-    inside = spoilt.config.root_folder / "datasets"
-    assert place(spoilt, str(inside)).value == "data/datasets"
-    for elsewhere in (str(tmp_path.parent), "s3://bucket/data/datasets"):
-        assert place(spoilt, elsewhere).value == elsewhere
-
-
-def test_long_lines_are_folded_away():
-    assert len(folded("torchrun").value) >= INLINE_CHARACTERS
-    assert folded("torchrun").value.strip() == "torchrun"
-
-
-CORPORA = "corpora: [web, code, books]"
-
-
-@pytest.fixture
-def materialised(make_project):
-    file = make_project(replacements={CORPORA: "corpora: {web: 0.5, code: 2, books: 1}\n    even: true"})
-    build_all(file)
-    assets = [stage_asset(SHUFFLE_PLAN, ProjectDefs.of(load_config(file)), "shuffled", [Key("shuffled")])]
-    with warnings.catch_warnings(action="ignore"):  # Dagster's own, on sources outside of this selection
-        outcome = dg.materialize([assets[0]])
-    (event,) = outcome.get_asset_materialization_events()
-    return Project.open(file), assets, event.step_materialization_data.materialization.metadata
-
-
-def test_the_plan_says_what_becomes_of_each_source(materialised):
-    _, assets, metadata = materialised
-    values = {name: entry.value for name, entry in metadata.items()}
-    assert values["contexts"] == values["shards"] * values["contexts_in_a_shard"]
-    assert values["contexts_left_out"] < values["shards"]
-    rows = {row.data["source"]: row.data for row in metadata["sources"].records}
+def test_the_plan_says_what_becomes_of_each_source_and_how_well_it_mixes(make_project):
+    project = build_all(
+        make_project(
+            replacements={"corpora: [web, code, books]": "corpora: {web: 0.5, code: 2, books: 1}\n    even: true"}
+        )
+    )
+    manifest, plan = current_plan(project, "shuffled")
+    metadata = plan_metadata(plan, manifest.facts["quality"])
+    assert metadata["contexts"] == metadata["shards"] * metadata["contexts_in_a_shard"]
+    assert metadata["contexts_left_out"] < metadata["shards"]
+    rows = {row["source"]: row for row in rows_of(metadata["sources"])}
     assert [rows[name]["frequency"] for name in ("web", "code", "books")] == ["0.5", "2", "1"]
     assert rows["web"]["not_chosen"] > 0
-    assert values["tar_bytes"] > values["tokens"]
-    description = next(iter(assets[0].descriptions_by_key.values()))
-    assert "How the corpora of shuffled become shuffled shards" in description
-
-
-def test_the_plan_shows_how_well_it_mixes(materialised):
-    _, _, metadata = materialised
-    measures = {row.data["measure"]: row.data for row in metadata["quality"].records}
+    assert metadata["tar_bytes"] > metadata["tokens"]
+    measures = {row["measure"]: row for row in rows_of(metadata["quality"])}
     assert len(measures) == 5
     found = measures["neighbours from one source"]
     assert abs(float(found["found"]) - float(found["by chance"])) < 0.2
-    assert metadata["evenly_shuffled"].value is True
+    assert metadata["evenly_shuffled"] is True
     assert metadata["order"].value.startswith("![")
-    assert len(metadata["order"].value) < 1000

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 from sample_project import jsonl, sentences
@@ -102,19 +100,6 @@ def test_samples_are_offered_of_what_can_be_read_and_the_line_can_be_pasted(make
     assert "'tokens'" in capsys.readouterr().out
     look = next(line for line in shown.splitlines() if line.startswith("Look at it: "))
     assert f"NANOSET_CONFIG={config}" in shlex.split(look)
-
-
-def test_the_file_that_names_the_live_version_is_named_where_there_are_no_links(
-    make_project, instance, capsys, monkeypatch
-):
-    def refused(self, target, target_is_directory=False):
-        raise OSError(errno.EPERM, "no links here")
-
-    project = Project.open(make_project())
-    assert "`current` in each folder" in said(project, build(project, instance, select="raw_jsonl"), capsys)
-    monkeypatch.setattr(Path, "symlink_to", refused)
-    other = Project.open(make_project("without_links"))
-    assert "`current.json` in each folder" in said(other, build(other, instance, select="raw_jsonl"), capsys)
 
 
 def test_only_what_was_made_is_looked_at_again(make_project, instance, capsys, monkeypatch):

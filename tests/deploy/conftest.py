@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemons import free_ports, running, until
@@ -67,33 +69,23 @@ def _serve(folder: Path, prefix: list[str], base: Path) -> Iterator[dict[str, st
         command += ["-c", f"{name}={value}"]
     variables = {"HOST": "127.0.0.1", "PORT": str(port), "USERNAME": "nanoset", "PASSWORD": PASSWORD, "DB": "postgres"}
     with running(command, log, folder=base) as server:
-        until(lambda: _answers(port) or server.poll() is not None, 30, log.read_text)
+        until(lambda: _connected(port) or server.poll() is not None, 30, log.read_text)
         assert server.poll() is None, log.read_text()
         yield {f"DAGSTER_PG_{name}": value for name, value in variables.items()}
 
 
-def _answers(port: int) -> bool:
+def _connected(port: int | str) -> Any:
+    """A connection to the server; None where it does not answer."""
     import psycopg2
 
-    try:
-        psycopg2.connect(host="127.0.0.1", port=port, user="nanoset", password=PASSWORD, dbname="postgres").close()
-    except psycopg2.OperationalError:
-        return False
-    return True
+    with suppress(psycopg2.OperationalError):
+        return psycopg2.connect(host="127.0.0.1", port=port, user="nanoset", password=PASSWORD, dbname="postgres")
 
 
 @pytest.fixture
 def postgres_environment(postgres: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The server's variables, and a folder for logs, in this process's environment; the server holds no history yet."""
-    import psycopg2
-
-    server = psycopg2.connect(
-        host=postgres["DAGSTER_PG_HOST"],
-        port=postgres["DAGSTER_PG_PORT"],
-        user=postgres["DAGSTER_PG_USERNAME"],
-        password=PASSWORD,
-        dbname="postgres",
-    )
+    server = _connected(postgres["DAGSTER_PG_PORT"])
     server.autocommit = True
     name = f"history_{tmp_path.name}_{os.urandom(4).hex()}"
     with server.cursor() as cursor:

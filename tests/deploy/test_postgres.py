@@ -9,7 +9,6 @@ import shutil
 import socket
 import sys
 import time
-import urllib.error
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ import dagster as dg
 import pytest
 from child_processes import start_forked
 from daemons import free_ports, running, until
-from live.dagster_dev import query
+from live.dagster_dev import loaded, query
 from sample_project import jsonl, sentences
 
 from nanoset_assets.definitions import build_definitions
@@ -43,8 +42,6 @@ tokenization: {workers: 1}
 automation: {enabled: false}
 """
 UNDER_WAY = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)
-_LOCATIONS = """{ workspaceOrError { ... on Workspace { locationEntries { loadStatus locationOrLoadError { __typename
-    ... on PythonError { message } } } } } }"""
 _LAUNCH = """mutation { launchRun(executionParams: { mode: "default", runConfigData: "{}", selector: {
     repositoryLocationName: "nanoset", repositoryName: "__repository__", pipelineName: "corpus"},
     executionMetadata: {tags: [{key: "dagster/partition", value: "%s"}]}})
@@ -109,22 +106,13 @@ def platform(home: Path, project: Path, tmp_path: Path) -> Iterator[str]:
             stack.enter_context(running(commands[label], log, folder=home, environment=environment))
             if label == "code":  # the others would wait a while before they ask again
                 until(lambda: _listens(port), 60, log.read_text)
-        until(lambda: _loaded(address), 60, log.read_text)
+        until(lambda: loaded(address), 60, log.read_text)
         yield address
 
 
 def _listens(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _loaded(address: str) -> bool:
-    try:
-        entries = query(address, _LOCATIONS)["workspaceOrError"]["locationEntries"]
-    except (urllib.error.URLError, OSError):
-        return False
-    kinds = [(entry["locationOrLoadError"] or {}).get("__typename") for entry in entries]
-    return kinds == ["RepositoryLocation"]
 
 
 def check_history(instance: dg.DagsterInstance, corpora: list[str], assets: tuple[str, ...] = ASSETS) -> None:

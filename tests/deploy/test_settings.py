@@ -69,15 +69,6 @@ def test_dagster_accepts_every_setting(place, environment):
         assert checked.success, (part, checked.errors)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_an_unknown_setting_would_be_refused(place, tmp_path, environment):
-    from dagster._core.instance.ref import InstanceRef
-
-    (tmp_path / "dagster.yaml").write_text(yaml.safe_dump(settings(place) | {"run_monitoring": {"enabeld": True}}))
-    with pytest.raises(dg.DagsterInvalidConfigError, match="enabeld"):
-        InstanceRef.from_dir(str(tmp_path))
-
-
 def test_the_launcher_and_the_logs_for_ecs_are_made(environment):
     parts = instance_parts("ecs")
     launcher, logs = parts["launcher"].rehydrate(), parts["logs"].rehydrate()

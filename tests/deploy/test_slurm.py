@@ -80,20 +80,16 @@ def test_a_worker_is_cancelled_and_a_node_dies(cluster, workers, tmp_path):
     """In the middle of a task, which another one does."""
     array = workers("0-2", "--exclusive")  # one a node
     cluster.until(lambda: len(workers.scheduler.workers) == 3)
-    noted, tasks = naps(tmp_path, "SLURM_ARRAY_TASK_ID", 1.0, 6)
-    results = workers.executor.run(eval, tasks)
-    next(results)
-    cluster.run("scancel", f"{array}_{noted.read_text().split()[-1]}")
-    assert len(list(results)) == 5
-    assert len(noted.read_text().split()) > 6, "none was under way"
-
-    noted.unlink()
-    noted, tasks = naps(tmp_path, "SLURMD_NODENAME", 1.0, 6)
-    results = workers.executor.run(eval, tasks)
-    next(results)
-    cluster.kill_node(noted.read_text().split()[-1])
-    assert len(list(results)) == 5
-    assert len(noted.read_text().split()) > 6
+    ends = {"SLURM_ARRAY_TASK_ID": lambda number: cluster.run("scancel", f"{array}_{number}")}
+    ends["SLURMD_NODENAME"] = cluster.kill_node
+    for variable, end in ends.items():
+        noted, tasks = naps(tmp_path, variable, 1.0, 6)
+        results = workers.executor.run(eval, tasks)
+        next(results)
+        end(noted.read_text().split()[-1])
+        assert len(list(results)) == 5
+        assert len(noted.read_text().split()) > 6, "none was under way"
+        noted.unlink()
     cluster.start()
 
 
@@ -179,6 +175,9 @@ def napping():
 """
 
 
+NAP_RUN = ("-f", "napping.py", "-j", "napping")
+
+
 class Runs:
     """A Dagster whose runs are jobs of a Slurm."""
 
@@ -247,19 +246,15 @@ def test_a_run_of_dagster_is_a_job(runs, make_project, monkeypatch):
 
 
 def test_a_run_is_cancelled_before_its_job_begins_and_within_it(runs):
-    waiting = runs.launch("-f", "napping.py", "-j", "napping", slurm_options="--hold")
-    assert runs.health(waiting) == ("RUNNING", f"Slurm job {runs.job(waiting)} is PENDING")
-    assert runs.instance.run_launcher.terminate(waiting)
-    assert runs.run(waiting).status == dg.DagsterRunStatus.CANCELED
-    assert not runs.instance.run_launcher.terminate(waiting)
-
-    taken = runs.launch("-f", "napping.py", "-j", "napping", slurm_options="--hold")
-    runs.cluster.run("scancel", runs.job(taken))  # by another user
-    assert runs.run(taken).status == dg.DagsterRunStatus.STARTING
-    assert runs.instance.run_launcher.terminate(taken)
-    assert runs.run(taken).status == dg.DagsterRunStatus.CANCELED
-
-    begun = runs.launch("-f", "napping.py", "-j", "napping")
+    for is_taken in (False, True):
+        waiting = runs.launch(*NAP_RUN, slurm_options="--hold")
+        assert runs.health(waiting) == ("RUNNING", f"Slurm job {runs.job(waiting)} is PENDING")
+        if is_taken:  # by another user
+            runs.cluster.run("scancel", runs.job(waiting))
+        assert runs.instance.run_launcher.terminate(waiting)
+        assert runs.run(waiting).status == dg.DagsterRunStatus.CANCELED
+        assert not runs.instance.run_launcher.terminate(waiting)
+    begun = runs.launch(*NAP_RUN)
     runs.until(begun, "STARTED")
     assert runs.health(begun) == ("RUNNING", f"Slurm job {runs.job(begun)} is RUNNING")
     assert runs.instance.run_launcher.terminate(begun)
@@ -268,7 +263,7 @@ def test_a_run_is_cancelled_before_its_job_begins_and_within_it(runs):
 
 
 def test_a_run_whose_job_is_lost_or_out_of_time(runs):
-    lost = runs.launch("-f", "napping.py", "-j", "napping")
+    lost = runs.launch(*NAP_RUN)
     runs.until(lost, "STARTED")
     runs.cluster.run("scancel", "--batch", "--signal=KILL", runs.job(lost))
     runs.cluster.until(lambda: runs.health(lost)[0] == "FAILED")
@@ -276,7 +271,7 @@ def test_a_run_whose_job_is_lost_or_out_of_time(runs):
     assert f"slurm-{runs.job(lost)}.log" in said
     assert "JobState=FAILED" in said
 
-    late = runs.launch("-f", "napping.py", "-j", "napping")
+    late = runs.launch(*NAP_RUN)
     runs.until(late, "STARTED")
     runs.cluster.run("scancel", "--batch", "--signal=TERM", runs.job(late))  # as Slurm does before the limit
     failed = runs.until(late, "FAILURE")
@@ -284,7 +279,7 @@ def test_a_run_whose_job_is_lost_or_out_of_time(runs):
 
 
 def test_what_slurm_refuses_is_a_failed_run(runs):
-    run_id = runs.launch("-f", "napping.py", "-j", "napping", slurm_options="--partition=nowhere", code=1)
+    run_id = runs.launch(*NAP_RUN, slurm_options="--partition=nowhere", code=1)
     assert runs.run(run_id).status == dg.DagsterRunStatus.FAILURE
     said = "\n".join(str(record.dagster_event) for record in runs.instance.all_logs(run_id))
     assert "Slurm refuses the run" in said

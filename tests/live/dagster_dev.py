@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -41,14 +40,13 @@ def dagster_dev(
     address = f"http://127.0.0.1:{port}"
     folder = project if project.is_dir() else project.parent
     with running(command, log, folder=folder, environment=environment) as process:
-        until(lambda: _loaded(process, address, log), 60, lambda: f"no UI came up:\n{log.read_text()}")
+        until(lambda: process.poll() or loaded(address), 60, lambda: f"no UI came up:\n{log.read_text()}")
+        assert process.poll() is None, f"dagster dev ended:\n{log.read_text()}"
         yield address
 
 
-def _loaded(process: subprocess.Popen[bytes], address: str, log: Path) -> bool:
+def loaded(address: str) -> bool:
     """Whether the UI answers, and knows our assets; RuntimeError where it never will."""
-    if process.poll() is not None:
-        raise RuntimeError(f"dagster dev ended with {process.returncode}:\n{log.read_text()}")
     try:
         entries = query(address, _LOCATIONS)["workspaceOrError"]["locationEntries"]
     except OSError:
