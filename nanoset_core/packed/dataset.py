@@ -10,8 +10,9 @@ from __future__ import annotations
 import operator
 import os
 from array import array
+from functools import cached_property
 from pathlib import Path
-from typing import Any, SupportsIndex, overload
+from typing import SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,21 +28,17 @@ class PackedDataset:
 
     dataset[i] is the tokens of document i, in the type that Modalities gives them in memory (uint8, int32 or int64 for
     1, 2 or 4 bytes); dataset[i:j] a list of them. The index is read when a document is first asked for; `continuous`
-    needs none. Wrong offsets that Modalities' merge wrote are corrected, see
-    `index_facts.merge_faults`. Pickles as its path, and opens again where it is unpickled.
-    The counterpart of Modalities' `PackedMemMapDatasetBase`, and of `PackedMemMapDatasetContinuous`.
+    needs none. Wrong offsets that Modalities' merge wrote are corrected, see `index_facts.merge_faults`. Pickles as its
+    path. The counterpart of Modalities' `PackedMemMapDatasetBase`, and of `PackedMemMapDatasetContinuous`.
 
     Raises:
         MissingError: there is no such file.
         FormatError: the file is damaged; the message names the byte.
     """
 
-    __slots__ = ("_index", "_packed", "dtype", "path", "tokens")
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._packed = open_packed(path)
-        self._index: tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]] | None = None
         self.tokens = self._packed.tokens
         """All tokens as they are in the file (unsigned, its byte order), shape (tokens,); read-only."""
         self.dtype = _MEMORY_DTYPES[self._packed.token_bytes]
@@ -60,17 +57,17 @@ class PackedDataset:
     @property
     def index_facts(self) -> IndexFacts:
         """What the index was found to be."""
-        return self._load()[0]
+        return self._index[0]
 
     @property
     def document_starts(self) -> NDArray[np.int64]:
         """Number of each document's first token in `tokens`, int64, shape (documents,)."""
-        return self._load()[1]
+        return self._index[1]
 
     @property
     def document_lengths(self) -> NDArray[np.int64]:
         """Tokens of each document, int64, shape (documents,)."""
-        return self._load()[2]
+        return self._index[2]
 
     def continuous(self, block_size: int, reuse_last_target: bool = True) -> ContinuousSamples:
         """Return all tokens as one stream, cut into samples of `block_size`; see `ContinuousSamples`."""
@@ -81,7 +78,7 @@ class PackedDataset:
         return DocumentBlocks(self, block_size)
 
     def __len__(self) -> int:
-        return len(self._load()[1])
+        return len(self._index[1])
 
     @overload
     def __getitem__(self, index: int) -> NDArray[np.integer]: ...
@@ -93,13 +90,12 @@ class PackedDataset:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         number = _position(index, len(self), "document", self.path)
-        _, starts, lengths = self._load()
+        _, starts, lengths = self._index
         return self.tokens[starts[number] : starts[number] + lengths[number]].astype(self.dtype)
 
-    def _load(self) -> tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]]:
-        if self._index is None:
-            self._index = load_index(self._packed)
-        return self._index
+    @cached_property
+    def _index(self) -> tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]]:
+        return load_index(self._packed)
 
     def __repr__(self) -> str:
         return f"PackedDataset({str(self.path)!r}, layout {self.layout}, {len(self.tokens)} tokens)"
@@ -109,13 +105,10 @@ class PackedDataset:
 
 
 class _Samples:
-    """Base of samples of a dataset."""
+    """Base of samples of a dataset; pickles as its file and arguments."""
 
-    block_size: int
-    _dataset: PackedDataset
-    _count: int
-    _made_of: tuple[Any, ...]
-    """Arguments that make the same samples again."""
+    def __init__(self, dataset: PackedDataset, block_size: int, count: int, *made_of: object) -> None:
+        self._dataset, self.block_size, self._count, self._made_of = dataset, block_size, count, made_of
 
     @property
     def dtype(self) -> np.dtype[np.integer]:
@@ -129,7 +122,10 @@ class _Samples:
         return f"{type(self).__name__}({str(self._dataset.path)!r}, {len(self)} samples of {self.block_size} tokens)"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), self._made_of
+        return type(self), (self._dataset, self.block_size, *self._made_of)
+
+    def _position(self, index: int) -> int:
+        return _position(index, len(self), "sample", self._dataset.path)
 
 
 class ContinuousSamples(_Samples):
@@ -140,7 +136,7 @@ class ContinuousSamples(_Samples):
     N // block_size of them. What is left at the end is dropped. Inputs are sample[:-1], targets sample[1:].
 
     Equal to Modalities' `PackedMemMapDatasetContinuous`; its `sequence_length` in a configuration is block_size - 1
-    with `reuse_last_target`, and block_size without. Pickles as its file and arguments.
+    with `reuse_last_target`, and block_size without.
 
     Raises:
         ConfigError: the block is below 2 tokens, or above N.
@@ -151,16 +147,15 @@ class ContinuousSamples(_Samples):
         if block_size < 2 or len(tokens) < block_size:
             what, found = "no sample of this size can be cut from the dataset", f"block_size {block_size}"
             raise ConfigError(what, where=dataset.path, found=found, expected=f"2 to {len(tokens)}, its tokens")
-        self._dataset, self.block_size, self.reuse_last_target = dataset, block_size, reuse_last_target
-        self._made_of = dataset, block_size, reuse_last_target
+        self.reuse_last_target = reuse_last_target
         step = block_size - 1 if reuse_last_target else block_size
         # shape (samples, block_size): overlapping views of the file
         self._windows = np.lib.stride_tricks.sliding_window_view(tokens, block_size)[::step]
-        self._count = len(self._windows)
+        super().__init__(dataset, block_size, len(self._windows), reuse_last_target)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return the tokens of one sample, shape (block_size,); a negative index counts from the end."""
-        sample: NDArray[np.unsignedinteger] = self._windows[_position(index, len(self), "sample", self._dataset.path)]
+        sample: NDArray[np.unsignedinteger] = self._windows[self._position(index)]
         return sample.astype(self.dtype)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.integer]:
@@ -180,7 +175,7 @@ class DocumentBlocks(_Samples):
 
     A longer document is cut, from its beginning, into pieces of block_size and a rest; any other document with tokens
     is one piece. A sample is as many of the next pieces as fit, at least one. So every token is in exactly one sample,
-    in order. Memory: 40 bytes a piece while it is made, then 16, and 8 a sample. Pickles as its file and block size.
+    in order. Memory: 40 bytes a piece while it is made, then 16, and 8 a sample.
 
     Raises:
         ConfigError: the block is below 1 token.
@@ -190,7 +185,6 @@ class DocumentBlocks(_Samples):
         if block_size < 1:
             what, found = "a block has at least one token", f"block_size {block_size}"
             raise ConfigError(what, where=dataset.path, found=found)
-        self._dataset, self.block_size, self._made_of = dataset, block_size, (dataset, block_size)
         starts, lengths = dataset.document_starts, dataset.document_lengths
         counts = -(-lengths // block_size)
         documents = np.repeat(np.arange(len(starts)), counts)  # of each piece, shape (pieces,)
@@ -209,18 +203,17 @@ class DocumentBlocks(_Samples):
         """Sample k is the pieces [bounds[k], bounds[k + 1]), int64, shape (samples + 1,)."""
         self.lengths: NDArray[np.int64] = np.diff(totals[self._bounds])
         """Tokens of each sample, int64, shape (samples,)."""
-        self._count = len(self.lengths)
+        super().__init__(dataset, block_size, len(self.lengths))
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return the tokens of one sample, shape (lengths[index],); a negative index counts from the end."""
-        i = _position(index, len(self), "sample", self._dataset.path)
+        i = self._position(index)
         pieces = slice(*self._bounds[i : i + 2])
         spans = zip(self._starts[pieces], self._ends[pieces], strict=True)
         return np.concatenate([self._dataset.tokens[begin:end] for begin, end in spans]).astype(self.dtype)
 
 
 def _position(index: SupportsIndex, count: int, noun: str, path: Path) -> int:
-    """Return an index from 0, of one that may count from the end."""
     number = operator.index(index)
     if not -count <= number < count:
         raise _no_such(noun, number, count, path)

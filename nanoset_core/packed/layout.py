@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,15 +47,12 @@ _PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 _MAX_OFFSET = 1 << 62  # keeps sums from wrapping around
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """One of the layouts in the table above."""
+class Layout(NamedTuple):
+    """One of the layouts in the table above; the byte order is that of header and tokens."""
 
     name: Literal["A", "B", "C", "D"]
     header_bytes: int
-    """Bytes before the first token."""
     byte_order: Literal["<", ">"]
-    """Of header and tokens, as numpy writes it."""
     first_offset: int
     """Offset of the first token as the index counts, in bytes."""
 
@@ -171,7 +168,6 @@ def open_packed(path: str | os.PathLike[str], file: MappedFile | None = None) ->
 
 
 def _fetch(file: MappedFile, begin: int, end: int) -> None:
-    """Fetch those of the bytes [begin, end) that the file has."""
     if begin < (end := min(end, file.size)):
         file.fetch_span(begin, end)
 
@@ -239,12 +235,9 @@ def scan_index(packed: PackedFile, take: Callable[[Entries], object] = len) -> I
         take((offsets, lengths))
     contiguous = total == data_bytes and shifts == 0
     if base and not contiguous:
-        raise damaged(
-            f"the index is not that of a file of layout {packed.layout.name}",
-            f"{packed.path}, byte {packed.index_begin}",
-            f"{documents} documents of {total} bytes, {shifts} of them out of place",
-            f"documents back to back, {data_bytes} bytes from byte {base}",
-        )
+        what, where = f"the index is not that of a file of layout {packed.layout.name}", f"byte {packed.index_begin}"
+        found = f"{documents} documents of {total} bytes, {shifts} of them out of place"
+        raise damaged(what, f"{packed.path}, {where}", found, f"documents back to back, {data_bytes} bytes from {base}")
     faults = shifts if mergeable and total == data_bytes else 0
     if outside is not None and not faults:
         raise outside
@@ -255,12 +248,10 @@ def _misplaced(
     packed: PackedFile, before: int, offsets: NDArray[np.int64], lengths: NDArray[np.int64], wrong: NDArray[np.bool_]
 ) -> FormatError:
     at = int(np.argmax(wrong))
-    return damaged(
-        "a document lies where no tokens are",
-        f"{packed.path}, entry {before + at} of the index at byte {packed.index_begin}",
-        f"{lengths[at]} bytes from byte {offsets[at]} of the tokens",
-        f"within [0, {packed.data_bytes}), in multiples of {packed.token_bytes}, the bytes of one token",
-    )
+    where = f"{packed.path}, entry {before + at} of the index at byte {packed.index_begin}"
+    found = f"{lengths[at]} bytes from byte {offsets[at]} of the tokens"
+    expected = f"within [0, {packed.data_bytes}), in multiples of {packed.token_bytes}, the bytes of one token"
+    return damaged("a document lies where no tokens are", where, found, expected)
 
 
 def document_entries(packed: PackedFile, facts: IndexFacts) -> Iterator[Entries]:
@@ -294,6 +285,5 @@ def load_index(packed: PackedFile) -> tuple[IndexFacts, NDArray[np.int64], NDArr
 
 
 def _entries(packed: PackedFile) -> Iterator[Entries]:
-    """Yield the entries as they are written, counted from the first token."""
     for offsets, lengths in decode_index(packed.view, packed.index_begin, str(packed.path)):
         yield offsets - packed.layout.first_offset, lengths

@@ -21,16 +21,16 @@ Decoding: entries differ in width, so where one begins follows from the one befo
 TUPLE2 MEMOIZE, so each place after such a pair of bytes is a candidate for the start of an entry. All candidates are
 decoded at once; each tells where its successor begins; as long as that is the next candidate, all were true. Where
 the pair of bytes happens to lie inside a number, the chain jumps over it. What other picklers make (protocols 2 to 5,
-tuples or lists, with or without memo), and damage, goes to `read_slowly`, which runs one opcode at a time. Only lists,
-tuples and whole numbers can be built, so a hostile pickle runs nothing. Source: CPython `Lib/pickletools.py`.
+tuples or lists, with or without memo), and damage, goes to `read_slowly`, which lets Python's unpickler see no opcode
+but those of lists, tuples and whole numbers, so that a hostile pickle runs nothing.
 """
 
 from __future__ import annotations
 
 import io
+import pickle
 import pickletools
 from collections.abc import Generator, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,11 @@ Entries = tuple[NDArray[np.int64], NDArray[np.int64]]
 _EXPECTED = "a pickled list of (offset, length) pairs of whole numbers, and nothing else"
 _NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1")
 _REFUSED = "this is not an index of documents"
+_HARMLESS = {*_NUMBERS, "PROTO", "FRAME", "STOP", "EMPTY_LIST", "APPEND", "MARK", "APPENDS", "TUPLE2", "TUPLE"}
+_MEMO = ("MEMOIZE", "BINPUT", "LONG_BINPUT")
+_GETS = ("BINGET", "LONG_BINGET")
+_UNREADABLE = (pickle.UnpicklingError, ValueError, LookupError, AttributeError, TypeError, EOFError)
 _PREFIX_BYTES = 64
-_MARK = object()
-"""On the stack: what follows are the items of a tuple or list."""
 BATCH_ENTRIES = 1000
 FRAME_BYTES = 64 * 1024
 _FRAME_MIN_BYTES = 4
@@ -91,7 +93,7 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
 
 
 def _slices(entries: Iterable[Entries]) -> Iterator[Entries]:
-    """Yield the same entries in chunks of at most 8,192, the first of more than one entry where there are more."""
+    """Yield chunks of at most 8,192, the first of more than one entry where there are more."""
     rest = np.empty(0, np.int64), np.empty(0, np.int64)
     for chunk in entries:
         offsets, lengths = map(np.concatenate, zip(rest, chunk, strict=True))
@@ -274,63 +276,32 @@ def first_number(view: memoryview, begin: int) -> int | None:
 
 def read_slowly(view: memoryview, begin: int, where: str) -> Entries:
     """Return the entries of a pickled index; arguments and errors as `decode_index`."""
-    stream, at = io.BytesIO(view[begin:]), begin
-    stack: list[Any] = []
-    memo: list[Any] = []
+    stream, at, known = io.BytesIO(view[begin:]), begin, 0
     try:
         for opcode, argument, _ in pickletools.genops(stream):
-            _run(opcode.name, argument, stack, memo)
+            if opcode.name in _MEMO and argument in (None, known):  # picklers count from 0
+                known += 1
+            elif opcode.name not in _HARMLESS and not (opcode.name in _GETS and int(argument or 0) < known):
+                raise ValueError(opcode.name)
             at = begin + stream.tell()
-    except (ValueError, IndexError, AttributeError) as error:
-        known = next(
-            (opcode.name for opcode in pickletools.opcodes if view[at : at + 1] == opcode.code.encode("latin-1")), None
-        )
-        found = f"opcode {known}, bytes {view[at : at + 12].hex(' ')}" if at < len(view) else "the end of the file"
+        stream.seek(0)
+        pairs = pickle.Unpickler(stream).load()  # noqa: S301 (none of these opcodes calls anything)
+    except _UNREADABLE as error:
+        name = next((one.name for one in pickletools.opcodes if view[at : at + 1] == one.code.encode("latin-1")), None)
+        found = f"opcode {name}, bytes {view[at : at + 12].hex(' ')}" if at < len(view) else "the end of the file"
         raise damaged(_REFUSED, f"{where}, byte {min(at, len(view))}", found, _EXPECTED) from error
-    if at != len(view) or len(stack) != 1 or not isinstance(stack[0], list) or not all(map(_is_pair, stack[0])):
+    if at != len(view) or not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         found = f"{len(view) - at} bytes after the end of the index" if at < len(view) else "other values"
         raise damaged(_REFUSED, f"{where}, byte {at if at < len(view) else begin}", found, _EXPECTED)
-    table = np.array(stack[0], np.int64).reshape(-1, 2)
+    table = np.array(pairs, np.int64).reshape(-1, 2)
     return np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
 
 
-def _run(name: str, argument: Any, stack: list[Any], memo: list[Any]) -> None:
-    """Run one opcode as an unpickler does; raise ValueError for one that a list of pairs does not need."""
-    match name:
-        case "PROTO" | "FRAME" | "STOP":
-            pass
-        case "BININT" | "BININT1" | "BININT2" | "LONG1":
-            stack.append(argument)
-        case "EMPTY_LIST" if stack[-2:] != [[], []]:  # nesting is bounded
-            stack.append([])
-        case "MARK":
-            stack.append(_MARK)
-        case "TUPLE2":
-            stack[-2:] = [(stack[-2], stack[-1])]
-        case "TUPLE":
-            stack.append(tuple(_pop_items(stack)))
-        case "APPEND" | "APPENDS":
-            items = [stack.pop()] if name == "APPEND" else _pop_items(stack)
-            stack[-1].extend(items)
-        case "MEMOIZE" | "BINPUT" | "LONG_BINPUT" if argument in (None, len(memo)):  # picklers count from 0
-            memo.append(stack[-1])
-        case "BINGET" | "LONG_BINGET":
-            stack.append(memo[argument])
-        case _:
-            raise ValueError(name)
-
-
-def _pop_items(stack: list[Any]) -> list[Any]:
-    """Take everything after the last mark, and the mark, off the stack."""
-    items = []
-    while (item := stack.pop()) is not _MARK:
-        items.append(item)
-    return items[::-1]
-
-
-def _is_pair(pair: Any) -> bool:
+def _is_pair(pair: object) -> bool:
     return (
-        type(pair) in (tuple, list) and len(pair) == 2 and all(type(n) is int and -(2**63) <= n < 2**63 for n in pair)
+        isinstance(pair, tuple | list)
+        and len(pair) == 2
+        and all(type(number) is int and -(2**63) <= number < 2**63 for number in pair)
     )
 
 

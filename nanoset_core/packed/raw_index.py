@@ -28,13 +28,12 @@ class RawIndexFacts:
     """The facts of a JSONL file."""
 
     path: Path
-    """Path of the index."""
+    """Of the index."""
     lines: int
-    """Lines of the file."""
     documents: int
     """Lines in the index."""
     dropped: int
-    """Lines that are no JSON, and were left out: lines = documents + dropped."""
+    """The other lines, which are no JSON."""
     first_dropped: tuple[int, ...]
     """1-based numbers of the first hundred of them."""
 
@@ -88,13 +87,11 @@ def create_raw_index(
                 bad = np.flatnonzero(~good)
                 if len(bad) and on_fault != "drop":
                     at = int(bad[0])
-                    raise InputError(
-                        "this line is not JSON" if lines[at].strip() else "this line is blank",
-                        where=f"{source}, line {total + at + 1}, byte {int(offsets[at])}",
-                        found=repr(lines[at][:80]),
-                        expected="one JSON value on each line of a plain (not compressed) file",
-                        remedy="make the line valid JSON, or leave such lines out with on_fault='drop'",
-                    )
+                    what = "this line is not JSON" if lines[at].strip() else "this line is blank"
+                    where = f"{source}, line {total + at + 1}, byte {int(offsets[at])}"
+                    expected = "one JSON value on each line of a plain (not compressed) file"
+                    remedy = "make the line valid JSON, or leave such lines out with on_fault='drop'"
+                    raise InputError(what, where=where, found=repr(lines[at][:80]), expected=expected, remedy=remedy)
                 first_dropped.extend((total + bad[: _NAMED_LINES - len(first_dropped)] + 1).tolist())
                 total, documents = total + len(lines), documents + len(lines) - len(bad)
                 meter.advance(int(ends[-1]))
@@ -106,10 +103,7 @@ def create_raw_index(
 
 
 def _is_json(orjson: Any, line: bytes) -> bool:
-    """Return whether Python's `json.loads`, which Modalities calls, accepts a line.
-
-    orjson is tried first, for speed. It accepts less, but for whole numbers of more than 4,300 digits.
-    """
+    # orjson is faster than Modalities' `json.loads`, and accepts less, but for whole numbers of more than 4,300 digits
     try:
         orjson.loads(line)
     except ValueError:

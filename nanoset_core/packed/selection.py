@@ -74,24 +74,15 @@ def merge_packed(
 
 
 def _common_token_bytes(files: Sequence[PackedDataset | PackedFile]) -> int:
-    """Return the bytes of a token in all files.
-
-    Raises:
-        ConfigError: there is no file.
-        FormatError: the files differ.
-    """
+    """Return the bytes of a token in all files; raise where there is none, or they differ."""
     if not files:
         raise ConfigError("no file to take documents from", expected="one file or more", remedy="name a .pbin")
     first = files[0]
     for file in files:
         if file.token_bytes != first.token_bytes:
-            raise FormatError(
-                "files with tokens of different sizes cannot be joined",
-                where=f"{file.path}, byte 8",
-                found=f"{file.token_bytes} bytes a token",
-                expected=f"{first.token_bytes}, as in {first.path}",
-                remedy="make them with the same tokenizer",
-            )
+            what, remedy = "files with tokens of different sizes cannot be joined", "make them with the same tokenizer"
+            found, expected = f"{file.token_bytes} bytes a token", f"{first.token_bytes}, as in {first.path}"
+            raise FormatError(what, where=f"{file.path}, byte 8", found=found, expected=expected, remedy=remedy)
     return first.token_bytes
 
 
@@ -146,7 +137,7 @@ def shuffle_packed_chunk(
 
 
 def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:
-    """Return the documents [begin, end) of chunk `chunk`; the first `documents % chunks` chunks have one more."""
+    """Return the documents [begin, end) of a chunk; the first `documents % chunks` chunks have one more."""
     size, larger = divmod(documents, chunks)
     return size * chunk + min(chunk, larger), size * (chunk + 1) + min(chunk + 1, larger)
 
@@ -213,9 +204,7 @@ class DocumentFilter:
             remedy = "give one or more: min_tokens, max_tokens, every, keep, drop"
             raise ConfigError("nothing says which documents to keep", where=dataset.path, remedy=remedy)
         lengths = dataset.document_lengths
-        kept = np.ones(len(lengths), bool)
-        if self.min_tokens is not None:
-            kept &= lengths >= self.min_tokens
+        kept = lengths >= (self.min_tokens or 0)
         if self.max_tokens is not None:
             kept &= lengths <= self.max_tokens
         if self.every is not None:
@@ -227,7 +216,6 @@ class DocumentFilter:
 
 
 def _listed(path: Path, documents: int) -> NDArray[np.bool_]:
-    """Return which numbers the file lists, bool, shape (documents,)."""
     with required(path, "a text file of the numbers of documents", "write the list first, or name another file"):
         words = read_regular(path).split()
     try:
@@ -245,7 +233,6 @@ def _listed(path: Path, documents: int) -> NDArray[np.bool_]:
 
 
 def _take(dataset: PackedDataset, number: int, documents: NDArray[np.int64] | slice) -> _Selection:
-    """Select documents of a dataset, which is number `number` of those to write from."""
     lengths = dataset.document_lengths[documents]
     return np.full(len(lengths), number, np.int32), dataset.document_starts[documents], lengths
 
@@ -253,7 +240,6 @@ def _take(dataset: PackedDataset, number: int, documents: NDArray[np.int64] | sl
 def _write(
     datasets: Sequence[PackedDataset], selection: _Selection, target: str | os.PathLike[str], listener: ProgressCallback
 ) -> PackedFacts:
-    """Write the documents as a `.pbin` of layout D. Memory: a chunk of tokens, or the longest document."""
     lengths, token_bytes = selection[2], datasets[0].token_bytes
     tokens = int(lengths.sum())
     meter = Meter(listener, "write", Path(target).name, tokens * token_bytes)

@@ -51,7 +51,7 @@ class PackOptions(RejectOptions):
 
 @dataclass(frozen=True, slots=True)
 class PackResult:
-    """The result of one call."""
+    """What one call wrote, or found."""
 
     facts: PackedFacts
     """Counts; `left_out` are documents without tokens."""
@@ -100,7 +100,12 @@ def pack_once(
     tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
     check_apart([output, rejects], [*paths, *tokenizer_files(tokenizer)])
     options = replace(options, tokenizer=tokenizer)
-    end = _end(tokenizer, options) if is_text or options.append_eod else None
+    end = None
+    if is_text or options.append_eod:
+        if tokenizer is None:
+            expected = "its file, or the folder that holds it: for text, and for the end-of-document token"
+            raise ConfigError("no tokenizer is named", where="--tokenizer", expected=expected, remedy="name it")
+        end = token_id(tokenizer, end_token(tokenizer, options.eod), "--eod")
     settings = {
         "tokenizer": None if tokenizer is None else tokenizer_facts(tokenizer).fingerprint,
         "vocab_size": options.vocab_size,
@@ -119,14 +124,6 @@ def pack_once(
     lost, faults = facts.get("lost", ""), facts.get("faults", 0)
     listed = rejects if facts["rejected"] else None
     return PackResult(PackedFacts(**facts["packed"]), facts["rejected"], listed, lost, notices, faults), is_new
-
-
-def _end(tokenizer: TokenizerPath | None, options: PackOptions) -> int:
-    """Return the id of the end-of-document token."""
-    if tokenizer is None:
-        expected = "its file, or the folder that holds it: for text, and for the end-of-document token"
-        raise ConfigError("no tokenizer is named", where="--tokenizer", expected=expected, remedy="name it")
-    return token_id(tokenizer, end_token(tokenizer, options.eod), "--eod")
 
 
 def _source(inputs: Sequence[str], leave_out: Callable[[Location], bool]) -> Location | InputFiles:
@@ -153,7 +150,7 @@ def _make(
     end: int | None,
     listener: ProgressCallback,
 ) -> dict[str, Any]:
-    """Write the file, and where there are any its rejected lines, into `folder`; return the facts for the record."""
+    """Write the file, and any rejected lines, into `folder`; return the facts for the record."""
     facts: dict[str, Any] = {"rejected": 0, "policy": list(options.limits.values()), "lost": "", "faults": 0}
     with _pair_of(source, output, options, listener) as (prefix, made):
         vocab_size = options.vocab_size

@@ -7,6 +7,7 @@ import os
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 CHUNK_TOKENS = 1 << 19
 _CHUNK_DOCUMENTS = 1 << 16
-_VOCAB_SIZES: dict[object, int] = {}
-"""Of tokenizers whose files did not change since; loading one takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +39,7 @@ class PackedFacts:
     """What was written."""
 
     documents: int
-    """Documents in the file."""
     tokens: int
-    """Tokens in the file."""
     token_bytes: int
     """Bytes of one token: 1, 2 or 4."""
     left_out: int = 0
@@ -76,10 +73,7 @@ def write_packed(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *
             lengths.append(len(tokens) * token_bytes)
             yield from encode_tokens(tokens, token_bytes, where)
 
-    def in_bytes() -> Iterator[NDArray[np.int64]]:
-        yield from in_chunks(np.frombuffer(lengths, np.int64))
-
-    data_bytes = write_file(path, token_bytes, blocks(), back_to_back(in_bytes()))
+    data_bytes = write_file(path, token_bytes, blocks(), back_to_back(in_chunks(lengths)))
     return PackedFacts(len(lengths), data_bytes // token_bytes, token_bytes)
 
 
@@ -154,13 +148,16 @@ def packing_vocab_size(tokenizer_file: TokenizerPath) -> int:
     Raises:
         MissingError, FormatError: as load_tokenizer.
     """
-    from nanoset_core.tokenization.bpe.reference import load_tokenizer  # not for readers: they need numpy alone
-    from nanoset_core.tokenization.files import stat_signature
+    from nanoset_core.tokenization.files import stat_signature  # not for readers: they need numpy alone
 
-    key = tokenizer_file, stat_signature(tokenizer_file)
-    if key not in _VOCAB_SIZES:
-        _VOCAB_SIZES[key] = load_tokenizer(tokenizer_file).get_vocab_size(with_added_tokens=False)
-    return _VOCAB_SIZES[key]
+    return _vocab_size(tokenizer_file, stat_signature(tokenizer_file))
+
+
+@lru_cache(maxsize=8)
+def _vocab_size(tokenizer_file: TokenizerPath, _stamp: object) -> int:
+    from nanoset_core.tokenization.bpe.reference import load_tokenizer
+
+    return int(load_tokenizer(tokenizer_file).get_vocab_size(with_added_tokens=False))
 
 
 def fitting_vocab_size(dataset: MMapIndexedDataset, vocab_size: int, end_token: int | None = None) -> int:
@@ -198,11 +195,9 @@ class _Packing:
         self._dataset, self._path, self._token_bytes, self._end_token = dataset, path, token_bytes, end_token
         self._meter = Meter(listener, "pack", name, dataset.token_count * token_bytes)
         self._documents = 0
-        self._lacking: list[NDArray[np.bool_]] = []
-        """Whether each document lacks the end token, in chunks of `document_spans`; shape (documents,)."""
+        self._lacking: list[NDArray[np.bool_]] = []  # whether each document lacks the end token, in the chunks of spans
 
     def blocks(self) -> Iterator[memoryview]:
-        """Yield the encoded tokens."""
         with _open_tokens(self._dataset) as file:
             for first, tokens in self._chunks(file):
                 yield from encode_tokens(tokens, self._token_bytes, str(self._path), first=first)
@@ -210,7 +205,7 @@ class _Packing:
 
     def entries(self) -> Iterator[Entries]:
         """Yield the index, once all tokens were taken."""
-        return back_to_back(lengths * self._token_bytes for lengths in self._lengths())
+        return back_to_back(self._lengths())
 
     def facts(self, data_bytes: int) -> PackedFacts:
         """Return the counts, once the index was taken."""
@@ -238,7 +233,7 @@ class _Packing:
     def _lengths(self) -> Iterator[NDArray[np.int64]]:
         for number, (_, lengths) in enumerate(document_spans(self._dataset)):
             self._documents += len(lengths)
-            yield lengths + self._lacking[number] if self._lacking else lengths
+            yield (lengths + self._lacking[number] if self._lacking else lengths) * self._token_bytes
 
 
 def _open_tokens(dataset: MMapIndexedDataset) -> BinaryIO:
@@ -257,13 +252,12 @@ def read_tokens(
         count = min(CHUNK_TOKENS, end - first)
         data = file.read(count * dtype.itemsize)
         if len(data) < count * dtype.itemsize:
-            raise SourceChangedError(
+            what, found = (
                 "the file became shorter while it was read",
-                where=f"{path}, byte {file.tell()}",
-                found=f"{count - len(data) // dtype.itemsize} tokens less",
-                expected=f"{end} tokens",
-                remedy="run again once nothing writes to it any more",
+                f"{count - len(data) // dtype.itemsize} tokens less",
             )
+            where, remedy = f"{path}, byte {file.tell()}", "run again once nothing writes to it any more"
+            raise SourceChangedError(what, where=where, found=found, expected=f"{end} tokens", remedy=remedy)
         yield first, np.frombuffer(data, dtype)
 
 
@@ -330,18 +324,18 @@ def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: 
     limit = 1 << (8 * token_bytes)
     if int(tokens.min()) < 0 or int(tokens.max()) >= limit:
         bad = int(np.argmax((tokens < 0) | (tokens.astype(np.uint64) >= limit)))
-        raise ConfigError(
+        where, expected = f"{where}, token {first + bad}", f"0 to {limit - 1} ({token_bytes} bytes a token)"
+        what, remedy = (
             "a token does not fit the token size",
-            where=f"{where}, token {first + bad}",
-            found=int(tokens[bad]),
-            expected=f"0 to {limit - 1} ({token_bytes} bytes a token)",
-            remedy="give the vocabulary size of the tokenizer that made these tokens, added tokens included",
+            "give the vocabulary size of the tokenizer, added tokens too",
         )
+        raise ConfigError(what, where=where, found=int(tokens[bad]), expected=expected, remedy=remedy)
 
 
-def in_chunks(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield an array's values, some thousand at a time."""
-    return (lengths[first : first + _CHUNK_DOCUMENTS] for first in range(0, len(lengths), _CHUNK_DOCUMENTS))
+def in_chunks(lengths: array[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Yield some thousand values at a time of what an array holds when the first is asked for."""
+    values = np.frombuffer(lengths, np.int64)
+    yield from (values[first : first + _CHUNK_DOCUMENTS] for first in range(0, len(values), _CHUNK_DOCUMENTS))
 
 
 def back_to_back(chunks: Iterable[NDArray[np.int64]]) -> Iterator[Entries]:
