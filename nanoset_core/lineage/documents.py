@@ -44,7 +44,6 @@ class InspectionContext:
     tokenizer_file: TokenizerPath | None
     """The tokenizer's file; None = unknown."""
     datasets: dict[Path, Manifest] = field(default_factory=dict, compare=False, repr=False)
-    """Cache of manifests by folder."""
 
     @staticmethod
     def of(project_or_root: Project | str | os.PathLike[str]) -> InspectionContext:
@@ -55,15 +54,10 @@ class InspectionContext:
         return InspectionContext(open_root(project_or_root), None, None)
 
     def dataset_at(self, prefix: str) -> Manifest:
-        """Return the manifest of the merged dataset at a prefix.
-
-        Raises:
-            MissingError: there is none.
-        """
+        """Return the manifest of the merged dataset at a prefix; raise MissingError where there is none."""
         folder = Path(prefix).parent
         if folder not in self.datasets:
-            manifest = self.outputs.manifest_at(folder)
-            if manifest is None:
+            if (manifest := self.outputs.manifest_at(folder)) is None:
                 remedy = "run `nanoset build`: it makes the dataset again"
                 raise MissingError("the dataset has no manifest", where=folder, remedy=remedy)
             self.datasets[folder] = manifest
@@ -82,7 +76,7 @@ class DocumentOrigin:
 
     corpus: str
     document: int
-    """Its number in the merged dataset, from 0."""
+    """Number in the merged dataset, from 0."""
     file: str
     """Relative to the corpus's folder."""
     line: int
@@ -109,11 +103,7 @@ class Lineage:
     """The documents of one merged dataset, by number, by id and by line."""
 
     def __init__(self, outputs: OutputRoot, dataset: Manifest) -> None:
-        """Open the documents of a merged dataset.
-
-        Raises:
-            MissingError: the shards that it was merged from are gone.
-        """
+        """Open the documents of a merged dataset; raise MissingError where its shards are gone."""
         self.corpus, self.dataset = dataset.name, dataset
         self.tokenized = shards_of(outputs, dataset)
         self.shards: tuple[str, ...] = tuple(self.tokenized.facts["shards"])
@@ -140,7 +130,7 @@ class Lineage:
         raise SampleIndexError("no such document", where=self.dataset.folder, found=document, expected=expected)
 
     def table(self, shard: int) -> DocumentRows:
-        """Open the table of a shard's documents; raises as `origins`."""
+        """Open the table of a shard's documents."""
         return DocumentRows(self.access.fetch(self.folder(shard) / DOCUMENTS), self._documents(shard))
 
     def first_document(self, shard: int) -> int:
@@ -150,19 +140,13 @@ class Lineage:
         return self._begins[shard]
 
     def origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        """Return where documents came from, in the order asked for; each row group is read once.
-
-        Raises:
-            MissingError: a table of documents is not there.
-            FormatError: one cannot be read.
-        """
-        rows, found = [self.place(int(document)) for document in documents], dict[int, DocumentOrigin]()
-        for shard in dict.fromkeys(shard for shard, _ in rows):
-            wanted = [number for number, place in enumerate(rows) if place[0] == shard]
-            values = self.table(shard).read([rows[number][1] for number in wanted])
-            for number, one in zip(wanted, values, strict=True):
-                found[number] = self._origin(shard, int(documents[number]), one)
-        return [found[number] for number in range(len(documents))]
+        """Return where documents came from, in the order asked for; each row group is read once."""
+        places, found = [self.place(int(document)) for document in documents], dict[int, DocumentOrigin]()
+        for shard in dict.fromkeys(shard for shard, _ in places):
+            rows = {document: row for document, (own, row) in zip(documents, places, strict=True) if own == shard}
+            for document, values in zip(rows, self.table(shard).read([*rows.values()]), strict=True):
+                found[document] = self._origin(shard, int(document), values)
+        return [found[document] for document in documents]
 
     def find_id(self, identity: str) -> Iterator[DocumentOrigin]:
         """Yield documents with this id of their own; reads the ids of all shards that may hold it."""

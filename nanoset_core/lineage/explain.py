@@ -95,13 +95,9 @@ def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str,
 def piece_origins(
     context: InspectionContext, dataset: MMapIndexedDataset, spans: NDArray[np.int64], position: int = 0
 ) -> tuple[PieceOrigin, ...]:
-    """Return the origins of consecutive spans of a dataset's sequences.
+    """Return the origins of consecutive spans of a dataset's sequences, the first at `position` of the sample.
 
-    Args:
-        context: where to look.
-        dataset: holds the sequences.
-        spans: (sequence, first token, end excl), int64, shape (pieces, 3), none of them empty.
-        position: of the first span within the sample.
+    Spans are (sequence, first token, end excl), int64, shape (pieces, 3), none of them empty.
     """
     manifest = context.dataset_at(dataset.prefix)
     bounds = dataset.document_indices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -66,7 +67,11 @@ def find_document(
         ConfigError: a document is not named in just one of these ways.
     """
     if file is not None and line is None:
-        file, line = _file_and_line(file)
+        if (named := re.fullmatch(r"(.+):([0-9]+)", file, re.DOTALL)) is None:
+            expected = "a file and a line, as in web/part-0.jsonl:5, or --line"
+            what, remedy = "a file alone names no document", "name the line too"
+            raise ConfigError(what, where="--file", found=file, expected=expected, remedy=remedy)
+        file, line = named[1], int(named[2])
     if sum((identity is not None, file is not None, number is not None)) != 1 or (file is None) != (line is None):
         found = f"id {identity!r}, file {file!r}, line {line!r}, number {number!r}"
         expected, remedy = "an id, or a file with a line, or a number", "give one of them"
@@ -91,15 +96,6 @@ def find_document(
     )
 
 
-def _file_and_line(place: str) -> tuple[str, int]:
-    file, _, digits = place.rpartition(":")
-    if not (file and digits.isascii() and digits.isdigit()):
-        expected = "a file and a line, as in web/part-0.jsonl:5, or --line"
-        what, remedy = "a file alone names no document", "name the line too"
-        raise ConfigError(what, where="--file", found=place, expected=expected, remedy=remedy)
-    return file, int(digits)
-
-
 def _placed(config: ProjectConfig, corpora: Sequence[str], wanted: _Wanted) -> Iterator[_Wanted]:
     """Yield what a file may name that begins with a corpus, its folder, or a path to these."""
     folder, file = config.raw_folder, str(wanted.file)
@@ -115,7 +111,6 @@ def _placed(config: ProjectConfig, corpora: Sequence[str], wanted: _Wanted) -> I
 def _origins(
     context: InspectionContext, datasets: Sequence[Manifest], wanted: _Wanted
 ) -> Iterator[tuple[int, DocumentOrigin]]:
-    """Yield the documents that are wanted, each with the number of its dataset."""
     for number, dataset in enumerate(datasets):
         if wanted.corpus not in (None, dataset.name):
             continue

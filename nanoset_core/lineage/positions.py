@@ -91,7 +91,7 @@ class Split(NamedTuple):
         begin, end = member.dataset.document_indices[origin.document : origin.document + 2].tolist()
         for sequence in range(begin, end):
             spans = spans_of(member, sequence)
-            seen = drawn = shuffled(member, spans)
+            seen = drawn = renumbered(spans, member.shuffle_index)
             if not isinstance(self.loaded, Nanoset):
                 seen = blended(self.loaded, self.loaded.datasets.index(member), drawn)
             for sample, into, first, last in seen.tolist():
@@ -108,10 +108,7 @@ class Split(NamedTuple):
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, "; ".join(reasons) or None)
 
     def _reason(self, member: Nanoset, sequence: int, tokens: int, in_rows: int, drawn: int, seen: int) -> str:
-        """Return why tokens of a sequence are in no sample, by the first step that loses them.
-
-        Counts of its tokens: all, in the sample index, in samples that are drawn, in samples of the split.
-        """
+        """Return why some of its tokens are not in the sample index, in samples drawn, or in samples of the split."""
         if not tokens:
             return f"never seen in {member.member.split}: it has no tokens"
         begin, end = member.member.rows
@@ -177,28 +174,22 @@ def _spans_at(nanoset: Nanoset, place: int) -> NDArray[np.int64]:
     return np.stack([samples, into, starts, stops], axis=1)[within]
 
 
-def shuffled(nanoset: Nanoset, spans: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return spans under the positions at which their samples are drawn, which may be several or none."""
-    return _renumbered(spans, nanoset.shuffle_index, len(nanoset))
-
-
 def blended(loaded: BlendedNanoset, number: int, spans: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return spans of dataset `number`, which are under its own positions, under positions in the blend."""
     wraps = len(loaded.datasets[number]) if loaded.config.rules.wraps == "read" else None
-    return _renumbered(spans, loaded.dataset_sample_index, len(loaded), loaded.dataset_index, number, wraps)
+    return renumbered(spans, loaded.dataset_sample_index, loaded.dataset_index, number, wraps)
 
 
-def _renumbered(
+def renumbered(
     spans: NDArray[np.int64],
     numbers: NDArray[np.integer[Any]],
-    count: int,
     members: NDArray[np.integer[Any]] | None = None,
     member: int = 0,
     wraps: int | None = None,
 ) -> NDArray[np.int64]:
     """Return spans for each position at which `numbers` (of a member, where given) names one of their samples."""
     samples, found = np.unique(spans[:, 0]), [np.empty((0, 4), np.int64)]
-    for begin in range(0, count if len(samples) else 0, CHUNK):
+    for begin in range(0, len(numbers) if len(samples) else 0, CHUNK):
         chunk = numbers[begin : begin + CHUNK].astype(np.int64)
         if wraps is not None:
             chunk %= wraps

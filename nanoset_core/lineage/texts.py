@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +56,7 @@ class SourceExcerpt:
     """What is behind the state, or why nothing was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retokenizer:
+class Retokenizer(NamedTuple):
     """Tokenize texts by the reference engine, under the options that a dataset was made with."""
 
     reference: ReferenceEngine
@@ -77,11 +76,7 @@ class Retokenizer:
 
 
 def retokenizer(tokenizer_file: TokenizerPath | None, options: Mapping[str, Any]) -> Retokenizer | None:
-    """Return the retokenizer of a dataset with these options; None where the tokenizer at hand is another one.
-
-    Raises:
-        MissingError, FormatError: see load_tokenizer.
-    """
+    """Return the retokenizer of a dataset with these options; None where the tokenizer at hand is another one."""
     if tokenizer_file is None or tokenizer_facts(tokenizer_file).fingerprint != options["tokenizer"]:
         return None
     framing = options["framing"]
@@ -110,12 +105,9 @@ class Excerpts:
     def source(
         self, origin: DocumentOrigin, tokens: NDArray[Any] | None, span: tuple[int, int]
     ) -> SourceExcerpt | None:
-        """Return what the raw file has now at some tokens of a document; None without the raw folder.
+        """Return what the raw file has now at the tokens `span` of a document; None without the raw folder.
 
-        Args:
-            origin: of the document.
-            tokens: all of the document's; None where they are not at hand.
-            span: begin and end (excl) of the tokens within the document.
+        `tokens` are all of the document's; None where they are not at hand.
         """
         if self._config is None:
             return None
@@ -231,13 +223,12 @@ class _Lines:
 
     def row(self, number: int) -> str:
         """Return the text of a row of a table, from 1."""
-        reader = RowReader(self._file, self._fields, MOST_LINE_BYTES)
-        path, most = self._folder / self._file, self._most
+        reader, path = RowReader(self._file, self._fields, MOST_LINE_BYTES), self._folder / self._file
 
         def first(rows: Any, row: int) -> DocumentBatch:
             return reader.documents(rows.slice(0, 1), row)
 
-        for found in read_table(path, reader.choose, first, first_row=number, most_skipped_bytes=most):
+        for found in read_table(path, reader.choose, first, first_row=number, most_skipped_bytes=self._most):
             return found.texts[0] if found.texts else _gone(found.rejects[0].reason, found.rejects[0].detail)
         return _gone("no_row", "the table ends before that row")
 
@@ -249,15 +240,9 @@ def _gone(reason: str, detail: str) -> NoReturn:
 def file_state(inventory: Inventory | None, root: Path, folder: RawFolder, file: str, byte: int) -> SourceState:
     """Tell whether a file, or the piece of it that holds a byte, is as the inventory says.
 
-    Nothing is read if size and times are those of when the file was hashed. Otherwise the piece is hashed again, unless
-    it is larger than 256 MiB (`unknown`; so is a file without an inventory).
-
-    Args:
-        inventory: what the dataset was made from.
-        root: the output root, which holds the memory of hashed files.
-        folder: the corpus's folder.
-        file: relative path.
-        byte: position in the decompressed file; of a compressed file or table any.
+    Nothing is read if size and times are those of when the file was hashed, which a memory below the output root holds.
+    Otherwise the piece is hashed again, unless it is larger than 256 MiB (`unknown`, as a file without an inventory is).
+    Of a compressed file or table any byte will do.
     """
     if not (folder / file).is_file():
         return "gone"

@@ -196,19 +196,13 @@ class Tars:
 def explain_context(
     project_or_root: Project | str | os.PathLike[str], name: str, place: str | int, sample: int | None = None
 ) -> ContextOrigin:
-    """Return the documents that the tokens of a context in a webdataset's tars come from.
+    """Return the documents that the tokens of a context in a webdataset's tars come from; errors as of `Tars`.
 
     Args:
         project_or_root: a project, or its output root alone; then no raw text is read, and nothing decoded.
         name: of a webdataset; its current version counts.
         place: key or member, or number over all tars, from 0; with `sample` a tar or its number.
         sample: number within that tar, from 0.
-
-    Raises:
-        MissingError: there is no such webdataset, or what it was made from is gone.
-        ConfigError: this names no context.
-        SampleIndexError: there is no such tar or context.
-        FormatError: a plan or a shard's table cannot be read.
     """
     inspection = InspectionContext.of(project_or_root)
     tars = Tars.of(inspection.outputs, name)

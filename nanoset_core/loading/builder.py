@@ -8,14 +8,13 @@ from collections.abc import Sequence
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_blended, open_nanoset
+from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_nanoset, open_split
 from nanoset_core.mapping.cache import FileSet, blend_set, cache_dir_of, index_sets, member_set, open_blend
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
 from nanoset_core.mapping.plan import LengthReader, plan_split
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.storage.access import FileAccess
 
 Split = Nanoset | BlendedNanoset
 Splits = tuple[Split | None, Split | None, Split | None]
@@ -34,12 +33,7 @@ class NanosetBuilder:
         self.config = config
 
     def build(self) -> Splits:
-        """Return (train, valid, test), None for a split without a share.
-
-        Raises:
-            ConfigError, MissingError, FormatError: as `plan_split`.
-            SampleIndexError: a blend takes more of a dataset than was built.
-        """
+        """Return (train, valid, test), None for a split without a share; raises as `plan_split`."""
         # every split is planned before anything is built
         plans = self._plan()
         train, valid, test = (None if plan is None else self._build(plan) for plan in plans)
@@ -76,7 +70,6 @@ class NanosetBuilder:
         return [plan_split(self.config, split, reader) for split in SPLITS]
 
     def _missing(self, plans: Sequence[SplitPlan | None]) -> str | None:
-        """Return a file of the first set that is not complete yet."""
         sets = (files for plan in plans if plan is not None for files in index_sets(plan, self.config))
         return next((list(files.files.values())[-1] for files in sets if files.complete(deep=False) is None), None)
 
@@ -108,12 +101,3 @@ def _is_ready(files: FileSet) -> bool:
     if writable := folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
         files.write()
     return writable
-
-
-def open_split(
-    plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
-) -> Split:
-    """Open a split on existing index files of a cache folder; arguments and errors as `open_nanoset`."""
-    if plan.blend is None:
-        return open_nanoset(plan.members[0], config, cache_dir, access)
-    return open_blended(plan, config, cache_dir, access)

@@ -32,7 +32,6 @@ class _Samples:
     cache_dir: Path | None
     _part: MemberPlan | BlendPlan | None
     _where: str
-    """What the samples are of, for messages."""
     _count: int
     _form: SampleForm
 
@@ -75,7 +74,6 @@ class _Samples:
         return np.array([self._position(0 if index is None else index) for index in indices], np.int64)
 
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return sample indices as an array, shape (n,)."""
         given = np.asarray(indices)
         if given.size == 0:
             return np.empty(0, np.int64)
@@ -92,13 +90,9 @@ class _Samples:
         return SampleIndexError("no such sample", where=self._where, found=found, expected=expected)
 
     def _misfit(self, found: str) -> StaleError:
-        return StaleError(
-            "the index files don't fit the dataset",
-            where=self._where,
-            found=found,
-            expected=f"samples of {self.config.sample_tokens} tokens",
-            remedy="build the nanoset again: its data was changed",
-        )
+        what, remedy = "the index files don't fit the dataset", "build the nanoset again: its data was changed"
+        expected = f"samples of {self.config.sample_tokens} tokens"
+        return StaleError(what, where=self._where, found=found, expected=expected, remedy=remedy)
 
 
 class Nanoset(_Samples):
@@ -155,7 +149,6 @@ class Nanoset(_Samples):
         return self._text(index).astype(np.int64, copy=False)
 
     def _text(self, index: int) -> Tokens:
-        """Return the tokens of a sample in the dataset's own type, unless it had to be padded."""
         position = self._position(index)
         try:
             sample, first, begin, last, stop = self._bounds(position)
@@ -244,7 +237,6 @@ class Nanoset(_Samples):
         return out
 
     def _gather(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
-        """Return tokens[start : start + length] of every piece, one after the other."""
         begins, ends = starts << self._item_shift, (starts + lengths) << self._item_shift
         tokens, total = self.dataset.tokens_for(begins, ends), int(lengths.sum())
         if len(lengths) * _PIECE_TOKENS > total:
@@ -268,13 +260,7 @@ class Nanoset(_Samples):
 def open_nanoset(
     member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> Nanoset:
-    """Open a Nanoset on the index files of a cache folder.
-
-    Args:
-        member: plan of the dataset.
-        config: that it was planned with.
-        cache_dir: the folder of the index files.
-        access: fetches the files, where they lie in a store.
+    """Open a Nanoset on the index files of a cache folder; `access` fetches them where they lie in a store.
 
     Raises:
         MissingError: a file is not there.
@@ -347,7 +333,7 @@ class BlendedNanoset(_Samples):
         return {"dataset_id": self.dataset_index[self._position(index or 0)], **values}
 
     def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
-        """Return `[self[index] for index in indices]`, faster; torch's DataLoader fetches batches by it."""
+        """Return `[self[index] for index in indices]`, faster."""
         wanted = self._asked(indices)
         found = self._form.samples(self.batch(wanted), indices)
         if not self._names_dataset:
@@ -379,7 +365,6 @@ class BlendedNanoset(_Samples):
         return number, self.datasets[number].sources(sample)
 
     def _locate(self, index: int) -> tuple[int, int]:
-        """Return (dataset, sample within it) of sample k."""
         position = self._position(index)
         number, sample = int(self.dataset_index[position]), int(self.dataset_sample_index[position])
         if not 0 <= number < len(self.datasets) or sample < 0:
@@ -389,14 +374,16 @@ class BlendedNanoset(_Samples):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.cache_dir is not None:
             access = next((one.dataset.access for one in self.datasets), None)
-            return open_blended, (self.plan, self.config, self.cache_dir, access)
+            return open_split, (self.plan, self.config, self.cache_dir, access)
         indices = BlendIndices(self.dataset_index, self.dataset_sample_index)
         return BlendedNanoset, (self.datasets, self.plan, self.config, indices)
 
 
-def open_blended(
+def open_split(
     plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
-) -> BlendedNanoset:
-    """Open a blend on the index files of a cache folder; arguments and errors as of `open_nanoset`."""
+) -> Nanoset | BlendedNanoset:
+    """Open a split on existing index files of a cache folder; arguments and errors as `open_nanoset`."""
+    if plan.blend is None:
+        return open_nanoset(plan.members[0], config, cache_dir, access)
     datasets = open_members(plan.members, config, cache_dir, access)
     return BlendedNanoset(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir)

@@ -6,11 +6,10 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from nanoset_core.errors import MissingError, StaleError
-from nanoset_core.loading.builder import open_split
-from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
+from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_split
 from nanoset_core.mapping.config import MASKS, NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
@@ -65,9 +64,8 @@ def load_nanoset(
     manifest = live_version(outputs, f"{name}/{split}")
     plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
     if plan is None:
-        raise MissingError(
-            f"the {split} split of {name} has no share of the data", where=manifest.folder, found=config.split
-        )
+        what = f"the {split} split of {name} has no share of the data"
+        raise MissingError(what, where=manifest.folder, found=config.split)
     values = (reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask)
     asked = dict(zip(MASKS, values, strict=True))
     masks = _masks(outputs, name, asked)
@@ -77,7 +75,6 @@ def load_nanoset(
 
 
 def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> tuple[str, ...]:
-    """Return those of `MASKS` that are asked for or, where None, set in nanoset.yaml."""
     given: Collection[str] = ()
     if None in asked.values():
         handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
@@ -100,26 +97,17 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
     if mappings is None:
         outputs.access.fetch_all(outputs.folder / STAGE, MANIFEST)
-        built = (
-            path.parent.relative_to(outputs.folder / STAGE) for path in outputs.folder.glob(f"{STAGE}/*/*/{MAPPINGS}")
-        )
-        raise MissingError(
-            "no such nanoset, or no such split of it",
-            where=outputs.folder / STAGE / place,
-            expected=f"one of {', '.join(sorted(path.as_posix() for path in built)) or 'none: nothing was built here'}",
-            remedy="run `nanoset build`, or correct the names",
-        )
+        top = outputs.folder / STAGE
+        built = sorted(path.parent.relative_to(top).as_posix() for path in top.glob(f"*/*/{MAPPINGS}"))
+        expected = f"one of {', '.join(built) or 'none: nothing was built here'}"
+        what, remedy = "no such nanoset, or no such split of it", "run `nanoset build`, or correct the names"
+        raise MissingError(what, where=top / place, expected=expected, remedy=remedy)
     if not mappings.facts["blended"]:
         return mappings
     blend = outputs.require(STAGE, f"{place}/{BLEND}", remedy="run `nanoset build`")
     if blend.recipe["parents"][MAPPINGS] != mappings.digest:
-        raise StaleError(
-            "the blend belongs to other index mappings than the live ones",
-            where=blend.folder,
-            found=f"a blend over {blend.recipe['parents'][MAPPINGS]}",
-            expected=f"one over {mappings.digest}",
-            remedy="run `nanoset build`",
-        )
+        what, found = "the blend belongs to other index mappings than the live ones", blend.recipe["parents"][MAPPINGS]
+        raise StaleError(what, where=blend.folder, found=found, expected=mappings.digest, remedy="run `nanoset build`")
     return blend
 
 
@@ -132,10 +120,6 @@ def split_bytes(root: Path, plan: SplitPlan | None, config: NanosetConfig) -> by
 
 def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, NanosetConfig]:
     """Return the plan and settings that `split_bytes` wrote, with prefixes below the output root as it lies now.
-
-    Args:
-        value: the JSON's.
-        root: folder of the outputs now.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: it is something else, or a prefix or the name of an index file
@@ -158,9 +142,6 @@ def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, 
         return str(root / prefix)
 
     absolute = _respelled(value, inside)
-    for name, hint in get_type_hints(NanosetConfig).items():
-        if name in absolute["config"] and hint in (bool, int, str, float, int | None, str | None):
-            parse(hint, absolute["config"][name], name, PLAN_FILE)
     config = NanosetConfig.from_json(absolute["config"])
     return None if absolute["plan"] is None else SplitPlan.from_json(absolute["plan"]), config
 

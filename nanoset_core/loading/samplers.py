@@ -59,7 +59,6 @@ class _DealtInTurn:
         _check(self, data_parallel_rank=(0, self.data_parallel_size - 1))
 
     def _each(self, samples: int, *, drop_last: bool) -> int:
-        """Return how many of a number of samples each rank gets."""
         return samples // self.data_parallel_size if drop_last else -(-samples // self.data_parallel_size)
 
     def _mine(self, left: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool) -> NDArray[np.int64]:
@@ -92,22 +91,14 @@ class PretrainingSampler(_MicroBatches):
     def __post_init__(self) -> None:
         _MicroBatches.__post_init__(self)
         if self.consumed_samples == self.total_samples:
-            raise ConfigError(
-                "no samples are left, and the trainers' own samplers refuse that too",
-                where="consumed_samples",
-                found=self.consumed_samples,
-                expected=f"0 to {self.total_samples - 1}",
-                remedy="at the end of a run make no sampler, or give consumed_samples % total_samples to go on",
-            )
+            what, found = "no samples are left, and the trainers' own samplers refuse that too", self.consumed_samples
+            remedy = "at the end of a run make no sampler, or give consumed_samples % total_samples to go on"
+            raise ConfigError(what, where="consumed_samples", found=found, remedy=remedy)
         _check(self, consumed_samples=(0, self.total_samples - 1))
         step = self._step
         if self.pad_to_global_batch is not None and (self.pad_to_global_batch < 1 or self.pad_to_global_batch % step):
-            raise ConfigError(
-                "the global batch is not made of whole micro-batches",
-                where="pad_to_global_batch",
-                found=self.pad_to_global_batch,
-                expected=f"a multiple of {step}",
-            )
+            what, found = "the global batch is not made of whole micro-batches", self.pad_to_global_batch
+            raise ConfigError(what, where="pad_to_global_batch", found=found, expected=f"a multiple of {step}")
 
     def __len__(self) -> int:
         """Return the number of lists still to come."""
@@ -156,12 +147,9 @@ class CyclicSampler(_MicroBatches):
         step = self._step
         _check(self, total_samples=(step, _ANY))  # one micro-batch of every rank
         if self.consumed_samples < 0 or self.consumed_samples % self._active() % step:
-            raise ConfigError(
-                "consumed samples are not whole micro-batches of all ranks",
-                where="consumed_samples",
-                found=self.consumed_samples,
-                expected=f"a multiple of {step} in its epoch of {self._active()}",
-            )
+            what, found = "consumed samples are not whole micro-batches of all ranks", self.consumed_samples
+            expected = f"a multiple of {step} in its epoch of {self._active()}"
+            raise ConfigError(what, where="consumed_samples", found=found, expected=expected)
 
     def __len__(self) -> int:
         """Return the number of lists still to come in this epoch; without sharding, ranks can differ by one."""
@@ -250,14 +238,9 @@ def _order(count: int, seed: int | None) -> NDArray[np.int64]:
 
 
 def randperm(count: int, seed: int) -> NDArray[np.int64]:
-    """Shuffle as `torch.randperm(count)` does with a CPU generator of that seed; without torch too, only slower.
+    """Return 0 to count - 1, int64, shape (count,), in the order of `torch.randperm` with a CPU generator of that seed.
 
-    Args:
-        count: numbers to shuffle.
-        seed: of the generator.
-
-    Returns:
-        The numbers 0 to count - 1, int64, shape (count,).
+    Without torch too, only slower.
 
     Raises:
         ConfigError: there are 2**32 / 20 numbers or more, and torch is not installed.

@@ -36,6 +36,8 @@ class PackedDataset:
         FormatError: the file is damaged; the message names the byte.
     """
 
+    __slots__ = ("__dict__", "_packed", "dtype", "path", "tokens")
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._packed = open_packed(path)

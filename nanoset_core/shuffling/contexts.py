@@ -21,9 +21,7 @@ class SourceContexts:
     """Counts of one source. One pass over it gives `rows` rows; the table holds `frequency` times as many contexts."""
 
     name: str
-    """Name of the source."""
     tokens: int
-    """Tokens in the source."""
     contexts: int
     """Contexts of the table that begin in it, repetitions counted."""
     tokens_used: int
@@ -66,16 +64,7 @@ class ContextTable:
     """
 
     def __init__(self, sources: Sequence[tuple[str, int]], settings: PlanSettings) -> None:
-        """Cut the sources.
-
-        Args:
-            sources: name and tokens of each source, in the order that numbers the contexts. One without tokens has no
-                context, except under the tail `pad_always`.
-            settings: length, tail, pad and BOS token, streams, frequencies and seed are used.
-
-        Raises:
-            ConfigError: two sources have one name, or the streams of a source are not all of it.
-        """
+        """Cut the sources, each given by name and tokens, in the order that numbers the contexts."""
         self.settings, width = settings, settings.row_tokens
         streams = _streams(sources, settings)
         self.first_streams = _running_sum([len(streams.get(name, "1")) for name, _ in sources])
@@ -107,22 +96,11 @@ class ContextTable:
             padded = np.flatnonzero(pads)
             pad_tokens = int((pads[padded] * (repeats + choice.holds(np.cumsum(rows[own])[padded] - 1))).sum())
             contexts = repeats * count + chosen
-            held = int(used[own].sum())
+            given = streams.get(name)
+            held, used_tokens = int(used[own].sum()), contexts * width - pad_tokens
             carried = max(0, min(int(self.begins[i]), held)) if settings.tail == "carry" else 0
-            counts.append(
-                SourceContexts(
-                    name=name,
-                    tokens=size,
-                    contexts=contexts,
-                    tokens_used=contexts * width - pad_tokens,
-                    tokens_dropped=size - held,
-                    pad_tokens=pad_tokens,
-                    rows=count,
-                    frequency=frequency,
-                    tokens_carried=carried,
-                    streams=streams.get(name),
-                )
-            )
+            numbers = (contexts, used_tokens, size - held, pad_tokens, count)
+            counts.append(SourceContexts(name, size, *numbers, frequency, carried, given))
             self.choices.append(choice)
         self.sources = tuple(counts)
         """Counts per source, in the order that numbers the contexts."""
@@ -165,7 +143,6 @@ class ContextTable:
         return source, start, np.clip(self.ends[stream] - start, 0, width)
 
     def _rows_of(self, source: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return rows of contexts, given by source and by number within it, each int64, shape (contexts,)."""
         chosen = number - self.repeated[source]
         row = number % self.rows[source]
         partly = np.flatnonzero(chosen >= 0)
@@ -210,7 +187,6 @@ class ContextTable:
 
 
 def _cut(tokens: NDArray[np.int64], width: int, tail: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows of each stream and the tokens that they hold, int64, shape (streams,)."""
     full = tokens // width
     if tail == "drop":
         return full, full * width
@@ -223,7 +199,6 @@ def _running_sum(counts: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _streams(sources: Sequence[tuple[str, int]], settings: PlanSettings) -> dict[str, tuple[int, ...]]:
-    """Return the tokens of each stream of those sources that consist of several."""
     sizes = dict(sources)
     if len(sizes) != len(sources):
         names = [name for name, _ in sources]

@@ -50,7 +50,6 @@ class Source:
     """One source of DCLM's file."""
 
     source: str
-    """Its name."""
     markers: tuple[str, ...]
     """A file whose path holds one of them belongs to the source."""
 
@@ -66,10 +65,9 @@ class Sampling:
 
     def source_of(self, path: Location) -> str | None:
         """Return the first source of which a marker is in the path; None where it has none, or one of frequency 0."""
-        for source in self.sources:
-            if any(marker in str(path) for marker in source.markers):
-                return source.source if self.sampling_frequencies.get(source.source) else None
-        return None
+        fitting = (one.source for one in self.sources if any(marker in str(path) for marker in one.markers))
+        name = next(fitting, None)
+        return name if self.sampling_frequencies.get(name or "") else None
 
     def frequency_of(self, path: Location) -> float:
         """Return how often each context of a file occurs; 0 where it is left out."""
@@ -77,12 +75,7 @@ class Sampling:
 
 
 def load_sampling(path: Path) -> Sampling:
-    """Read DCLM's file.
-
-    Raises:
-        MissingError: there is no such file.
-        ConfigError: a key or a value that it cannot hold.
-    """
+    """Read DCLM's file; raise MissingError or ConfigError where it is not there, or not such a file."""
     try:
         value, _ = read_yaml(path, remedy="write YAML as in the example of DCLM's --default_dataset_yaml")
         sampling: Sampling = parse(Sampling, value, "", path)
@@ -105,7 +98,6 @@ class ShuffleInput:
     """One source of a shuffle."""
 
     name: str
-    """Name of the source."""
     files: tuple[Location, ...]
     """Absolute or in a bucket, and in order; of a pair the .bin and the .idx."""
     frequency: float = 1.0
@@ -119,7 +111,6 @@ class ShuffleInputs:
     kind: InputKind
     """What the paths are."""
     sources: tuple[ShuffleInput, ...]
-    """In the order that numbers the contexts."""
     left_out: int = 0
     """Files that belong to no source, or to one of frequency 0."""
     notices: tuple[str, ...] = ()
@@ -219,23 +210,22 @@ def _texts_or_tars(
     if 0 < tars < len(files):
         counts = f"{tars} tars and {len(files) - tars} other files"
         raise ConfigError("tars and text are mixed", found=counts, remedy="shuffle them apart")
-    owners = ["input" if sampling is None else sampling.source_of(file) for file in files]
-    frequencies = {"input": 1.0} if sampling is None else sampling.sampling_frequencies
-    names = ["input"] if sampling is None else [source.source for source in sampling.sources]
+    sampling = sampling or Sampling((Source("input", ("",)),), {"input": 1.0})
+    owned: dict[str | None, list[Location]] = {source.source: [] for source in sampling.sources} | {None: []}
+    for file in files:
+        owned[sampling.source_of(file)].append(file)
+    left_out = len(owned.pop(None))
     sources = tuple(
-        ShuffleInput(
-            name, tuple(file for file, one in zip(files, owners, strict=True) if one == name), frequencies[name]
-        )
-        for name in names
-        if name in owners
+        ShuffleInput(name, tuple(own), sampling.sampling_frequencies[name])
+        for name, own in owned.items()
+        if name and own
     )
-    return ShuffleInputs("tars" if tars else "text", sources, owners.count(None), tuple(notices))
+    return ShuffleInputs("tars" if tars else "text", sources, left_out, tuple(notices))
 
 
 def _files(
     path: Location, extension: str | None, shuffle_only: bool, output: Location | None
 ) -> tuple[list[Location], list[str]]:
-    """Return the files of one input, and notices."""
     if path.is_file():
         return [path], []
     if not path.is_dir():
@@ -286,7 +276,6 @@ class Prepared:
     """Token sources, ready to be cut."""
 
     sources: tuple[TokenSource, ...]
-    """In the order that numbers the contexts."""
     streams: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Source → tokens of each of its files, where files are cut on their own."""
     texts: tuple[Preprocessed, ...] = ()
@@ -298,11 +287,7 @@ class Prepared:
 def prepare(
     inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, *, listener: ProgressCallback = silent
 ) -> Prepared:
-    """Return the token sources of inputs; text and tars become token files in `folder`, unless they are there already.
-
-    Raises:
-        NanosetError: as `preprocess`, `survey_sources` and `flatten_tars`.
-    """
+    """Return the token sources of inputs; text and tars become token files in `folder`, unless they are there."""
     folder.mkdir(parents=True, exist_ok=True)
     inputs = inputs.here(folder / "copies")
     if inputs.kind == "text":
@@ -334,12 +319,7 @@ def _tokenized(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, lis
 
 
 def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarInput]:
-    """Return what the tars of each source hold; all contexts must have the length and dtype of the first.
-
-    Raises:
-        ConfigError: they have another length than the one that is asked for.
-        FormatError: as `survey_tars`.
-    """
+    """Return what the tars of each source hold; all contexts must have the length and dtype of the first."""
     found: list[TarInput] = []
     length, dtype = None, None if options.tokenizer is None else tokenizer_facts(options.tokenizer).dtype.name
     for source in inputs.sources:

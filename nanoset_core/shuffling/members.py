@@ -121,7 +121,6 @@ def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.i
 
 
 def _unzipped(body: bytes) -> bytes:
-    """Unpack a gzip file; raise ValueError where it is cut off, or unpacks to more than any context has."""
     decoder = zlib.decompressobj(wbits=31)
     text = decoder.decompress(body, MOST_MEMBER_BYTES + 1)
     if len(text) > MOST_MEMBER_BYTES:
@@ -167,5 +166,4 @@ class MemberCompressor:
 
 @lru_cache(maxsize=1)
 def _first() -> bytes:
-    """Return what goes through a stream before its first flush: enough to have used all of its tables."""
     return np.random.RandomState(1).bytes(_FIRST_BYTES)

@@ -37,39 +37,25 @@ class ShuffleOptions(RejectOptions):
     sequence_length: int | None = None
     """Tokens in a context; None = 2049, or that of the tars."""
     samples_per_shard: int = DEFAULT_SHARD_SIZE
-    """Contexts in a tar."""
     seed: int = DEFAULT_SHUFFLE_SEED
-    """Of the order."""
     member: MemberKind = "json.gz"
-    """Form of a context."""
     preset: ShufflePreset = "default"
-    """Whose set of contexts: that of tokshuf-rust, or our own."""
     tail: ContextTail = "drop"
-    """What becomes of the last, short context: drop, pad or carry."""
     even: bool = False
-    """Equal shards."""
     tokenizer: TokenizerPath | None = None
     """Its file; needed for text, and to pad."""
     eod: str | None = None
-    """Text of the token that ends documents."""
     bos: str | None = None
-    """Text of a token that begins documents."""
     context_bos: str | None = None
-    """Text of a token that begins contexts."""
     pad: str | None = None
-    """Text of the token that pads."""
     text_key: str = "text"
-    """Key of the text in each line."""
     data_key: str | None = None
     """Extension of the members to take from tars."""
     tokenizer_engine: EngineName = "auto"
-    """How text is encoded: auto, numpy, tokenizers or gigatoken; does not change the tars."""
     engine: ShuffleEngine = "auto"
-    """How shards are written: auto, mmap, tiled or buckets; does not change the tars."""
     memory_bytes: int | None = None
     """Memory for writing, all workers together; does not change the tars."""
     workers: int | None = None
-    """Processes; does not change the tars."""
 
     @property
     def processes(self) -> int:

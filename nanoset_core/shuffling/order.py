@@ -68,7 +68,6 @@ def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
 
 
 def _chunks(contexts: int, seed: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-    """Yield (number of the first context, keys) of all contexts."""
     for begin in range(0, contexts, _CHUNK):
         yield begin, context_keys(begin, min(begin + _CHUNK, contexts), seed)
 
@@ -168,16 +167,16 @@ def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     return (keys >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
 
 
-def _by_chunks(
-    work: Callable[[Any, NDArray[np.int64]], NDArray[Any]],
-) -> Callable[[Any, NDArray[np.int64]], NDArray[Any]]:
+_Method = Callable[[Any, NDArray[np.int64]], NDArray[Any]]
+
+
+def _by_chunks(work: _Method) -> _Method:
     """Let a method work on bounded parts of its values, int64, shape (values,)."""
 
     @wraps(work)
     def whole(self: Any, values: NDArray[np.int64]) -> NDArray[Any]:
-        return np.concatenate(
-            [work(self, values[at : at + _CHUNK_ROWS]) for at in range(0, len(values) or 1, _CHUNK_ROWS)]
-        )
+        begins = range(0, len(values) or 1, _CHUNK_ROWS)
+        return np.concatenate([work(self, values[at : at + _CHUNK_ROWS]) for at in begins])
 
     return whole
 
@@ -187,17 +186,15 @@ class Choice:
     """`chosen` of `rows` rows."""
 
     rows: int
-    """Rows to choose from."""
     chosen: int
     """Rows chosen, 0 <= chosen <= rows."""
     seed: int
-    """Of this choice, 64 bits."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.chosen <= self.rows or (0 < self.chosen < self.rows and self.rows > MAX_ROWS):
-            what, remedy = "too many rows to choose from", "use a whole number as frequency, or split the corpus"
-            expected = f"at most {MAX_ROWS:,} rows"
-            raise ConfigError(what, found=f"{self.chosen:,} of {self.rows:,}", expected=expected, remedy=remedy)
+            found, remedy = f"{self.chosen:,} of {self.rows:,}", "use a whole number as frequency, or split the corpus"
+            what, expected = "too many rows to choose from", f"at most {MAX_ROWS:,} rows"
+            raise ConfigError(what, found=found, expected=expected, remedy=remedy)
 
     @property
     def _offset(self) -> int:
@@ -269,9 +266,6 @@ def frequencies_of_weights(
         rows: name → contexts of one pass.
         weights: name → weight, above 0; they need no sum.
         contexts: wanted in all, or None: as many as repeat no source, so that the scarcest occurs just once.
-
-    Raises:
-        ConfigError: a source that has a weight has no contexts.
     """
     shares = {name: Fraction(weight) / sum(map(Fraction, weights.values())) for name, weight in weights.items()}
     for name in weights:

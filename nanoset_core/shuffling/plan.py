@@ -34,7 +34,6 @@ class ShufflePlan:
     """Everything that decides the bytes of the shards, besides the tokens themselves."""
 
     settings: PlanSettings
-    """What was asked for."""
     table: ContextTable
     """The contexts, with counts per source."""
     dtype: str
@@ -95,11 +94,7 @@ class ShufflePlan:
         return sum(source.pad_tokens for source in self.table.sources) - self.left_out_pad_tokens
 
     def shard_ranks(self, shard: int) -> tuple[int, int]:
-        """Return the ranks (begin, end excl) that a shard holds.
-
-        Raises:
-            SampleIndexError: the plan has no such shard.
-        """
+        """Return the ranks (begin, end excl) that a shard holds; raise SampleIndexError where there is none."""
         if not 0 <= shard < self.shards:
             raise SampleIndexError("no such shard in the plan", found=shard, expected=f"[0, {self.shards})")
         begin = shard * self.shard_size
@@ -110,11 +105,7 @@ class ShufflePlan:
         return ranks(self.table.contexts, self.settings.seed, *self.shard_ranks(shard))
 
     def check_sources(self, sources: Sequence[TokenSource]) -> None:
-        """Compare names, order, token counts and dtype of sources with those that were planned.
-
-        Raises:
-            StaleError: they differ.
-        """
+        """Raise StaleError where names, order, token counts or dtype of sources are not those that were planned."""
         planned = [(source.name, source.tokens) for source in self.table.sources], self.dtype
         given = [(source.name, source.count) for source in sources], common_dtype(sources)
         if planned != given:
@@ -122,11 +113,7 @@ class ShufflePlan:
             raise StaleError(what, found=given, expected=planned, remedy=remedy)
 
     def check_compressor(self) -> None:
-        """Compare this machine's compressor with the one that was planned.
-
-        Raises:
-            StaleError: it would write other `json.gz` bytes.
-        """
+        """Raise StaleError where this machine's compressor would write other bytes than the one that was planned."""
         if self.compressor not in (None, compressor_identity()):
             what = "this machine's compressor writes other bytes than the plan's"
             remedy = "install the planned version, plan the shuffle again, or use member 'npy'"
@@ -143,11 +130,7 @@ class ShufflePlan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ShufflePlan:
-        """Return the plan that `to_json` gave.
-
-        Raises:
-            FormatError: anything else, a changed count included.
-        """
+        """Return the plan that `to_json` gave; raise FormatError for anything else, a changed count included."""
         try:
             sources = [SourceContexts(**source) for source in value["sources"]]
             settings = PlanSettings(
@@ -169,11 +152,7 @@ class ShufflePlan:
 
 
 def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> ShufflePlan:
-    """Plan the shards of these sources, in the order that numbers the contexts; reads no tokens.
-
-    Raises:
-        ConfigError, InputError: as `plan_lengths`.
-    """
+    """Plan the shards of these sources, in the order that numbers the contexts, as `plan_lengths`; reads no tokens."""
     return plan_lengths([(source.name, source.count) for source in sources], common_dtype(sources), settings)
 
 

@@ -72,14 +72,12 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
 
 
 def _adjacency(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[int, int, int]:
-    """Count pairs of neighbours within shards: (those of one source, those that touch in it, all, or 1)."""
     same = touching = pairs = 0
     for contexts in order:
         source, start, _ = plan.table.locate(contexts)
         alike = source[1:] == source[:-1]
-        same += int(alike.sum())
+        same, pairs = same + int(alike.sum()), pairs + len(alike)
         touching += int((alike & (np.abs(np.diff(start)) <= plan.settings.row_tokens)).sum())
-        pairs += len(alike)
     return same, touching, max(pairs, 1)
 
 
@@ -97,7 +95,6 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
 
 
 def _positions(plan: ShufflePlan) -> tuple[float, float, bytes]:
-    """Return the rank correlation of evenly spread contexts, its standard error, and the picture."""
     total = plan.table.contexts
     count = min(total, SAMPLE)
     numbers = np.arange(count) * total // count
@@ -122,7 +119,6 @@ def _touching(source: SourceContexts) -> float:
 
 
 def _within(found: float, expected: float, pairs: int) -> bool:
-    """Return whether a share of pairs is within four standard errors, and two pairs, of that expected."""
     return abs(found - expected) <= 4 * math.sqrt(expected * (1 - expected) / pairs) + 2 / pairs
 
 

@@ -58,7 +58,6 @@ class ShardReader:
         """Yield the contexts from the current position on, each of shape (length,).
 
         Raises:
-            MissingError, FormatError: as `iterate_shards`.
             StaleError: the state that was loaded is another worker's.
         """
         worker, workers = current = _torch_worker() or (0, 1)
@@ -101,7 +100,6 @@ def _foreign(found: str, expected: str) -> StaleError:
 
 
 def _torch_worker() -> tuple[int, int] | None:
-    """Return (number, how many) of the DataLoader worker that runs this; None outside of one."""
     data = sys.modules.get("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
     return None if info is None else (info.id, info.num_workers)
@@ -135,11 +133,7 @@ def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
 
 
 def iterate_counted(path: Path, samples: int, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts [begin, samples excl) of a shard that holds `samples`.
-
-    Raises:
-        FormatError: it does not hold so many.
-    """
+    """Yield the contexts [begin, samples excl) of a shard; raise FormatError where it does not hold `samples`."""
     found = begin
     for context in iterate_shard(path, begin):
         found += 1
@@ -153,12 +147,7 @@ def iterate_counted(path: Path, samples: int, begin: int = 0) -> Iterator[NDArra
 
 
 def manifest_rows(path: Path) -> list[tuple[str, int]]:
-    """Return (name without `.tar`, samples) of each shard of a manifest.
-
-    Raises:
-        MissingError: there is no manifest.
-        FormatError: a line is no row of a manifest.
-    """
+    """Return (name without `.tar`, samples) of each shard of a manifest."""
     try:
         lines = read_regular(path).splitlines()
     except FileNotFoundError as error:
@@ -172,9 +161,8 @@ def manifest_rows(path: Path) -> list[tuple[str, int]]:
             if not is_inside(stem) or type(count) is not int or count < 0:
                 raise ValueError("shard must name a file below the manifest's folder, num_sequences be a whole number")
         except (ValueError, KeyError, TypeError) as error:
-            found, expected = f"{line[:80]!r} ({error})", '{"shard": "shard-00000000", "num_sequences": 8192, ...}'
-            where, remedy = f"{path}, line {number}", "write the manifest again"
-            what = "not a row of a manifest of shards"
-            raise FormatError(what, where=where, found=found, expected=expected, remedy=remedy) from error
+            what, remedy = "not a row of a manifest of shards", "write the manifest again"
+            where, found = f"{path}, line {number}", f"{line[:80]!r} ({error})"
+            raise FormatError(what, where=where, found=found, remedy=remedy) from error
         rows.append((stem, count))
     return rows

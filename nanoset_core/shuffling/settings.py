@@ -75,7 +75,7 @@ class PlanSettings:
         if self.row_tokens < 1:
             what, found = "a context has no room for a token beside its BOS", self.sequence_length
             raise ConfigError(what, where="sequence_length", found=found, expected="at least 2")
-        if self.samples_per_shard not in range(1, MOST_SAMPLES + 1):
+        if not 1 <= self.samples_per_shard <= MOST_SAMPLES:
             what, found = "a member's name counts the contexts of a shard by eight digits", self.samples_per_shard
             raise ConfigError(what, where="samples_per_shard", found=found, expected=f"1 to {MOST_SAMPLES:,}")
 

@@ -47,17 +47,12 @@ class TarFacts:
     """What one written shard holds."""
 
     shard: int
-    """Its number, from 0."""
     sequences: int
-    """Contexts in it."""
     tokens: int
     """Tokens of the sources in it, without padding and BOS."""
     pad_tokens: int
-    """Pad tokens in it."""
     size_bytes: int
-    """Size of the tar."""
     sha256: str
-    """Hex digest of the tar."""
 
     @property
     def stem(self) -> str:
@@ -71,20 +66,10 @@ def shard_stem(shard: int) -> str:
 
 
 def write_tar(plan: ShufflePlan, shard: int, contexts: NDArray[np.int64], folder: Path, fill: Fill) -> TarFacts:
-    """Write a shard out of rows that a function gives; the caller then calls `fsync_folder`, once for several shards.
-
-    Args:
-        plan: decides the bytes.
-        shard: its number.
-        contexts: numbers of the contexts that it holds, int64, shape (samples,).
-        folder: where the tar goes.
-        fill: gives the rows, tile by tile.
-    """
-    rows = min(len(contexts), max(1, TILE_BYTES // plan.row_bytes))
-    blocks = _npy_blocks if plan.settings.member == "npy" else _json_gz_blocks
+    """Write a shard of contexts, int64, shape (samples,); the caller then calls `fsync_folder`, once for several."""
     size, sha256 = 0, hashlib.sha256()
     with atomic_file(folder / f"{shard_stem(shard)}.tar", sync=False) as file:
-        for block in blocks(plan, shard, len(contexts), rows, fill):
+        for block in _records(plan, shard, len(contexts), fill):
             sha256.update(block)
             size += file.write(block)
         closing = end_of_archive(size)
@@ -95,23 +80,23 @@ def write_tar(plan: ShufflePlan, shard: int, contexts: NDArray[np.int64], folder
     return TarFacts(shard, len(contexts), tokens, pad_tokens, size, sha256.hexdigest())
 
 
-def _npy_blocks(plan: ShufflePlan, shard: int, samples: int, rows: int, fill: Fill) -> Iterator[memoryview]:
-    """Yield the records of a shard's members, tile by tile; each block is overwritten by the next one."""
-    name_bytes = member_names(shard, 0, 0, "npy").shape[1]
-    records, tokens, unnamed_sum = npy_records(rows, plan.sequence_length, np.dtype(plan.dtype), name_bytes)
+def _records(plan: ShufflePlan, shard: int, samples: int, fill: Fill) -> Iterator[bytes | memoryview]:
+    """Yield the records of a shard's members, tile by tile; the next block may overwrite the last one."""
+    member, rows = plan.settings.member, min(samples, max(1, TILE_BYTES // plan.row_bytes))
+    if member == "npy":
+        size, dtype = member_names(shard, 0, 0, "npy").shape[1], np.dtype(plan.dtype)
+        records, tile, unnamed_sum = npy_records(rows, plan.sequence_length, dtype, size)
+    else:
+        tile, compressor = np.empty((rows, plan.sequence_length), dtype=plan.dtype), MemberCompressor()
     for begin in range(0, samples, rows):
         end = min(begin + rows, samples)
-        rename(records[: end - begin], member_names(shard, begin, end, "npy"), unnamed_sum)
-        fill(begin, end, tokens[: end - begin])
-        yield records[: end - begin].reshape(-1).data
-
-
-def _json_gz_blocks(plan: ShufflePlan, shard: int, samples: int, rows: int, fill: Fill) -> Iterator[bytes]:
-    tile, compressor = np.empty((rows, plan.sequence_length), dtype=plan.dtype), MemberCompressor()
-    for begin in range(0, samples, rows):
-        end = min(begin + rows, samples)
-        fill(begin, end, tile[: end - begin])
-        yield json_gz_records(member_names(shard, begin, end, "json.gz"), tile[: end - begin], compressor)
+        names, tokens = member_names(shard, begin, end, member), tile[: end - begin]
+        fill(begin, end, tokens)
+        if member == "npy":
+            rename(records[: end - begin], names, unnamed_sum)
+            yield records[: end - begin].reshape(-1).data
+        else:
+            yield json_gz_records(names, tokens, compressor)
 
 
 def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
@@ -142,14 +127,7 @@ def write_markers(folder: Path, shards: Sequence[TarFacts], made_from: str, acce
 
 
 def read_markers(folder: Path, shards: Sequence[int], made_from: str, access: FileAccess) -> dict[int, TarFacts]:
-    """Return the facts of those shards whose tars are there, of the size written, and made from just this.
-
-    Args:
-        folder: of the tars.
-        shards: numbers of the shards.
-        made_from: digest that the markers must name.
-        access: how the folder is reached.
-    """
+    """Return the facts of those shards whose tars are there, of the size written, and made from just this digest."""
     names = {shard: (f"{shard_stem(shard)}.tar", f"{MARKERS}/{shard_stem(shard)}.json") for shard in shards}
     sizes = access.sizes(folder, [name for pair in names.values() for name in pair])
     both = [shard for shard, pair in names.items() if sizes.keys() >= set(pair)]

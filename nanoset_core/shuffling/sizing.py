@@ -30,18 +30,15 @@ _MOST_PASSES = 8  # sweeps over the sources that cost less than writing and read
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """An engine, and what it takes."""
+    """An engine, why it is taken, and what it takes at the most."""
 
     engine: ShuffleEngine
-    """`mmap`, `tiled` or `buckets`."""
     passes: int
     """Sweeps over the sources; 1 for `mmap`, which reads every token once, in no order."""
     scratch_bytes: int
-    """Bytes of scratch at the most."""
     memory_bytes: int
-    """Bytes of memory at the most, all workers together; without the system's cache of files."""
+    """Of all workers together, without the system's cache of files."""
     reason: str
-    """Why this one."""
     shards_held: int = 0
     """Shards whose rows each worker holds in memory at once; 0 for `mmap`, which holds none."""
 
@@ -110,7 +107,6 @@ def free_memory() -> int:
 
 
 def _fixed_bytes(plan: ShufflePlan) -> int:
-    """Return what every engine needs: tiles and chunks under way, and a window of the order."""
     tiles = 16 * max(TILE_BYTES, plan.row_bytes)  # shards at once, each with a tile, its headers, and gathering
     return tiles + CHUNK_BYTES + _ORDER_BYTES * min(plan.table.contexts, WINDOW)
 

@@ -57,11 +57,7 @@ class TokenSource:
 
     @classmethod
     def of_dataset(cls, name: str, prefix: Path, *, validate: bool = True) -> TokenSource:
-        """Return a source of all tokens of a .bin/.idx pair; `validate` as for `MMapIndexedDataset`.
-
-        Raises:
-            ConfigError: its tokens are no integers.
-        """
+        """Return a source of all tokens of a .bin/.idx pair; `validate` as for `MMapIndexedDataset`."""
         from nanoset_core.indexed.dataset import MMapIndexedDataset
 
         tokens = MMapIndexedDataset(prefix, validate=validate).tokens
@@ -84,12 +80,7 @@ class TokenSource:
 
     @cached_property
     def tokens(self) -> NDArray[np.integer[Any]]:
-        """All tokens, shape (count,), as a read-only map.
-
-        Raises:
-            FileNotFoundError: the file is not there.
-            StaleError: it has another size than planned.
-        """
+        """All tokens, shape (count,), as a read-only map; raises StaleError where they are not as many as planned."""
         size, wanted = self.file.size, self.count * np.dtype(self.dtype).itemsize
         if size != wanted:
             what, remedy = "a source has changed", "plan the shuffle again"
@@ -171,7 +162,7 @@ def _gather_source(
     places: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Copy the rows of the first source that begin at `start`, ascending, to `rows[places]`; the others follow it."""
+    """Copy the first source's rows that begin at `start`, ascending, to `rows[places]`; the others follow it."""
     sources[0].prefetch(start, start + length)
     tokens, width = sources[0].tokens, rows.shape[1]
     whole = length == width

@@ -61,9 +61,7 @@ class Shuffled:
     """What a call made, or found finished."""
 
     folder: Location
-    """Of the tars and their lists."""
     manifest: Manifest
-    """Counts and checksums."""
     made: bool
     """False when it was there already."""
 
@@ -106,7 +104,6 @@ def shuffle(
         ConfigError: settings that do not go together, an input in the output, or a folder with content that is not to
             be replaced.
         StorageError: the output cannot be written, or the disk is full.
-        NanosetError: as `prepare`, `plan_shuffle` and `write_shards`.
     """
     options.check(inputs.kind)
     check_outside(output, [*inputs.files, *tokenizer_files(options.tokenizer)])
@@ -171,7 +168,6 @@ def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Mani
 
 
 def _check_output(tars: TarsFolder, recipe: Recipe, *, overwrite: bool) -> None:
-    """Raise ConfigError where the output folder holds something that may not be replaced."""
     names, found = tars.names(), None
     if names is not None and not names:
         return
@@ -215,7 +211,6 @@ def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
 def _write(
     prepared: Prepared, plan: ShufflePlan, recipe: Recipe, folder: Path, options: ShuffleOptions, how: WriteOptions
 ) -> Manifest:
-    """Write the tars, the lists that name them and, last, the manifest of all into a folder."""
     shards = write_shards(plan, prepared.sources, range(plan.shards), folder, how, made_from=recipe.digest)
     tokenizer, access = options.tokenizer.parent.name if options.tokenizer else None, FileAccess(folder)
     files = write_lists(plan, shards, folder, name=recipe.name, tokenizer=tokenizer)
@@ -230,7 +225,6 @@ def _write(
 
 
 def _facts(prepared: Prepared, options: ShuffleOptions) -> dict[str, Any]:
-    """Return what was read and lost of text; what was lost and by which policy only where something was."""
     texts = prepared.texts
     faults = sum(text.facts.faults for text in texts)
     rejected = sum(text.facts.rejected for text in texts) + faults
@@ -267,7 +261,6 @@ class TarsFolder:
 
     @property
     def place(self) -> OutputPlace:
-        """The folder as a place of small files."""
         return OutputPlace(self.output)
 
     def names(self) -> frozenset[str] | None:
@@ -320,21 +313,14 @@ class Preview:
     estimated: bool
     """Whether tokens were estimated from a sample of the text."""
     output_bytes: int
-    """Bytes of all tars."""
     output_exact: bool
-    """Whether that is no estimate."""
     token_bytes: int
     """Bytes of scratch for tokens of text or tars, at the most."""
     engine: EngineChoice
-    """How the shards would be written."""
 
 
 def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
-    """Plan a call: exactly for pairs and tars, by a sample for text.
-
-    Raises:
-        NanosetError: as `shuffle` does before it writes.
-    """
+    """Plan a call: exactly for pairs and tars, by a sample for text."""
     options.check(inputs.kind)
     streams: dict[str, Sequence[int]] = {}
     length = None

@@ -44,7 +44,6 @@ class TarMember:
     """One regular file of an archive."""
 
     name: str
-    """Full name, prefix included."""
     offset: int
     """First byte of the body within the archive."""
     size_bytes: int
@@ -145,7 +144,6 @@ def iterate_members(archive: Archive, where: object) -> Iterator[TarMember]:
 
 
 def _parse(header: bytes, where: object, offset: int) -> tuple[TarMember, bytes]:
-    """Return the member that a header describes, and its type."""
     try:
         stored = int(header[148:156].strip(b" \0"), 8)
         digits = header[124:136].split(b"\0", 1)[0].strip(b" ") or b"0"  # as tarfile reads it
@@ -171,7 +169,6 @@ def _text(field: bytes) -> str:
 
 
 def _extended(kind: bytes, body: bytes, where: object, offset: int) -> dict[str, Any]:
-    """Return the fields of the next member that an extended header gives."""
     if kind == b"L":
         return {"name": _text(body)}
     given: dict[str, Any] = {}
@@ -194,11 +191,7 @@ def _malformed(where: object, offset: int, what: str, found: str) -> FormatError
 
 
 def map_archive(path: Path) -> mmap.mmap | bytes:
-    """Return the bytes of an archive as a read-only map (an empty file as no bytes).
-
-    Raises:
-        MissingError: there is no such file.
-    """
+    """Return the bytes of an archive as a read-only map (an empty file as no bytes); raise MissingError without it."""
     try:
         return map_regular(path)
     except FileNotFoundError as error:

@@ -30,14 +30,11 @@ _TOKENS = "tokens.bin"
 
 @dataclass(frozen=True, slots=True)
 class TarSource:
-    """One tar and what is taken from it."""
+    """One tar, and the number and extension of its members that hold tokens."""
 
     path: Path
-    """The archive."""
     data_key: str
-    """Extension of the members that hold tokens."""
     contexts: int
-    """Members with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +42,8 @@ class TarInput:
     """All tars of one run: contexts of one length, in the order of the tars."""
 
     tars: tuple[TarSource, ...]
-    """In order."""
     sequence_length: int
-    """Tokens in each context."""
     dtype: str
-    """Of the flat token file."""
 
     @property
     def tokens(self) -> int:
@@ -71,10 +65,6 @@ def survey_tars(
         data_key: extension of the members to take, as OpenLM's `--data-key`; None: what the first sample has.
         dtype: of the tokens; None: that of the first `npy` member, int32 for text.
         sequence_length: that every context must have; None: that of the first one.
-
-    Raises:
-        ConfigError: `data_key` is none that can be read.
-        FormatError: a tar is no whole tar, or holds no such members; the error names tar and offset.
     """
     if data_key not in (None, *DATA_KEYS):
         what, expected = "members of this kind are not supported", f"one of {', '.join(DATA_KEYS)}"
@@ -116,19 +106,13 @@ def _members(path: Path) -> Iterator[tuple[TarMember, str, FileBytes]]:
 
 
 def _contexts(tar: TarSource) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the tokens of each context of a tar, shape (length,)."""
     for member, extension, archive in _members(tar.path):
         if extension == tar.data_key:
             yield read_member(archive, member, tar.path)
 
 
 def flatten_tars(found: TarInput, folder: Path, *, workers: int, listener: ProgressCallback = silent) -> Path:
-    """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished are left alone.
-
-    Raises:
-        FormatError: a member holds no tokens.
-        InputError: contexts of another length, or tokens that the dtype cannot hold.
-    """
+    """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished are left alone."""
     folder.mkdir(parents=True, exist_ok=True)
     target, size = folder / _TOKENS, found.tokens * np.dtype(found.dtype).itemsize
     with target.open("ab") as file:
@@ -161,7 +145,6 @@ def _flatten(task: tuple[Path, int, TarInput, int]) -> None:
 
 
 def _checked(tokens: NDArray[np.integer[Any]], where: str, found: TarInput) -> NDArray[np.integer[Any]]:
-    """Return the tokens of a context, if they are as many as those of others and the dtype holds them."""
     if len(tokens) != found.sequence_length:
         what, expected = "the contexts of the tars must have one length", f"{found.sequence_length}, as in the first"
         remedy = "shuffle tars of different lengths apart"

@@ -32,42 +32,38 @@ def write_lists(
 
     Args:
         plan: the plan of all shards.
-        shards: facts of every shard of the plan, in order.
+        shards: facts of every one of them, in order.
         folder: where the tars are.
         name: of the dataset.
-        tokenizer: name to record in `exp_data.json`.
+        tokenizer: its name.
 
     Returns:
         File name → size and sha256 of all tars and lists.
     """
+    # wids needs no md5sum, and checks none: the sha256 in the manifest is the one to check.
+    tars = [{"url": f"{one.stem}.tar", "nsamples": one.sequences, "filesize": one.size_bytes} for one in shards]
+    rows = [
+        {
+            "shard": facts.stem,
+            "num_sequences": facts.sequences,
+            "tokens": facts.tokens,
+            "pad_tokens": facts.pad_tokens,
+            "bytes": facts.size_bytes,
+            "sha256": facts.sha256,
+        }
+        for facts in shards
+    ]
     texts = {
-        WIDS_NAME: _pretty(_wids_index(shards, name)),
+        WIDS_NAME: _pretty({"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": name, "shardlist": tars}),
         EXP_DATA_NAME: _pretty(_exp_data(plan, shards, name, tokenizer)),
         # OpenLM drops what follows the last newline, so the last line needs its own.
-        MANIFEST_NAME: b"".join(orjson.dumps(_manifest_row(facts)) + b"\n" for facts in shards),
+        MANIFEST_NAME: b"".join(orjson.dumps(row) + b"\n" for row in rows),
     }
     files = {f"{facts.stem}.tar": FileFact(facts.size_bytes, facts.sha256) for facts in shards}
     for file_name, text in texts.items():
         write_atomic(folder / file_name, text)
         files[file_name] = FileFact(len(text), hashlib.sha256(text).hexdigest())
     return files
-
-
-def _manifest_row(facts: TarFacts) -> dict[str, Any]:
-    return {
-        "shard": facts.stem,
-        "num_sequences": facts.sequences,
-        "tokens": facts.tokens,
-        "pad_tokens": facts.pad_tokens,
-        "bytes": facts.size_bytes,
-        "sha256": facts.sha256,
-    }
-
-
-def _wids_index(shards: Sequence[TarFacts], name: str) -> dict[str, Any]:
-    # wids needs no md5sum, and checks none: the sha256 in the manifest is the one to check.
-    rows = [{"url": f"{facts.stem}.tar", "nsamples": facts.sequences, "filesize": facts.size_bytes} for facts in shards]
-    return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": name, "shardlist": rows}
 
 
 def _exp_data(plan: ShufflePlan, shards: Sequence[TarFacts], name: str, tokenizer: str | None) -> dict[str, Any]:

@@ -45,17 +45,14 @@ class WriteOptions:
     """How shards are written; nothing of it reaches their bytes."""
 
     engine: ShuffleEngine = "auto"
-    """`auto`, `mmap`, `tiled` or `buckets`: see `choose_engine`."""
     memory_bytes: int | None = None
     """For all workers together, without the system's cache of files; None = see `choose_engine`."""
     scratch: Path | None = None
     """Where spill files go, in a folder of this run's own; None = within the folder of the tars."""
     workers: int = 1
-    """Processes."""
     executor: Executor | None = None
     """Where else the work is done; each of its workers then gets the memory of one of `workers`."""
     listener: ProgressCallback = silent
-    """Progress callback."""
     name: str = "shards"
     """What progress reports call the output."""
     access: FileAccess | None = None
@@ -174,7 +171,6 @@ def _write(plan: ShufflePlan, folder: Path, made_from: str, access: FileAccess, 
 def _rows(
     plan: ShufflePlan, shards: range, sources: tuple[TokenSource, ...], hold: bool, spilled: Path | None
 ) -> tuple[NDArray[np.int64], Fill]:
-    """Return the context numbers of a run of shards, in their order, and what fills in their rows."""
     if spilled is not None:
         numbers, rows = _records(np.fromfile(spilled, dtype=np.uint8), len(_ranks(plan, shards)), plan, spilled)
         order = np.argsort(keys_of(numbers.astype(np.uint64), plan.settings.seed))
@@ -221,9 +217,8 @@ def _spill(
     if free < needed:
         where, found, expected = paths[0].parent.parent, f"{free:,} bytes free", f"{needed:,} bytes"
         remedy = "name a scratch folder on a larger disk, give more memory, or take the engine tiled (no scratch)"
-        raise StorageError(
-            "too little room for the buckets", where=where, found=found, expected=expected, remedy=remedy
-        )
+        what = "too little room for the buckets"
+        raise StorageError(what, where=where, found=found, expected=expected, remedy=remedy)
     contexts, seed = plan.table.contexts, plan.settings.seed
     step = max(1, min(memory_bytes // (record + ROW_BYTES), contexts))
     records = np.empty((step, record), dtype=np.uint8)
@@ -245,7 +240,6 @@ def _spill(
 
 
 def _ranks(plan: ShufflePlan, run: range) -> range:
-    """Return the ranks that a run of shards holds."""
     return range(plan.shard_ranks(run[0])[0], plan.shard_ranks(run[-1])[1])
 
 

@@ -13,7 +13,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.lineage import positions
 from nanoset_core.lineage.find import find_document
-from nanoset_core.lineage.positions import blended, places_of, shuffled, spans_of
+from nanoset_core.lineage.positions import blended, places_of, renumbered, spans_of
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import BlendedNanoset
 from nanoset_core.mapping.config import NanosetConfig
@@ -34,7 +34,7 @@ def slow_places(loaded):
 
 def fast_places(loaded, member, sequence):
     nanoset = loaded.datasets[member] if isinstance(loaded, BlendedNanoset) else loaded
-    found = shuffled(nanoset, spans_of(nanoset, sequence))
+    found = renumbered(spans_of(nanoset, sequence), nanoset.shuffle_index)
     if isinstance(loaded, BlendedNanoset):
         found = blended(loaded, member, found)
     return sorted(map(tuple, found.tolist()))

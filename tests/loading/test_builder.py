@@ -13,7 +13,7 @@ import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
-from nanoset_core.loading import Nanoset, NanosetBuilder, NanosetConfig
+from nanoset_core.loading import Nanoset, NanosetBuilder, NanosetConfig, open_split
 from nanoset_core.loading.opening import PLAN_FILE, read_split, split_bytes
 from nanoset_core.mapping.plan import plan_split
 from nanoset_core.outputs.manifest import Recipe
@@ -196,7 +196,7 @@ def damaged(folder, part, change):
     change(array)
     path.unlink()  # it is mapped
     np.save(path, array)
-    return type(train).open(train.plan, train.config, folder / "c")
+    return open_split(train.plan, train.config, folder / "c")
 
 
 def put(value, *place):
