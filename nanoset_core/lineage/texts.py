@@ -241,7 +241,7 @@ def file_state(inventory: Inventory | None, root: Path, folder: RawFolder, file:
     """Tell whether a file, or the piece of it that holds a byte, is as the inventory says.
 
     Nothing is read if size and times are those of when the file was hashed, which a memory below the output root holds.
-    Otherwise the piece is hashed again, unless it is larger than 256 MiB (`unknown`, as a file without an inventory is).
+    Otherwise the piece is hashed again, unless it is above 256 MiB (`unknown`, as a file without an inventory is).
     Of a compressed file or table any byte will do.
     """
     if not (folder / file).is_file():
