@@ -81,21 +81,11 @@ def test_settings_say_what_their_fields_say():
     assert (found["own"].default, found["named"].default) == (Part(), {})
 
 
-def test_one_setting_and_its_path():
+def test_one_setting_its_path_and_its_help():
     assert range_of(setting(Whole, "seed").hint) == Range(0, 9)
     assert [each.key for each in settings(Part, "a.b")] == ["a.b.share"]
-
-
-def test_a_setting_without_a_default():
-    @dataclass(frozen=True)
-    class Needed:
-        name: str
-
-    assert setting(Needed, "name").default is MISSING
-
-
-def test_help_of_an_inherited_field():
-    assert field_help(Whole, "seed") == "Of every shuffle."
+    assert setting(Inner, "count").default is MISSING
+    assert field_help(Whole, "seed") == "Of every shuffle.", "that of the base class"
     assert field_help(int, "real") == ""
 
 
@@ -104,19 +94,13 @@ def read(**values):
 
 
 def test_values_come_in_their_types():
-    value = read(
-        inner={"count": 3, "share": 1},
-        kind="b",
-        names=["x", "y"],
-        table={"t": {"count": 1}},
-        blend={"web": 2},
-        anything={"a": [1, {"b": None}]},
-    )
-    assert value == Outer(
-        "n", Inner(3, 1.0), "b", False, ("x", "y"), {"t": Inner(1)}, {"web": 2.0}, {"a": (1, {"b": None})}
-    )
-    assert type(value.inner.share) is float
-    assert type(value.blend["web"]) is float
+    given = {"inner": {"count": 3, "share": 1}, "kind": "b", "names": ["x", "y"], "table": {"t": {"count": 1}}}
+    value = read(**given, blend={"web": 2}, anything={"a": [1, {"b": None}]})
+    blend, anything = {"web": 2.0}, {"a": (1, {"b": None})}
+    assert value == Outer("n", Inner(3, 1.0), "b", False, ("x", "y"), {"t": Inner(1)}, blend, anything)
+    assert type(value.inner.share) is type(value.blend["web"]) is float
+    assert (read(blend="web").blend, read(blend=["web", "code"]).blend) == ("web", ("web", "code"))
+    assert read(inner=None).inner is None
 
 
 def test_nothing_in_the_result_can_be_changed():
@@ -126,12 +110,6 @@ def test_nothing_in_the_result_can_be_changed():
             mapping["new"] = 1
     assert value.anything["a"]["b"] == (1,)
     assert hash(value) == hash(dataclasses.replace(value))
-
-
-def test_union_takes_the_kind_that_fits():
-    assert read(blend="web").blend == "web"
-    assert read(blend=["web", "code"]).blend == ("web", "code")
-    assert read(inner=None).inner is None
 
 
 @pytest.mark.parametrize(
@@ -144,13 +122,7 @@ def test_union_takes_the_kind_that_fits():
         ({"whole": {"limit": {"web": 0.5}}}, "whole.limit.web", "0.5", "1 to 3", "set it to 1 or more"),
         ({"whole": {"limit": True}}, "whole.limit", "True", "a number or a mapping of which", "write a number"),
         ({"whole": {"limits": {"train": 6}}}, "whole.limits.train", "6", "1 to 5", "set it to 5 or less"),
-        (
-            {"whole": {"limits": {"trian": 5}}},
-            "whole.limits.trian",
-            None,
-            "one of train, valid",
-            "did you mean 'train'?",
-        ),
+        ({"whole": {"limits": {"trian": 5}}}, "whole.limits.trian", None, "one of train, valid", "mean 'train'?"),
         ({"nmae": 1}, "nmae", None, "one of name, inner", "did you mean 'name'?"),
         ({"hidden": 1}, "hidden", None, "one of name, inner", "remove it"),
         ({3: 1}, "3", None, "one of name, inner", "remove it"),
@@ -214,16 +186,6 @@ def test_the_schema_takes_what_the_parser_takes(templates):
     assert bool(list(validator.iter_errors(good | {"whole": {"seed": "{{ env.SEED }}"}}))) is not templates
 
 
-def test_missing_key():
-    with pytest.raises(ConfigError, match="a key is missing") as caught:
-        parse(Outer, {}, "", "file.yaml")
-    assert (caught.value.where, caught.value.expected, caught.value.remedy) == (
-        "file.yaml: name",
-        "text",
-        'add it: "name: …"',
-    )
-
-
 @pytest.mark.parametrize("value", [None, [], "text", 3])
 def test_top_must_be_a_mapping(value):
     with pytest.raises(ConfigError, match="wrong type") as caught:
@@ -238,8 +200,10 @@ def test_none_is_a_value_where_it_may_be_one():
         anything: Any
 
     assert parse(Weighed, {"weight": None, "anything": None}, "", "file.yaml") == Weighed(None, None)
-    with pytest.raises(ConfigError, match="a key is missing"):
+    with pytest.raises(ConfigError, match="a key is missing") as caught:
         parse(Weighed, {"anything": None}, "", "file.yaml")
+    found = caught.value.where, caught.value.expected, caught.value.remedy
+    assert found == ("file.yaml: weight", "a number", 'add it: "weight: …"')
     with pytest.raises(ConfigError, match="has no value"):
         parse(Outer, {"name": None}, "", "file.yaml")
 
