@@ -252,7 +252,7 @@ def file_state(inventory: Inventory | None, root: Path, folder: RawFolder, file:
     stat = stat_file(folder, file)
     if not pieces or stat.size < pieces[-1].end:
         return "changed"
-    memory = FingerprintMemory(raw.memory_below(root, folder.name))
+    memory = FingerprintMemory(raw.memory_below(root, folder))
     if (known := memory.recall(stat)) is not None:
         return "unchanged" if known == pieces or is_same_object(known[0], pieces[0]) else "changed"
     piece = next((piece for piece in pieces if piece.begin <= byte < piece.end), pieces[0])

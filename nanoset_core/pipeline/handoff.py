@@ -27,27 +27,6 @@ from nanoset_core.tokenization.files import define
 VERSION = 2
 
 
-def _recipe(nanoset: NanosetContext, splits: Mapping[str, str]) -> Recipe:
-    """Return what a handoff is made from; splits: split → digest of its blend, or of its index mappings."""
-    spec = nanoset.spec
-    options: dict[str, Any] = {
-        "trainer_path": nanoset.trainer_root,
-        "vocab_size": nanoset.project.tokenizer.max_id + 1,
-        "transitions": _transitions(spec),
-    }
-    if tokenizer := tokenizer_arguments(define(nanoset.project.config.tokenizer_file)):
-        options["tokenizer"] = list(tokenizer)
-    if spec.masks:
-        options[MASKS_OPTION] = list(spec.masks)
-    if spec.schedule is not None:
-        schedule = spec.schedule
-        options["schedule"] = [
-            schedule.iterations, schedule.global_batch_size, schedule.eval_interval, schedule.eval_iters
-        ]  # fmt: skip
-        options["span"] = spec.span and list(spec.span)
-    return Recipe(STAGE, f"{nanoset.name}/{HANDOFF}", VERSION, splits, options)
-
-
 @holding
 def write_handoff(project: Project, name: str) -> Manifest:
     """Write the files with which the nanoset's trainer is started, over its built splits.
@@ -61,7 +40,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
     blended = nanoset.spec.is_blended
     last = BLENDED if blended else INDEX_MAPPINGS
     built = {split: last.require(project, Key(name, split)) for split in SPLITS}
-    recipe = _recipe(nanoset, {split: manifest.digest for split, manifest in built.items()})
+    recipe = TRAINER_FILES.recipe(project, Key(name), {split: manifest.digest for split, manifest in built.items()})
     _check_cache(nanoset)
     request = _request(nanoset, recipe)
     for split, manifest in built.items():
@@ -153,7 +132,22 @@ class HandoffStage(Stage):
         return {split: Node(last, Key(key.subject, split)) for split in SPLITS}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return _recipe(NanosetContext(project, key.subject), parents)
+        nanoset = NanosetContext(project, key.subject)
+        spec = nanoset.spec
+        options: dict[str, Any] = {
+            "trainer_path": nanoset.trainer_root,
+            "vocab_size": project.tokenizer.max_id + 1,
+            "transitions": _transitions(spec),
+        }
+        if tokenizer := tokenizer_arguments(define(project.config.tokenizer_file)):
+            options["tokenizer"] = list(tokenizer)
+        if spec.masks:
+            options[MASKS_OPTION] = list(spec.masks)
+        if (schedule := spec.schedule) is not None:
+            names = ("iterations", "global_batch_size", "eval_interval", "eval_iters")
+            options["schedule"] = [getattr(schedule, name) for name in names]
+            options["span"] = spec.span and list(spec.span)
+        return Recipe(STAGE, self.name(key), VERSION, parents, options)
 
     def row_part(self, key: Key) -> str | None:
         return HANDOFF

@@ -29,16 +29,7 @@ _CHUNK = 1 << 22
 
 
 def mappings_recipe(nanoset: NanosetContext, split: SplitName, datasets: Mapping[str, str] | None = None) -> Recipe:
-    """Return what the index mappings of one split are made from.
-
-    Args:
-        nanoset: that the split is of.
-        split: train, valid or test.
-        datasets: corpus → digest of its dataset; absent = the current ones.
-
-    Raises:
-        MissingError: a dataset was not made yet.
-    """
+    """Return what the index mappings of one split are made from; without digests of datasets, of the current ones."""
     options = json.loads(json.dumps(nanoset.options(split)))
     parents = dict(datasets or nanoset.digests(nanoset.spec.corpora_of(split)))
     return Recipe(STAGE, f"{nanoset.name}/{split}/{MAPPINGS}", VERSION, parents, options)
@@ -150,8 +141,7 @@ class _SplitStage(Stage):
     folder, kind, named_in = STAGE, "nanoset", "nanosets.{subject}.blend"
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        files = manifest.facts.get("cache_files", {})
-        wanted = {name: fact["bytes"] for name, fact in files.items()}
+        wanted = {name: fact["bytes"] for name, fact in manifest.facts.get("cache_files", {}).items()}
         fault = first_fault(project.outputs.access.sizes(cache_folder(project, key.subject), wanted), wanted)
         return None if fault is None else f"an index file is missing or of another size: {fault[0]}"
 
@@ -162,9 +152,9 @@ class _SplitStage(Stage):
     def details(self, manifest: Manifest) -> Mapping[str, str]:
         if "members" not in manifest.facts:
             return {}
-        epochs = [member["epochs"] for member in manifest.facts["members"]]
-        least, most = f"{min(epochs, default=0):.2f}", f"{max(epochs, default=0):.2f}"
-        return {"epochs": least if least == most else f"{least} to {most}"}
+        epochs = [member["epochs"] for member in manifest.facts["members"]] or [0]
+        ends = dict.fromkeys(f"{end:.2f}" for end in (min(epochs), max(epochs)))
+        return {"epochs": " to ".join(ends)}
 
 
 class MappingsStage(_SplitStage):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -147,33 +146,20 @@ class NanosetContext:
             MissingError: a member's dataset was not made yet.
             ConfigError, InputError: the split cannot be filled as asked.
         """
-        with self._named():
+        try:
             config, limits, exceeded = self._within_limits(split)
             plan, folder = plan_split(config, split, self.reader), self.index_folder
             if plan is not None and folder:
                 moved = tuple(_moved(member, folder) for member in plan.members)
                 plan = replace(plan, members=moved, blend=plan.blend and _moved(plan.blend, folder))
+        except (ConfigError, InputError) as error:
+            name = f"nanosets.{self.name}"
+            if name in (error.where or ""):
+                raise
+            raise error.at(f"{name}, {error.where}" if error.where else name) from error
         members = coverage(plan, config, limits) if plan is not None else []
         own = tuple(one for one in exceeded if one.split == split)
         return PlannedSplit(split, config, plan, tuple(members), own, corpora_of(self.spec.blend_of(split)))
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        """Name the nanoset in errors of the block."""
-        name = f"nanosets.{self.name}"
-        try:
-            yield
-        except (ConfigError, InputError) as error:
-            where = error.where or ""
-            if name in where:
-                raise
-            raise type(error)(
-                error.what,
-                where=f"{name}, {where}" if where else name,
-                found=error.found,
-                expected=error.expected,
-                remedy=error.remedy,
-            ) from error
 
     def _within_limits(self, split: SplitName) -> tuple[NanosetConfig, dict[str, float], tuple[ExceededLimit, ...]]:
         """Return (settings of the split, limits of the datasets by prefix, datasets that exceed them)."""
@@ -252,6 +238,5 @@ def _data(blend: BlendSpec | None, prefixes: Mapping[str, str]) -> Blend | None:
 
 
 def _moved(part: _Part, folder: str) -> _Part:
-    """Return a part of a plan with its index files in a folder."""
     files = {key: folder + name for key, name in part.files.items()}
     return replace(part, files=files, sidecar=folder + part.sidecar)

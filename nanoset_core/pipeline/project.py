@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
 
 from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.project import ProjectConfig, load_config
@@ -93,26 +93,9 @@ class Project:
             raise no_tokenizer(as_source(file).path, name=spec.path, where=f"{self.config.file}: tokenizer.path")
         return tokenizer_facts(self.config.tokenizer_file)
 
-    @property
-    def eod(self) -> int | None:
-        """Id of the end-of-document token, where one is named.
-
-        Raises:
-            ConfigError: the tokenizer has no such token.
-        """
-        return self._special(self.config.tokenizer.eod, "eod")
-
-    @property
-    def bos(self) -> int | None:
-        """Id of the begin-of-document token, where one is named; raises as `eod`."""
-        return self._special(self.config.tokenizer.bos, "bos")
-
-    @property
-    def pad(self) -> int | None:
-        """Id of the padding token, where one is named; raises as `eod`."""
-        return self._special(self.config.tokenizer.pad, "pad")
-
-    def _special(self, token: str | None, key: str) -> int | None:
+    def special(self, key: Literal["bos", "eod", "pad"]) -> int | None:
+        """Return the id of a special token, where nanoset.yaml names it; ConfigError where there is none such."""
+        token = getattr(self.config.tokenizer, key)
         if token is None:
             return None
         return token_id(self.config.tokenizer_file, token, f"{self.config.file}: tokenizer.{key}")

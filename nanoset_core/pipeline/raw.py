@@ -15,7 +15,7 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project, despite_lost_copies
-from nanoset_core.pipeline.stage import CorpusStage, Key, Node
+from nanoset_core.pipeline.stage import CorpusStage, Key
 from nanoset_core.raw.contents import Contents, FileStat, Notice, contents_of
 from nanoset_core.raw.fingerprints import is_cut_unread
 from nanoset_core.raw.pieces import Inventory, Piece
@@ -148,7 +148,7 @@ def survey(project: Project, corpus: str, *, settled: bool = False, executor: Ex
         return take_inventory(
             folder,
             corpus,
-            remembered=memory_file(project, corpus),
+            remembered=memory_below(project.outputs.folder, folder),
             progress=hashed,
             contents=contents,
             quiet=settling(project, corpus) if settled else None,
@@ -190,18 +190,13 @@ def pieces_by_file(inventory: Manifest | None) -> dict[str, list[Piece]]:
 def known(project: Project, found: Contents, quiet: QuietPeriod | None = None) -> Inventory | None:
     """Return the inventory of these files where it is known without reading them; see known_inventory."""
     folder = project.config.corpus_folder(found.corpus)
-    remembered = memory_file(project, found.corpus)
+    remembered = memory_below(project.outputs.folder, folder)
     return known_inventory(found, remembered, quiet, cut_unread=is_cut_unread(folder))
 
 
-def memory_file(project: Project, corpus: str) -> Path:
-    """Return the file in which digests of a corpus's files are kept between surveys."""
-    return memory_below(project.outputs.folder, project.config.folder_name(corpus))
-
-
-def memory_below(root: Path, folder: str) -> Path:
-    """Return the same by the output root and the corpus's folder name: all corpora of a folder share it."""
-    return root / STAGE / folder / ".fingerprints.json"
+def memory_below(root: Path, folder: RawFolder) -> Path:
+    """Return the file in which digests of a folder's files are kept between surveys: all corpora of it share them."""
+    return root / STAGE / folder.name / ".fingerprints.json"
 
 
 def make_inventory(project: Project, corpus: str) -> Manifest:
@@ -240,9 +235,6 @@ class InventoryStage(CorpusStage):
 
     folder, asset = STAGE, "raw_jsonl"
     maker = staticmethod(make_inventory)
-
-    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Survey the files as they are now."""

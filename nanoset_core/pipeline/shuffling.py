@@ -76,12 +76,12 @@ def make_plan(project: Project, name: str) -> Manifest:
 
 
 def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manifest]) -> PlanSettings:
-    is_tokshuf = spec.preset == "tokshuf"
+    is_tokshuf, eod = spec.preset == "tokshuf", project.special("eod")
     settings = PlanSettings(
         sequence_length=spec.sequence_length,
-        pad_id=project.pad if spec.tail == "pad" else None,
-        bos_id=project.bos if spec.bos else None,
-        eod=project.eod,
+        pad_id=project.special("pad") if spec.tail == "pad" else None,
+        bos_id=project.special("bos") if spec.bos else None,
+        eod=eod,
         vocab_size=project.tokenizer.max_id + 1,
         streams={name: _file_tokens(project, name, one) for name, one in datasets.items()} if is_tokshuf else None,
         frequencies=spec.numbers if spec.mix == "frequencies" else None,
@@ -92,9 +92,9 @@ def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manife
     if not is_tokshuf:
         return settings
     file = project.config.tokenizer_file
-    if project.eod != TOKSHUF_EOT:
+    if eod != TOKSHUF_EOT:
         what, remedy = "tokshuf-rust ends documents with the token 0", "name that token, or use the default preset"
-        found, expected = f"{project.config.tokenizer.eod!r}, the token {project.eod}", repr(tokshuf_tokens(file)[0])
+        found, expected = f"{project.config.tokenizer.eod!r}, the token {eod}", repr(tokshuf_tokens(file)[0])
         where = f"{project.config.file}: tokenizer.eod"
         raise ConfigError(what, where=where, found=found, expected=expected, remedy=remedy)
     return settings.of_tokshuf(file)
@@ -266,8 +266,8 @@ class PlanStage(Stage):
             "contexts": spec.contexts,
             "sequence_length": spec.sequence_length,
             "mix": spec.mix if spec.numbers is not None else None,
-            "pad": project.pad if spec.tail == "pad" else None,
-            "bos": project.bos if spec.bos else None,
+            "pad": project.special("pad") if spec.tail == "pad" else None,
+            "bos": project.special("bos") if spec.bos else None,
             "compressor": compressor_identity() if spec.member == "json.gz" else None,
         }
         return Recipe(PLANS, key.subject, VERSION, parents, options)
@@ -344,21 +344,13 @@ class WebdatasetStage(Stage):
                     clear_markers(folder, outputs.access)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return tars and lists; markers say for which webdataset they were made."""
+        """Return tars and lists; markers say for which webdataset they were made, but one that was cut off."""
         markers = {f"{MARKERS}/{name}" for name in access.names(folder / MARKERS) if name.endswith(".json")}
-        made_from = {_made_from(access, folder / marker) for marker in markers} - {
-            None
-        }  # one that was cut off says nothing
-        if made_from != {folder.name}:
-            return None
-        return {*filter(_TAR.fullmatch, access.names(folder)), *LISTS, *markers}
-
-
-def _made_from(access: FileAccess, marker: Path) -> object:
-    try:
-        return json.loads(access.read_current(marker))["made_from"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+        made_from = set()
+        for marker in markers:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+                made_from.add(json.loads(access.read_current(folder / marker))["made_from"])
+        return {*filter(_TAR.fullmatch, access.names(folder)), *LISTS, *markers} if made_from == {folder.name} else None
 
 
 SHUFFLE_PLAN = PlanStage()

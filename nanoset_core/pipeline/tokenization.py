@@ -16,7 +16,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory
 from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
-from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
+from nanoset_core.raw.pieces import Inventory, cut_ranges
 from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.serialization.text import format_count
 from nanoset_core.tokenization import distrust, shards
@@ -86,8 +86,8 @@ def framing(project: Project) -> Framing:
     return make_framing(
         settings.preset,
         project.config.tokenizer_file,
-        bos=project.bos if settings.prepend_bos else None,
-        eod=project.eod if settings.append_eod else None,
+        bos=project.special("bos") if settings.prepend_bos else None,
+        eod=project.special("eod") if settings.append_eod else None,
         special_tokens=settings.special_tokens,
     )
 
@@ -106,7 +106,20 @@ def tokenize(project: Project, corpus: str) -> Manifest:
         SourceChangedError: a file is not as the inventory found it.
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
-    made, options = _make_shards(project, corpus, cut_ranges(inventory, _range_bytes(project)))
+    settings, ranges = _settings(project, corpus), cut_ranges(inventory, _range_bytes(project))
+    made, options = shards.TokenizeJob(
+        root=project.outputs,
+        corpus=corpus,
+        folder=corpus_folder(project, corpus),
+        ranges=ranges,
+        options=settings.recipe_options(project.tokenizer.fingerprint),
+        settings=settings,
+        workers=project.config.workers,
+        executor=project.executor,
+        listener=project.listener,
+        news=Progress("tokenized_shards", corpus, 0, sum(source.size for source in ranges)),
+        look_first=not project.rebuild,
+    ).run()
     # By the engines that were not used, whatever is noted by now.
     recipe = _set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
     lost = losses_of(made, inventory.pieces)
@@ -173,23 +186,6 @@ def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
     return reject_policy(project, corpus).refusal(lost, project.config.corpus_folder(corpus))
 
 
-def _make_shards(project: Project, corpus: str, ranges: list[SourceRange]) -> tuple[Sequence[Manifest], dict[str, Any]]:
-    settings = _settings(project, corpus)
-    return shards.TokenizeJob(
-        root=project.outputs,
-        corpus=corpus,
-        folder=corpus_folder(project, corpus),
-        ranges=ranges,
-        options=settings.recipe_options(project.tokenizer.fingerprint),
-        settings=settings,
-        workers=project.config.workers,
-        executor=project.executor,
-        listener=project.listener,
-        news=Progress("tokenized_shards", corpus, 0, sum(source.size for source in ranges)),
-        look_first=not project.rebuild,
-    ).run()
-
-
 def _set_recipe(project: Project, corpus: str, parents: Mapping[str, str], options: dict[str, Any]) -> Recipe:
     return Recipe(STAGE, corpus, VERSION, parents, options | {"range_bytes": _range_bytes(project)})
 
@@ -206,19 +202,12 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
 
 
 class ShardStage(CorpusStage):
-    """Shards: one for each range of a corpus's files. The corpus's set of shards names the current ones."""
+    """Shards, whose recipes are those of `shards.shard_recipe`. The corpus's set of shards names the current ones."""
 
     folder, asset = SHARDS, None
-    maker = staticmethod(tokenize)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return ()
-
-    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {}
-
-    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        raise NotImplementedError("a shard has a recipe for each range: see shards.shard_recipe")
 
 
 class TokenizedStage(CorpusStage):

@@ -210,7 +210,7 @@ def _recipe_now(
     By digests that earlier surveys kept; no recipe where files would have to be read.
     """
     folder = project.config.corpus_folder(corpus)
-    memory = FingerprintMemory(raw.memory_file(project, corpus), cut_unread=is_cut_unread(folder))
+    memory = FingerprintMemory(raw.memory_below(project.outputs.folder, folder), cut_unread=is_cut_unread(folder))
     noted = raw.pieces_by_file(live)
     found = {stat.path: memory.recall(stat) for stat in contents.ordered}
     ends = {path: pieces[-1].end for path, pieces in noted.items()}

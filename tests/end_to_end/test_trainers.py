@@ -228,7 +228,7 @@ def masked(built_from, keys):
 
 def test_masks_at_ends_of_documents_from_nanoset_yaml_and_by_argument(built_from):
     project = masked(built_from, ["reset_position_ids", "eod_mask_loss"])
-    root, eod = project.config.root_folder, project.eod
+    root, eod = project.config.root_folder, project.special("eod")
     plain = {"reset_position_ids": False, "eod_mask_loss": False}
     for name, masks in (("pretrain", {}), ("plain", dict.fromkeys(plain, True))):
         train, without = load_nanoset(root, name, "train", **masks), load_nanoset(root, name, "train", **plain)

@@ -71,7 +71,7 @@ def test_the_documents_of_a_sample_give_its_tokens(project, texts, tokenizer, na
             origin = piece.origin
             offset, identity, text = texts[origin.corpus, origin.file, origin.line]
             assert (origin.byte_offset, origin.id) == (offset, identity)
-            ids = [*tokenizer.encode(text).ids, project.eod]
+            ids = [*tokenizer.encode(text).ids, project.special("eod")]
             assert origin.tokens == len(ids)
             begin, end = piece.document_tokens
             tokens[slice(*piece.sample_tokens)] = ids[begin:end]

@@ -104,7 +104,6 @@ def test_corpora_and_their_files(project):
 def test_files_of_a_folder_are_hashed_once_for_all_its_corpora(project):
     memories = sorted(path.parent.name for path in project.outputs.folder.rglob(".fingerprints.json"))
     assert memories == ["code", "web"]
-    assert raw.memory_file(project, "web_title") == raw.memory_file(project, "web")
 
 
 def test_other_corpora_keep_their_digests(project, copy):

@@ -17,7 +17,7 @@ from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import indexed, raw, stages
-from nanoset_core.pipeline.graph import graph_over, stale_reasons
+from nanoset_core.pipeline.graph import stale_reasons
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
@@ -133,14 +133,6 @@ def test_status_and_freshness_tell_of_it_in_the_same_words(made, capsys):
     assert status(made)["counts code"].why == ("damaged: counts.json is missing",)
 
 
-def test_the_graph_has_a_step_of_it(made):
-    project = Project.open(made / "nanoset.yaml")
-    recipes = {corpus: raw.INVENTORY.recipe(project, Key(corpus), {}) for corpus in raw.corpora(project)}
-    steps = {step.node.label: step for step in graph_over(project, recipes).steps()}
-    assert steps["document_counts [web]"].done
-    assert [need.label for need in steps["document_counts [web]"].needs] == ["indexed_dataset [web]"]
-
-
 def test_diff_tells_what_becomes_of_it(made):
     change_web(made)
     project = Project.open(made / "nanoset.yaml")
@@ -150,15 +142,6 @@ def test_diff_tells_what_becomes_of_it(made):
     COUNTS.make(project, Key("web"))
     fates = {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
     assert fates["counts web"] == "rebuilt"
-
-
-def test_diff_tells_of_a_stage_that_every_corpus_has(made, monkeypatch):
-    monkeypatch.setattr(Counts, "keys", lambda self, config, corpora: map(Key, corpora))
-    change_web(made)
-    project = make(made)
-    assert [outcome.fate for outcome in diff_datasets(project, "web").outcomes if outcome.output == "counts web"] == [
-        "rebuilt"
-    ]
 
 
 def test_gc_removes_old_versions_of_it_and_keeps_what_they_need(made):

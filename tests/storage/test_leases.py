@@ -230,3 +230,14 @@ def test_gc_leaves_what_is_built_elsewhere(remote_project, filled):
 def uploads(place) -> set[str]:
     found = place.client().list_multipart_uploads(Bucket=place.bucket).get("Uploads", ())
     return {upload["Key"].removeprefix(f"{place.prefix}/") for upload in found}
+
+
+def test_empty_files_of_locks_that_older_versions_left_go(tmp_path):
+    folder = tmp_path / ".in-use"
+    folder.mkdir()
+    for name in (".gate", "web"):
+        (folder / name).touch()
+        os.utime(folder / name, (1e9, 1e9))
+    with leased(FileAccess(tmp_path), ["code"]), collecting(FileAccess(tmp_path)) as busy:
+        assert busy.keys() == {"code"}
+    assert not list(folder.iterdir())

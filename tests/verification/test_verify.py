@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections import Counter
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -62,20 +63,29 @@ def test_a_healthy_project_has_no_findings_but_of_its_bad_line(project, deep):
     assert tars["contexts_read"] == (tars["sequences"] if deep else 2 * tars["shards"])
 
 
-def test_selecting(project):
-    assert [target.name for target in targets(project, ["pretrain/train", "b*"])] == [
-        "books",
-        "pretrain/train",
-        "books/packed",
-    ]
-    assert [target.name for target in targets(project, ["pretrain"])] == [
-        "pretrain/train",
-        "pretrain/valid",
-        "pretrain/test",
-        "pretrain/handoff",
-    ]
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["pretrain/train", "b*"], "books pretrain/train books/packed"),
+        (["pretrain"], "pretrain/train pretrain/valid pretrain/test pretrain/handoff"),
+        (["web"], "web web/packed"),
+        (["*/packed"], "web/packed books/packed"),
+    ],
+)
+def test_selecting(project, patterns, names):
+    assert [target.name for target in targets(project, patterns)] == names.split()
+
+
+def test_selecting_nothing(project):
     with pytest.raises(ConfigError, match="selects nothing"):
         targets(project, ["nothing"])
+
+
+def test_nothing_was_built(copy):
+    project = copy()
+    shutil.rmtree(project.outputs.folder)
+    for report in verify_project(project):
+        assert "has not been built" in whats(report)[0]
 
 
 def test_each_output_is_looked_up_once_to_tell_whether_another_is_fresh(project, monkeypatch):
@@ -89,17 +99,8 @@ def test_each_output_is_looked_up_once_to_tell_whether_another_is_fresh(project,
     monkeypatch.setattr(OutputRoot, "current_version", current_version)
     for asset, subject in ((handoff.TRAINER_FILES, "pretrain"), (shuffling.WEBDATASET, "shuffled")):
         assert stale_reasons(project, asset, stage.Key(subject)) == []
-    datasets = [("datasets", corpus) for corpus in ("web", "code")]
-    assert all(asked[one] == 2 for one in datasets), "once for each of the two"
+    assert asked["datasets", "web"] == asked["datasets", "code"] == 2, "once for each of the two"
     assert max(asked.values()) == 2
-
-
-def test_nothing_was_built(copy):
-    project = copy()
-    shutil.rmtree(project.outputs.folder)
-    for report in verify_project(project):
-        assert whats(report)
-        assert "has not been built" in whats(report)[0]
 
 
 # corpora
@@ -110,10 +111,6 @@ def change_facts(path, **changes):
     value["facts"] |= changes
     value.pop("sha256", None)  # of a manifest that holds other facts
     path.write_text(json.dumps(value))
-
-
-def dataset_file(project, corpus, ending):
-    return one(project, f"datasets/{corpus}/*/*.{ending}")
 
 
 def at(pattern, offset, data, which=0):
@@ -177,7 +174,7 @@ def tars_gone_cut_and_changed(project):
 SHARDS, INDEXED, CORPUS = of(verify_shards, "web"), of(verify_indexed, "web"), of(verify_corpus, "web")
 MAPPINGS, TARS = of(verify_mappings, "pretrain", "train"), of(verify_webdataset, "shuffled")
 TAR, LIST, BIN = "webdatasets/shuffled/*/shard-*.tar", "webdatasets/shuffled/*/manifest.jsonl", "datasets/web/*/*.bin"
-SHUFFLE = "nanosets/pretrain/cache/*-train-shuffle_index.npy"
+IDX, SHUFFLE = "datasets/web/*/*.idx", "nanosets/pretrain/cache/*-train-shuffle_index.npy"
 GONE, SIZE, BYTES = (
     "a file is missing",
     "a file has another size than when it was written",
@@ -202,24 +199,14 @@ FAULTS = {
         [BYTES],
     ),
     "a changed reject": (instead("shards/web/*/rejects.jsonl", b"no json", b"so json"), SHARDS, [], [BYTES]),
-    "magic of an idx": (at("datasets/web/*/*.idx", 0, b"X"), INDEXED, ["not an index of an indexed dataset"], [BYTES]),
-    "type of an idx": (
-        at("datasets/web/*/*.idx", 17, b"\x04"),
-        INDEXED,
-        ["sequence 1 has an impossible pointer"],
-        [BYTES],
-    ),
+    "magic of an idx": (at(IDX, 0, b"X"), INDEXED, ["not an index of an indexed dataset"], [BYTES]),
+    "type of an idx": (at(IDX, 17, b"\x04"), INDEXED, ["sequence 1 has an impossible pointer"], [BYTES]),
     "an id": (at(BIN, 0, struct.pack("<H", 401)), INDEXED, ["a token is not in the vocabulary"], [BYTES]),
     "an end": (at(BIN, -2, struct.pack("<H", 7)), INDEXED, [FRAMING], [BYTES]),
     "a token": (at(BIN, 0, struct.pack("<H", 300)), INDEXED, [SOURCE], [BYTES]),
     "a cut bin": (cut(BIN, -2), INDEXED, [SIZE, "the token file is shorter than its index says"], None),
     "a cut index file": (cut(SHUFFLE, -4), MAPPINGS, ["an index file has another size than when it was written"], None),
-    "a changed index file": (
-        at(SHUFFLE, -8, b"\1\0\0\0\0\0\0\0"),
-        MAPPINGS,
-        [],
-        ["an index file has other bytes than when it was written"],
-    ),
+    "a changed index file": (at(SHUFFLE, -8, b"\1" + bytes(7)), MAPPINGS, [], ["an index " + BYTES[2:]]),
     "tars": (tars_gone_cut_and_changed, TARS, [GONE, SIZE], [GONE, SIZE, BYTES]),
     "a context": (at(TAR, 512 + 128 + 4, b"\xff\xff", 2), TARS, [CONTEXT], [BYTES]),
     "a context of the vocabulary": (at(TAR, 512 + 128 + 4, b"\1\0"), TARS, [CONTEXT], [BYTES]),
@@ -275,29 +262,22 @@ def test_too_many_rejects_for_the_present_policy(copy):
     assert whats(report, "warning") == [], "told once"
 
 
-def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy):
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy, monkeypatch, is_large):
     project = copy()
     path = project.config.raw_folder / "web/part-0/web-1.jsonl"
     path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
+    if is_large:  # it is not hashed for a warning
+        monkeypatch.setattr(texts, "MOST_HASHED_BYTES", 0)
+        monkeypatch.setattr(texts.StoredPiece, "check", None)
     report = verify_indexed(project, "web")
     assert report.passed
     (what, _) = whats(report, "warning")
     assert what.startswith("a document's source line gives other tokens (")
+    assert any(finding.found == "the file was changed since" for finding in report.warnings) != is_large
     path.unlink()
     (what, _) = whats(verify_indexed(project, "web"), "warning")
     assert what.startswith("a file of the corpus is gone (")
-
-
-def test_a_large_raw_file_is_not_hashed_for_a_warning(copy, monkeypatch):
-    project = copy()
-    path = project.config.raw_folder / "web/part-0/web-1.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
-    monkeypatch.setattr(texts, "MOST_HASHED_BYTES", 0)
-    monkeypatch.setattr(texts.StoredPiece, "check", None)
-    report = verify_indexed(project, "web")
-    assert report.passed
-    assert all(finding.found != "the file was changed since" for finding in report.warnings)
-    assert any(what.startswith("a document's source line gives other tokens (") for what in whats(report, "warning"))
 
 
 def test_what_lies_among_the_files_is_a_warning(copy):
@@ -321,7 +301,7 @@ def test_what_lies_among_the_files_is_a_warning(copy):
 
 def test_documents_at_other_places_than_their_shards_say(copy):
     project = copy()
-    idx = dataset_file(project, "web", "idx")
+    idx = one(project, IDX)
     n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
     # Document 0 is empty, and document 1 has the tokens of both: neither the .idx nor its sha256 tells.
     poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
@@ -344,7 +324,7 @@ def test_a_missing_index_file(copy):
         path = cache_file(project, "pretrain", "train", "description.txt")
         path = path if part == "description.txt" else path.with_name(path.name.replace("description.txt", part))
         path.rename(path.with_name("away"))
-        (report,) = [verify_nanoset(project, "pretrain", "train")]
+        report = verify_nanoset(project, "pretrain", "train")
         assert [finding.where for finding in report.findings] == [str(path)]
         path.with_name("away").rename(path)
     assert verify_nanoset(project, "pretrain", "train").passed
@@ -367,17 +347,11 @@ def test_a_note_in_which_one_value_changed(copy, check):
 
 @pytest.mark.parametrize(
     ("part", "entry", "value"),
-    [
-        ("document_index.npy", 3, 10**6),
-        ("shuffle_index.npy", 3, 10**6),
-        ("sample_index.npy", 8, 10**6),
-        ("sample_index.npy", 9, 10**6),
-        ("sample_index.npy", 9, -1),
-    ],
+    [("document", 3, 10**6), ("shuffle", 3, 10**6), ("sample", 8, 10**6), ("sample", 9, 10**6), ("sample", 9, -1)],
 )
 def test_samples_that_cannot_be_read(copy, part, entry, value):
     project = copy()
-    change_array(cache_file(project, "plain", "train", part), entry, value)
+    change_array(cache_file(project, "plain", "train", f"{part}_index.npy"), entry, value)
     assert whats(verify_mappings(project, "plain", "train")) == ["the index files don't fit the dataset"]
 
 
@@ -400,17 +374,14 @@ def note_changed(project, path, part, output):
     note.write_text(json.dumps(noted))
 
 
-@pytest.mark.parametrize("part", ["document_index.npy", "sample_index.npy", "shuffle_index.npy"])
-def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, part):
+@pytest.mark.parametrize(("part", "row"), [("document_index", 2), ("sample_index", 1), ("shuffle_index", 2)])
+def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, part, row):
     project = copy()
-    path = cache_file(project, "plain", "train", part)
-    array = np.load(path).reshape(-1)
-    change_array(path, 2, array[4])
-    note_changed(project, path, part, "plain/train/index_mappings")
-    row = 1 if part == "sample_index.npy" else 2
-    assert whats(verify_mappings(project, "plain", "train", deep=True))[0] == (
-        f"entry {row} of {part.removesuffix('.npy')} is not what the plan gives"
-    )
+    path = cache_file(project, "plain", "train", f"{part}.npy")
+    change_array(path, 2, np.load(path).reshape(-1)[4])
+    note_changed(project, path, f"{part}.npy", "plain/train/index_mappings")
+    found = whats(verify_mappings(project, "plain", "train", deep=True))
+    assert found[0] == f"entry {row} of {part} is not what the plan gives"
 
 
 def test_large_index_files_are_not_built_again(copy, monkeypatch):
@@ -441,7 +412,7 @@ def test_a_blend_that_names_what_is_not_there(copy):
 def test_a_stale_cache(copy):
     """The .idx was replaced under the index files: Megatron-LM would train on the old ones without a word."""
     project = copy()
-    idx = dataset_file(project, "books", "idx")
+    idx = one(project, IDX.replace("web", "books"))
     n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
     poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
     report = verify_mappings(project, "plain", "train")
@@ -452,35 +423,27 @@ def test_a_stale_cache(copy):
 # webdatasets
 
 
-def gone(*_):
-    raise MissingError("the dataset is gone")
-
-
 def test_pads_outside_of_the_vocabulary_where_the_datasets_are_gone(project, monkeypatch):
     manifest, plan = shuffling.current_plan(project, "shuffled")
     pad = project.tokenizer.max_id + 3
     padded = SimpleNamespace(settings=SimpleNamespace(pad_id=pad), table=plan.table)
     monkeypatch.setattr(webdataset.shuffling, "current_plan", lambda *_: (manifest, padded))
-    monkeypatch.setattr(webdataset, "_source", gone)
+    monkeypatch.setattr(webdataset, "_source", Mock(side_effect=MissingError("the dataset is gone")))
     tars = live_manifest(project.outputs, "webdatasets", "shuffled")
     found = webdataset._wanted(project, tars, True)
     assert (found.greatest, found.plan) == (pad, None)
-
-
-def rebuild(project, corpus):
-    make_corpora(project, corpus)
 
 
 def test_documents_of_another_length_than_before_are_a_warning(copy):
     project = copy()
     file = project.config.raw_folder / "code" / "more.jsonl"
     file.write_bytes(jsonl(sentences("more", 5)))
-    rebuild(project, "code")
+    make_corpora(project, "code")
     report = verify_indexed(project, "code")
     assert report.findings == []
     assert report.figures["tokens_per_document"] != report.figures["tokens_per_document_before"]
     file.write_bytes(jsonl([{"id": "long", "text": "a word and another " * 20_000}]))
-    rebuild(project, "code")
+    make_corpora(project, "code")
     report = verify_indexed(project, "code")
     assert report.passed
     assert whats(report, "warning") == ["documents have another length than in the version before"]

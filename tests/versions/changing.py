@@ -18,6 +18,12 @@ def build(folder: Path) -> Project:
     return project
 
 
+def rebuild(folder: Path, word: str = "late") -> Project:
+    """Build after documents were added to web."""
+    change_web(folder, word)
+    return build(folder)
+
+
 def change_web(folder: Path, word: str = "late") -> Path:
     """Add documents to one of the files of the corpus web."""
     file = folder / "raw/web/part-1/web-3.jsonl"

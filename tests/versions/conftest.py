@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sample_project import CONFIG, write_raw
-from versions.changing import build, change_web
+from versions.changing import build, rebuild
 
 from nanoset_core.pipeline.project import Project
 
@@ -38,8 +38,7 @@ def copy(built: Path, tmp_path: Path) -> Callable[..., Path]:
 def built_twice(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same folder after a file of the corpus web has changed, with outputs of both builds."""
     folder = shutil.copytree(built, tmp_path_factory.mktemp("twice") / "project", symlinks=True)
-    change_web(folder)
-    build(folder)
+    rebuild(folder)
     return folder
 
 

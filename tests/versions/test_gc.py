@@ -9,13 +9,13 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from sample_project import jsonl, make_corpora, sentences, tree
-from versions.changing import build, change_web
+from versions.changing import build, change_web, rebuild
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
@@ -27,7 +27,7 @@ from nanoset_core.pipeline.project import Project, names_of
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import published_folder
-from nanoset_core.storage.leases import collecting, leased, leased_names
+from nanoset_core.storage.leases import leased
 from nanoset_core.versions import gc as gc_module
 from nanoset_core.versions.gc import Garbage, collect, plan_gc
 
@@ -51,23 +51,16 @@ def test_after_several_versions_exactly_what_a_fresh_build_makes_is_left(copy):
     assert plan_gc(project) == collect(project) == gc_module.Collection((), (), ())
     assert tree(folder / "data") == first
     for word in ("late", "later"):
-        change_web(folder, word)
-        project = build(folder)
+        project = rebuild(folder, word)
     before = tree(folder / "data")
     planned = plan_gc(project)
     assert tree(folder / "data") == before
     assert collect(project).garbage == planned.garbage
     assert planned.size == sum(item.size for items in planned.by_output().values() for item in items) > 0
     assert not planned.left
-    assert {item.output for item in planned.garbage} >= {
-        "inventory/web",
-        "shards/web",
-        "tokenized/web",
-        "datasets/web",
-        "nanosets/pretrain/train/blend",
-        "nanosets/pretrain/cache",
-        "webdatasets/shuffled",
-    }
+    outputs = {item.output for item in planned.garbage}
+    assert outputs >= {f"{stage}/web" for stage in ("inventory", "shards", "tokenized", "datasets")}
+    assert outputs >= {"nanosets/pretrain/train/blend", "nanosets/pretrain/cache", "webdatasets/shuffled"}
     assert not [item for item in planned.garbage if item.subject in ("code", "books", "plain")]
     assert tree(folder / "data") == fresh_tree(folder)
     assert collect(project).garbage == ()
@@ -80,8 +73,7 @@ def test_older_versions_are_kept_on_request_with_all_that_they_need(copy):
     folder = copy()
     digests = [Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web").digest]
     for word in ("one", "two"):
-        change_web(folder, word)
-        project = build(folder)
+        project = rebuild(folder, word)
         digests.append(project.outputs.current("datasets", "web").digest)
     for number, digest in enumerate(digests):
         os.utime(folder / "data/datasets/web" / digest / "manifest.json", (number, number))
@@ -123,37 +115,17 @@ def test_what_a_stale_nanoset_and_webdataset_need_stays(copy):
 def test_what_a_running_build_works_on_stays(changed):
     project, folder = changed
     before = tree(folder / "data")
-    # The old lines again: the build takes up old shards that nothing else needs.
-    (folder / "raw/web/part-1/web-3.jsonl").write_bytes(jsonl(sentences("web", 240)[180:]))
-    reached, go_on = threading.Event(), threading.Event()
-
-    def listen(progress):
-        if progress.stage == "tokenized_shards":
-            reached.set()
-            assert go_on.wait(60)
-
-    running = Project.open(folder / "nanoset.yaml", listen)
-    thread = threading.Thread(target=make_corpora, args=(running, "web"))
-    thread.start()
-    try:
-        assert reached.wait(60)
-        assert leased_names(FileAccess(folder / "data")).keys() == {"web"}
+    with leased(FileAccess(folder / "data"), ["web"]):
         found = collect(project)
-    finally:
-        go_on.set()
-        thread.join()
     assert why(found, "shards/web") == [f"a build on {platform.node()} works on it"]
     assert {item.subject for item in found.garbage} == {"pretrain", "shuffled"}
     assert {name for name in before if "/web/" in name} <= tree(folder / "data").keys()
-    collect(build(folder))
-    assert tree(folder / "data") == fresh_tree(folder)
 
 
 def test_builds_hold_their_corpora_too(copy):
+    held = {"pretrain": {"web", "code"}, "shuffled": {"web", "code", "books"}, "web": set()}
     project = Project.open(copy() / "nanoset.yaml")
-    assert names_of(project, "pretrain") == {"pretrain", "web", "code"}
-    assert names_of(project, "shuffled") == {"shuffled", "web", "code", "books"}
-    assert names_of(project, "web") == {"web"}
+    assert all(names_of(project, name) == {name, *corpora} for name, corpora in held.items())
 
 
 def test_collections_during_a_build_of_another_process_do_no_harm(changed):
@@ -172,18 +144,6 @@ def test_collections_during_a_build_of_another_process_do_no_harm(changed):
     assert removed > 0
     collect(project)
     assert tree(folder / "data") == fresh_tree(folder)
-
-
-def test_what_older_versions_left_in_the_folder_of_leases_goes(tmp_path):
-    """They kept an empty file for each name, and locked it."""
-    folder = tmp_path / ".in-use"
-    folder.mkdir()
-    for name in (".gate", "web"):
-        (folder / name).touch()
-        os.utime(folder / name, (1e9, 1e9))
-    with leased(FileAccess(tmp_path), ["code"]), collecting(FileAccess(tmp_path)) as busy:
-        assert busy.keys() == {"code"}
-    assert not list(folder.iterdir())
 
 
 def test_shards_of_a_build_that_was_cut_short_stay_unless_asked(copy):
@@ -208,11 +168,8 @@ def test_shards_of_a_build_that_was_cut_short_stay_unless_asked(copy):
 
 def test_shards_of_a_corpus_that_was_never_finished_stay(copy):
     folder = copy()
-    shutil.rmtree(folder / "data/tokenized/web")
-    shutil.rmtree(folder / "data/datasets/web")
-    shutil.rmtree(folder / "data/nanosets/pretrain")
-    shutil.rmtree(folder / "data/shuffle_plans")
-    shutil.rmtree(folder / "data/webdatasets")
+    for place in ("tokenized/web", "datasets/web", "nanosets/pretrain", "shuffle_plans", "webdatasets"):
+        shutil.rmtree(folder / "data" / place)
     project = Project.open(folder / "nanoset.yaml")
     assert plan_gc(project).garbage == ()
     assert {item.output for item in plan_gc(project, unfinished=True).garbage} == {"shards/web"}
@@ -241,8 +198,7 @@ def test_a_version_that_became_current_meanwhile_is_put_back(changed):
 def test_unreadable_old_versions_are_left_alone_and_named(copy):
     folder = copy()
     old = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web").folder
-    change_web(folder)
-    project = build(folder)
+    project = rebuild(folder)
     (old / "manifest.json").write_text("{")
     os.utime(old / "manifest.json", (1, 1))
     with pytest.raises(StorageError, match="nothing is removed"):
@@ -253,16 +209,8 @@ def test_unreadable_old_versions_are_left_alone_and_named(copy):
     assert "shards/web" in {item.output for item in found.garbage}
 
 
-def lose_current(project):
-    shutil.rmtree(project.outputs.current("tokenized", "web").folder)
-
-
-def tear_current_nanoset(project):
-    (project.outputs.current("nanosets", "pretrain/train/index_mappings").folder / "manifest.json").write_text("{}")
-
-
-def tear_plan_of_current_nanoset(project):
-    (project.outputs.current("nanosets", "pretrain/train/blend").folder / "plan.json").write_text("{}")
+def torn(stage, name, file, text="{}"):
+    return lambda project: (project.outputs.current(stage, name).folder.resolve() / file).write_text(text)
 
 
 def tear_shards_of_current_dataset(project):
@@ -275,20 +223,16 @@ def tear_shards_of_current_dataset(project):
     os.utime(old / "manifest.json", (1, 1))
 
 
-def tear_pointer(text):
-    return lambda project: (project.outputs.folder / "tokenized/web/current.json").write_text(text)
-
-
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
         *[
-            (tear_pointer(text), "tokenized/web")
+            (torn("tokenized", "web", "../current.json", text), "tokenized/web")
             for text in ("no JSON", "[]", '{"digest": "../../raw"}', '{"digest": 5}')
         ],
-        (lose_current, "tokenized/web"),
-        (tear_current_nanoset, "pretrain/train/index_mappings"),
-        (tear_plan_of_current_nanoset, "pretrain/train/blend"),
+        (lambda project: shutil.rmtree(project.outputs.current("tokenized", "web").folder), "tokenized/web"),
+        (torn("nanosets", "pretrain/train/index_mappings", "manifest.json"), "pretrain/train/index_mappings"),
+        (torn("nanosets", "pretrain/train/blend", "plan.json"), "pretrain/train/blend"),
         (tear_shards_of_current_dataset, "tokenized/web"),
     ],
 )
@@ -319,55 +263,30 @@ def test_links_are_read_and_never_followed_to_remove(changed):
     before = tree(away), tree(nanosets)
     found = collect(project)
     assert (tree(away), tree(nanosets)) == before
-    assert {item.output.split("/")[0] for item in found.garbage} <= {
-        "inventory",
-        "shards",
-        "tokenized",
-        "shuffle_plans",
-        "webdatasets",
-    }
+    ours = {"inventory", "shards", "tokenized", "shuffle_plans", "webdatasets"}
+    assert {item.output.split("/")[0] for item in found.garbage} <= ours
     assert why(found, "datasets/web") == ["a symbolic link leads to it"]
     assert old.exists() or old in [item.path for item in found.garbage]
     assert tokenization.TOKENIZED.fault(project, Key("web"), project.outputs.current("tokenized", "web")) is None
 
 
-def test_a_linked_live_nanoset_keeps_the_dataset_that_it_needs(copy):
-    folder = copy()
-    project = Project.open(folder / "nanoset.yaml")
-    old = project.outputs.current("datasets", "web").folder
-    for place in ("nanosets", "shuffle_plans", "webdatasets"):
-        (folder / "data" / place).rename(folder.with_name(place))
-        (folder / "data" / place).symlink_to(folder.with_name(place))
-    change_web(folder)
-    make_corpora(project, "web")
-    collect(project)
-    assert (old / "manifest.json").exists()
-
-
-@pytest.mark.parametrize("kind", ["file", "link", "other name", "no manifest"])
-def test_folders_that_are_not_just_ours_are_left_alone(copy, kind):
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda old: (old / "mine.txt").write_text("do not lose this"), "not of nanoset: mine.txt"),
+        (lambda old: (old / "raw").symlink_to(old.parent), "symbolic link: raw"),
+        (lambda old: old.rename(old.with_name("0" * 20)), "its manifest is that of datasets/web/"),
+        (lambda old: (old / "manifest.json").unlink(), "it has no manifest"),
+    ],
+)
+def test_folders_that_are_not_just_ours_are_left_alone(copy, change, expected):
     folder = copy()
     old = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web").folder
-    change_web(folder)
-    project = build(folder)
-    if kind == "file":
-        (old / "notes").mkdir()
-        (old / "notes/mine.txt").write_text("do not lose this")
-    elif kind == "link":
-        (old / "raw").symlink_to(folder / "raw")
-    elif kind == "other name":
-        old = old.rename(old.with_name("0" * 20))
-    else:
-        (old / "manifest.json").unlink()
+    project = rebuild(folder)
+    changed = change(old)
+    old = changed if isinstance(changed, Path) else old
     before = tree(old)
-    found = collect(project)
-    expected = {
-        "file": "not of nanoset: notes/mine.txt",
-        "link": "symbolic link: raw",
-        "other name": "its manifest is that of datasets/web/",
-        "no manifest": "it has no manifest",
-    }
-    assert expected[kind] in why(found, str(old))[0]
+    assert expected in why(collect(project), str(old))[0]
     assert tree(old) == before
 
 
@@ -382,50 +301,33 @@ def test_tars_in_the_making_stay_and_abandoned_ones_go(copy):
     assert shuffling.is_group_written(project, "shuffled", 0)
     unfinished = next(path.parent for path in (folder / "data/webdatasets/shuffled").glob("*/.shards"))
     (unfinished / "manifest.jsonl").write_bytes(b"")  # as a run leaves it that is killed before its last step
-    change_web(folder, "later")
-    project = build(folder)
+    project = rebuild(folder, "later")
     found = collect(project)
     assert [item.path for item in found.garbage if item.kind == "unfinished"] == [unfinished]
     assert tree(folder / "data") == fresh_tree(folder)
 
 
-def test_a_note_in_a_folder_of_the_cache_goes_with_its_files(changed):
-    project, folder = changed
-    inner = folder / "data/nanosets/pretrain/cache/0123"  # as NeMo keeps them
-    inner.mkdir()
-    (inner / "x.npy").write_bytes(b"")
-    (inner / "x-nanoset.json").write_text('{"made_from": {}, "files": {"0123/x.npy": {}}}', encoding="utf-8")
-    for path in inner.iterdir():
-        os.utime(path, (1e9, 1e9))
-    assert {inner / "x.npy", inner / "x-nanoset.json"} <= {item.path for item in plan_gc(project).garbage}
-
-
-def test_foreign_index_files_stay_in_the_cache(changed):
+def test_index_files_go_by_their_notes_and_foreign_ones_stay(changed):
     project, folder = changed
     cache = folder / "data/nanosets/pretrain/cache"
     foreign = {"a" * 32 + "-GPTDataset-train-sample_index.npy", "nanoset.json", "mine-nanoset.json"}
+    noted = b'{"made_from": {}, "files": {"0123/x.npy": {}}}'
     (cache / "sub").mkdir()
-    for name in (*foreign, "sub/x"):
-        (cache / name).write_bytes(b"{}")
+    (cache / "0123").mkdir()  # as NeMo keeps them
+    for name in (*foreign, "sub/x", "0123/x.npy", "0123/x-nanoset.json"):
+        (cache / name).write_bytes(noted if name.startswith("0123/x-") else b"{}")
         os.utime(cache / name, (1e9, 1e9))
-    listed = {
-        name
-        for split in ("train", "valid", "test")
-        for asset in ("index_mappings", "blend")
-        for name in project.outputs.current("nanosets", f"pretrain/{split}/{asset}").facts["cache_files"]
-    }
     found = collect(project)
     left = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
-    assert left >= listed | foreign | {"sub/x"}
-    assert {name for name in left - listed - foreign if not name.endswith("nanoset.json")} == {"sub/x"}
+    assert left >= foreign | {"sub/x"}
+    assert not [name for name in left if name.startswith("0123")], "what a note lists goes, and the note"
     assert "4 files (8 bytes) that no note of ours lists" in why(found, "pretrain/cache")[0]
 
 
 def test_index_files_are_known_by_their_notes_after_a_collection_that_was_cut_short(copy):
     folder = copy()
     old = {path.name for path in (folder / "data/nanosets/pretrain/cache").iterdir()}
-    change_web(folder)
-    project = build(folder)
+    project = rebuild(folder)
     garbage = [item.path for item in plan_gc(project).garbage if item.kind == "cache file"]
     assert {path.name for path in garbage} <= old
     for path in garbage[:20]:
@@ -487,19 +389,18 @@ def test_what_cannot_be_removed_is_reported(changed, monkeypatch):
 def test_what_another_collection_removed_meanwhile_is_gone(changed, monkeypatch):
     project, _ = changed
     retract = gc_module._retract
-    raced = []
+    raced = plan_gc(project).garbage[0]
 
     def race(access, item):
-        if not raced:
-            raced.append(item)
+        if item == raced:
             retract(access, item)
         return retract(access, item)
 
     monkeypatch.setattr(gc_module, "_retract", race)
     found = collect(project)
     assert not [item for item in found.left if item.refused]
-    assert not raced[0].path.exists()
-    assert raced[0] not in found.garbage
+    assert not raced.path.exists()
+    assert raced not in found.garbage
 
 
 def test_the_command_lists_first_and_removes_when_told(changed):
