@@ -9,7 +9,7 @@ from typing import Any
 from nanoset_assets.downstream import NAME, ROOT
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, per_second, place, table
 from nanoset_assets.ui.previews import first_samples
-from nanoset_core.cli.rows import member_rows, quality_rows, source_rows
+from nanoset_core.cli.terminal import member_rows, quality_rows, source_rows
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import BLEND

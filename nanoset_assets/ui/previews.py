@@ -12,7 +12,7 @@ import dagster as dg
 import numpy as np
 
 from nanoset_assets.ui.metadata import code, markdown
-from nanoset_core.cli.rows import place_of
+from nanoset_core.cli.terminal import place_of
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.explain import piece_origins

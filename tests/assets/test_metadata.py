@@ -18,7 +18,7 @@ from nanoset_assets.ui.corpus import length_metadata, tokenized_files, what_chan
 from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, markdown, table
 from nanoset_assets.ui.nanoset import plan_metadata, split_metadata, webdataset_metadata
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples
-from nanoset_core.cli.rows import member_rows
+from nanoset_core.cli.terminal import member_rows
 from nanoset_core.config.project import load_config
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.pipeline import indexed, raw, tokenization

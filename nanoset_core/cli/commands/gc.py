@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.serialization.text import format_bytes
 
 if TYPE_CHECKING:
-    from nanoset_core.pipeline.project import Project
     from nanoset_core.versions.gc import Collection
 
 _SHOWN = 50
@@ -40,11 +40,16 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
     works on, and whatever is not recognised as made by nanoset. What is removed can be built again.
     """
     from nanoset_core.pipeline.project import Project
-    from nanoset_core.versions.gc import collect, plan_gc
+    from nanoset_core.versions.gc import collect, find_copies, folder_size, plan_gc
 
     project = Project.open(config)
     if copies:
-        _remove_copies(project, yes=yes, as_json=as_json)
+        there = find_copies(project, remove=yes)
+        size, paths = sum(there.values()), [str(path) for path in there]
+        if as_json:
+            print_json({"removed": yes, "bytes": size, "copies": paths})
+        else:
+            _print_total(f"{len(there):,} copies of files in the bucket, {format_bytes(size)}", yes, there)
         return
     found = (collect if yes else plan_gc)(project, **policy)
     if as_json:
@@ -57,26 +62,19 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
         print_json({"removed": yes, "bytes": found.size, "garbage": items, "left_alone": left, "unfinished": paths})
     else:
         _print_collection(found)
-        _print_total(_counted(found, done=yes), done=yes, is_empty=not (found.garbage or found.unfinished))
+        counted = f"{len(found.garbage):,} versions and files, {format_bytes(found.size)}"
+        if found.unfinished:
+            size = 0 if yes else sum(folder_size(path) for path in found.unfinished if path.exists())
+            owners = "" if yes else f" ({format_bytes(size)}), where their owner is gone"
+            counted += f"; {len(found.unfinished):,} unfinished{owners}"
+        _print_total(counted, yes, found.garbage or found.unfinished)
     if any(item.refused for item in found.left):
         sys.exit(1)
 
 
-def _remove_copies(project: Project, *, yes: bool, as_json: bool) -> None:
-    from nanoset_core.versions.gc import find_copies
-
-    there = find_copies(project, remove=yes)
-    size = sum(there.values())
-    if as_json:
-        print_json({"removed": yes, "bytes": size, "copies": [str(path) for path in there]})
-    else:
-        counted = f"{len(there):,} copies of files in the bucket, {format_bytes(size)}"
-        _print_total(counted, done=yes, is_empty=not there)
-
-
-def _print_total(counted: str, *, done: bool, is_empty: bool) -> None:
-    click.echo(f"{'removed' if done else 'to be removed'}: {counted}")
-    if not done and not is_empty:
+def _print_total(counted: str, is_done: bool, there: Sized) -> None:
+    click.echo(f"{'removed' if is_done else 'to be removed'}: {counted}")
+    if there and not is_done:
         click.echo("nothing was removed yet: say --yes")
 
 
@@ -99,14 +97,3 @@ def _print_collection(found: Collection) -> None:
         click.secho(f"left alone: {item.path}: {item.why}", fg="yellow")
     if found.unseen is not None:
         click.echo(found.unseen)
-
-
-def _counted(found: Collection, *, done: bool) -> str:
-    from nanoset_core.versions.gc import folder_size
-
-    counted = f"{len(found.garbage):,} versions and files, {format_bytes(found.size)}"
-    if not found.unfinished:
-        return counted
-    size = "" if done else format_bytes(sum(folder_size(path) for path in found.unfinished if path.exists()))
-    owners = f" ({size}), where their owner is gone" if size else ""
-    return f"{counted}; {len(found.unfinished):,} unfinished{owners}"

@@ -19,8 +19,7 @@ from nanoset_core.cli.options import (
     option_for,
     options_for,
 )
-from nanoset_core.cli.rows import member_rows
-from nanoset_core.cli.terminal import Row, print_json, print_made, print_rows, progress_bars
+from nanoset_core.cli.terminal import Row, member_rows, print_json, print_made, print_rows, progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import DEFAULT_SPLIT

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli.options import ANY_FOLDER, PATH, ManyValued, option_for, options_for, text_options
-from nanoset_core.cli.rows import quality_rows, source_rows
-from nanoset_core.cli.terminal import print_made, print_notices, print_rows, progress_bars, rejected_text
+from nanoset_core.cli.terminal import (
+    print_made,
+    print_notices,
+    print_rows,
+    progress_bars,
+    quality_rows,
+    rejected_text,
+    source_rows,
+)
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 from nanoset_core.serialization.text import format_bytes
