@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
+import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.tokenization.bpe.arrays import FlatLists, Ids
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SURROGATE = re.compile("[\ud800-\udfff]")
+_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 BATCH_CHARACTERS = 1 << 18
 """Characters handed to the library at once: its encodings cost some 50 bytes of memory a character."""
 
@@ -230,9 +232,12 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     from tokenizers import Tokenizer
 
     definition = define(tokenizer_json)
+    content = definition.json()
     try:
+        if _PREFIX.search(content) is not None:
+            _check_merges(orjson.loads(content)["model"])
         with panics_as_errors():
-            tokenizer = Tokenizer.from_buffer(definition.json())
+            tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:
         raise FormatError(
             "not a tokenizer that the tokenizers library can load",
@@ -244,6 +249,15 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def _check_merges(model: Mapping[str, Any]) -> None:
+    """Raise ValueError for a merge that does not fit the prefix of continuing subwords: the library may abort there."""
+    prefix = model["continuing_subword_prefix"]
+    for merge in model.get("merges") or ():  # a WordPiece model has none
+        second = (merge.split(" ") if isinstance(merge, str) else merge)[1]
+        if not second.startswith(prefix):
+            raise ValueError(f"merge {merge!r}, whose second token lacks model.continuing_subword_prefix {prefix!r}")
 
 
 def shared_tokenizer(tokenizer: TokenizerPath) -> Tokenizer:

@@ -309,3 +309,22 @@ def test_a_merge_at_which_the_library_panics(tmp_path):
     """Its panics are no Exceptions."""
     with pytest.raises(FormatError, match="not a tokenizer"):
         make_engine(of_model(tmp_path, ["a", "b"], [["a", "b"]]))
+
+
+@pytest.mark.parametrize("merge", [["x", "é"], "x é"])
+def test_a_merge_at_which_the_library_ends_the_process(tmp_path, merge):
+    path = of_model(tmp_path, ["x", "é", "xé"], [merge], continuing_subword_prefix="#")
+    with pytest.raises(FormatError, match="continuing_subword_prefix"):
+        make_engine(path)
+
+
+def test_a_prefix_that_the_merges_have(tmp_path):
+    path = of_model(tmp_path, ["x", "##é", "xé"], [["x", "##é"]], continuing_subword_prefix="##")
+    assert make_engine(path, "tokenizers").encode(["xé"]).ids.tolist() == [2]
+
+
+def test_a_model_with_such_a_prefix_and_without_merges(tmp_path):
+    model = {"type": "WordPiece", "unk_token": "u", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": {**model, "vocab": {"u": 0, "a": 1}}}))
+    assert make_engine(path).encode(["a"]).ids.tolist() == [1]
