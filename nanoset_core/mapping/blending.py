@@ -389,7 +389,6 @@ def take_one_by_one(weights: NDArray[np.float64], counts: NDArray[np.float64], b
 
 
 def _counts_by_lane(picks: NDArray[np.integer], datasets: int) -> NDArray[np.int64]:
-    """Return how often each dataset was picked, shape (lanes, datasets), from picks of shape (steps, lanes)."""
     lanes = picks.shape[1]
     keys = picks + np.arange(lanes) * datasets
     return np.bincount(keys.reshape(-1), minlength=lanes * datasets).reshape(lanes, datasets)

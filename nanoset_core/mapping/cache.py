@@ -91,12 +91,7 @@ def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[st
 def open_member(
     member: MemberPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> MemberIndices:
-    """Memory-map a dataset's index files; `access` fetches them, where they lie in a store.
-
-    Raises:
-        MissingError: a file is not there.
-        StaleError: a file is not as planned.
-    """
+    """Memory-map a dataset's index files, fetched by `access`; MissingError, StaleError where one is not as planned."""
     shapes = {
         "document_index": ((member.rows[1] - member.rows[0]) * member.epochs,),
         "sample_index": (member.samples_built + 1, 2),
@@ -176,18 +171,11 @@ class FileSet:
         return f"{there}, made from something else: {'; '.join(differences)}" if differences else None
 
     def write(self) -> dict[str, str]:
-        """Write the files unless they are there with the right digests.
+        """Write the files unless they are there with the right digests; return file name → sha256.
 
         Each file appears whole. The description, which completes the set for a trainer, comes last. Where another
-        process writes them meanwhile, its files stay.
-
-        Returns:
-            File name → sha256.
-
-        Raises:
-            StaleError: the .idx is no longer the one that was planned with.
-            ConfigError: the split's last sample would end in an empty sequence.
-            SampleIndexError: a dataset is too short for the blend.
+        process writes them meanwhile, its files stay. StaleError where the .idx is no longer the one that was planned
+        with; ConfigError, SampleIndexError where the arrays cannot be built.
         """
         known = self.complete(deep=True)
         if known is not None:
@@ -230,7 +218,6 @@ class FileSet:
 
 
 def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:
-    """Return the bytes that numpy.save writes, in pieces."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     body = np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
@@ -248,7 +235,6 @@ def _open_parts(
     cache_dir: str | os.PathLike[str],
     access: FileAccess | None,
 ) -> dict[str, NDArray[Any]]:
-    """Return part → memory-mapped array of the shape planned."""
     opened, remedy = {}, "build the nanoset again"
     for part, shape in shapes.items():
         path = Path(cache_dir) / files[part]

@@ -106,11 +106,7 @@ class NanosetConfig:
         return get_preset(self.preset)
 
     def shares(self) -> tuple[float, float, float]:
-        """Return the shares of train, valid and test, as the trainer computes them.
-
-        Raises:
-            ConfigError: `split` holds none.
-        """
+        """Return the shares of train, valid and test, as the trainer does; ConfigError where `split` holds none."""
         rules = self.rules
         return parse_split(self.split, exactly_three=rules.exactly_three_shares, compensated=self.compensated_sums)
 
@@ -142,11 +138,7 @@ class NanosetConfig:
         return replace(self, **counts)
 
     def with_masks(self, masks: Collection[str], eod_token: int | None) -> NanosetConfig:
-        """Return a copy with just these of `MASKS` set.
-
-        Raises:
-            ConfigError: the preset's samples have no masks, one needs another, or the token is needed and None.
-        """
+        """Return a copy with just these of `MASKS` set; ConfigError where the preset or the token allows none."""
         if masks and self.rules.sample_form in ("text", "input_ids"):
             raise ConfigError(
                 "samples of this trainer are tokens alone, without masks",
@@ -205,7 +197,6 @@ class NanosetConfig:
             raise ConfigError("this share is impossible", where="surplus", found=self.surplus, expected="0 or more")
 
     def _set_data(self) -> None:
-        """Make the data plain strings, numbers and immutable containers."""
         if (self.data_path is None) == (self.blend_per_split is None):
             found = "neither" if self.data_path is None else "both"
             raise ConfigError("give data_path or blend_per_split", where="data_path", found=found)
@@ -232,7 +223,6 @@ def check_masks(masks: Collection[str]) -> None:
 
 
 def _plain_blend(where: str, blend: Blend) -> str | FrozenDict[str, float] | tuple[str, ...]:
-    """Return the blend with its prefixes as strings."""
     single = isinstance(blend, str | os.PathLike)
     prefixes: list[Any] = [blend] if single else list(blend) if isinstance(blend, Mapping | Sequence) else []
     if not prefixes or not all(isinstance(prefix, str | os.PathLike) and os.fspath(prefix) for prefix in prefixes):

@@ -57,10 +57,8 @@ def build_member_indices(
 ) -> MemberIndices:
     """Build the arrays of one dataset's part of a split; `lengths` are the tokens of its sequences.
 
-    One RandomState(seed) shuffles documents, then samples: the trainers' order of draws.
-
-    Raises:
-        ConfigError: the dataset does not hold the tokens that were planned with.
+    One RandomState(seed) shuffles documents, then samples: the trainers' order of draws. ConfigError where the dataset
+    does not hold the tokens that were planned with.
     """
     state = np.random.RandomState(config.random_seed)
     apart, shuffle = member.separate_last_epoch, config.shuffle_documents
@@ -83,11 +81,7 @@ def build_member_indices(
 
 
 def build_blend_indices(plan: SplitPlan) -> BlendIndices:
-    """Build the arrays of a split's blend.
-
-    Raises:
-        SampleIndexError: a dataset is too short for it, or there is no blend.
-    """
+    """Build the arrays of a split's blend; SampleIndexError where a dataset is too short, or there is no blend."""
     blend, preset, where = plan.blend, get_preset(plan.preset), f"split {plan.split}"
     if blend is None:
         raise SampleIndexError("the split is a plain dataset: there is no blend to build", where=where)

@@ -62,9 +62,7 @@ def plan_split(config: NanosetConfig, split: SplitName, reader: LengthReader | N
 def largest_epoch_size(config: NanosetConfig, split: SplitName = "train", reader: LengthReader | None = None) -> int:
     """Return the largest size of a weighted blend for which no dataset needs more than one epoch; 0 if there is none.
 
-    Raises:
-        ConfigError: the blend has no weights, or the split begins outside of a dataset.
-        MissingError, FormatError: a `.idx` is not there, or damaged.
+    ConfigError where it has no weights, or the split begins outside of a dataset; or as `LengthReader.read`.
     """
     rules = config.rules
     prefixes, given = config.blend(split) or ([], None)
@@ -102,8 +100,6 @@ def separate_last_epoch(epochs: int, tokens: int, requested: int | None, length:
 
 
 class _Planner:
-    """Plans one split of one configuration."""
-
     def __init__(self, config: NanosetConfig, split: SplitName, reader: LengthReader) -> None:
         self.config, self.split, self.rules, self.reader = config, split, config.rules, reader
         self.number = SPLITS.index(split)

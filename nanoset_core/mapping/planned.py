@@ -25,8 +25,6 @@ _BLEND_INDICES = {part: f"{part}.npy" for part in ("dataset_index", "dataset_sam
 
 
 class _Part:
-    """What the plans of a dataset and of a blend have in common."""
-
     __slots__ = ()
     files: Mapping[str, str]
     sidecar: str
@@ -209,8 +207,7 @@ def _names(
 def read_identifiers(path: Path, where: object) -> dict[str, Any]:
     """Read a trainer's tokenizer identifiers from a JSON file, or from a description that the trainer wrote.
 
-    Raises:
-        ConfigError: there are no identifiers in it; `where` says which setting names the file.
+    ConfigError where it holds none; `where` says which setting names the file.
     """
     try:
         value = json.loads(read_regular(path))

@@ -101,11 +101,7 @@ class Preset:
     """Whether the trainer takes --per-dataset-sequences-path and --dataloader-fast-cache-load."""
 
     def check_options(self, *, add_extra_token: bool, shuffle_documents: bool, surplus: float) -> None:
-        """Refuse an option that this trainer does not have.
-
-        Raises:
-            ConfigError: an option has another value than the trainer's.
-        """
+        """Raise ConfigError for an option that this trainer does not have."""
         if self.extra_token_only and not add_extra_token:
             raise self._cannot("add_extra_token=False", "add_extra_token=True")
         if not self.shuffles_optionally and not shuffle_documents:
@@ -114,13 +110,9 @@ class Preset:
             raise self._cannot(f"surplus={surplus}", f"surplus={_DEFAULT_SURPLUS}, its own constant")
 
     def compensates(self, python: str | None) -> bool:
-        """Return whether the trainer, run by that Python, adds shares up with compensation.
+        """Return whether the trainer, run by a Python such as "3.12" (None: older), adds shares up with compensation.
 
-        Args:
-            python: such as "3.12"; None is any before 3.12.
-
-        Raises:
-            ConfigError: it is no Python 3, or the trainer does not depend on it.
+        ConfigError where that is no Python 3, or the trainer does not depend on it.
         """
         if python is None:
             return False
@@ -289,11 +281,7 @@ PRESETS = {preset.name: preset for preset in (_MEGATRON, _MEGATRON_010, _NEMO, _
 
 
 def get_preset(name: str) -> Preset:
-    """Return the preset of a name.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the preset of a name; ConfigError where there is none."""
     if name not in PRESETS:
         raise ConfigError("unknown preset", where="preset", found=repr(name), expected=f"one of {', '.join(PRESETS)}")
     return PRESETS[name]

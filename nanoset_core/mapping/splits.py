@@ -58,13 +58,8 @@ def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = 
 def sample_count(tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True) -> int:
     """Return how many samples a number of tokens gives; 0 for too few.
 
-    Megatron-LM counts the short one in 32-bit floats, which miscounts above 2**24 tokens; this is exact.
-
-    Args:
-        tokens: in a row.
-        sequence_length: tokens of a sample, without the extra one.
-        add_extra_token: 1 where a sample has one token more, which is the next one's first; else 0.
-        drop_last_partial: without it the last sample may be short.
+    Megatron-LM counts the short one in 32-bit floats, which miscounts above 2**24 tokens; this is exact. Samples have
+    `add_extra_token` (1 or 0) tokens more, the next one's first; the last may be short without `drop_last_partial`.
     """
     usable = max(tokens - add_extra_token, 0)
     return usable // sequence_length if drop_last_partial else -(-usable // sequence_length)

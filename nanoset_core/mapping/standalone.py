@@ -36,16 +36,8 @@ class SplitFiles:
 def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list[SplitFiles]:
     """Write the index files of all splits that have a share, unless they are there.
 
-    Those for a bucket are written below TMPDIR first, one set after the other.
-
-    Args:
-        config: of the nanoset.
-        overwrite: whether index files of another dataset, or of unknown origin, may be replaced.
-
-    Raises:
-        ConfigError: they may not, and such files are there; or as `plan_split`.
-        StorageError: the folder cannot be written to, or is full.
-        MissingError, FormatError: as `plan_split`.
+    Those for a bucket are written below TMPDIR first, one set after the other. ConfigError where files of another
+    dataset or of unknown origin are there, which only `overwrite` replaces; or as `plan_split`.
     """
     reader, bucket = LengthReader(), None
     plans = [plan for split in SPLITS if (plan := plan_split(config, split, reader)) is not None]

@@ -281,13 +281,9 @@ def runnable(
 ) -> list[list[Step]]:
     """Return the runs that can start now: the steps of each in order, runs in the order of the pipeline.
 
-    A step is taken when it needs a run, everything it needs is fresh or made before it, and `select` accepts it.
-
-    Args:
-        state: the project's steps.
-        select: called in order, for each step that needs a run and could be made; whether to make it.
-        run_of: step → its run. The steps of a run are made one after the other, so one may need another.
-        in_sequence: runs are executed one after the other, so a step may also need a step of an earlier run.
+    A step is taken when it needs a run, everything it needs is fresh or made before it, and `select`, called in order,
+    accepts it. The steps of a run (`run_of`) are made one after the other, so one may need another; with `in_sequence`
+    also one of an earlier run.
     """
     runs: dict[Hashable, list[Step]] = {}
     taken: dict[Node, Hashable] = {}

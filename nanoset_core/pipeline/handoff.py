@@ -31,10 +31,7 @@ VERSION = 2
 def write_handoff(project: Project, name: str) -> Manifest:
     """Write the files with which the nanoset's trainer is started, over its built splits.
 
-    Raises:
-        MissingError: a split, or an index file that the trainer will look for, is not there.
-        StaleError: a split was made from other datasets, or under other settings, than the present ones.
-        ConfigError: the trainer would cut a path in two.
+    MissingError, StaleError where a split or an index file is not there, or was made from other inputs.
     """
     nanoset = NanosetContext(project, name)
     blended = nanoset.spec.is_blended

@@ -37,12 +37,7 @@ def mappings_recipe(nanoset: NanosetContext, split: SplitName, datasets: Mapping
 
 @holding
 def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
-    """Write the trainer's index caches of every member corpus for one split.
-
-    Raises:
-        MissingError: a member's dataset was not made yet.
-        ConfigError, InputError: the split cannot be filled as asked.
-    """
+    """Write the trainer's index caches of every member corpus for one split; raises as `NanosetContext.plan`."""
     nanoset = NanosetContext(project, name)
     recipe, planned = mappings_recipe(nanoset, split), nanoset.plan(split)
     files: dict[str, str] = {}
@@ -58,10 +53,7 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
 def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     """Write the trainer's blend caches for one split, over the index mappings made before.
 
-    Raises:
-        MissingError: the split's index mappings were not made yet.
-        StaleError: they were made from other datasets, or under other settings, than the present ones.
-        ConfigError: the nanoset has no blend.
+    MissingError, StaleError where these were not made yet, or from other inputs; ConfigError where there is no blend.
     """
     nanoset = NanosetContext(project, name)
     if not nanoset.spec.is_blended:
@@ -228,11 +220,7 @@ def split_of(key: Key) -> SplitName:
 
 
 def index_files(manifest: Manifest) -> set[str]:
-    """Return the names of the index files that one split's output lists, and of the notes beside them.
-
-    Raises:
-        FormatError: its plan cannot be read.
-    """
+    """Return the index files that one split's output lists, and the notes beside them; FormatError without a plan."""
     names, path = set(manifest.facts.get("cache_files", {})), manifest.folder / PLAN_FILE
     try:
         plan = json.loads(manifest.access.read_current(path))["plan"] or {}

@@ -28,11 +28,7 @@ STAGE = "packed"
 
 @holding
 def pack(project: Project, corpus: str) -> Manifest:
-    """Write a corpus's current dataset as `<corpus>.pbin`, and make it the current one.
-
-    Raises:
-        MissingError: the corpus has no dataset yet.
-    """
+    """Write a corpus's current dataset as `<corpus>.pbin`, and make it the current one; MissingError without one."""
     dataset, executor = current_dataset(project, corpus), project.executor
     recipe = PACKED.recipe(project, Key(corpus), {"dataset": dataset.digest})
     vocab_size = packing_vocab_size(project.config.tokenizer_file)

@@ -83,11 +83,7 @@ class Project:
 
     @property
     def tokenizer(self) -> TokenizerFacts:
-        """What the tokenizer is.
-
-        Raises:
-            MissingError, FormatError, ConfigError: see tokenizer_facts.
-        """
+        """What the tokenizer is; raises as `tokenizer_facts`."""
         if not self.config.tokenizer_file.is_file():
             spec, file = self.config.tokenizer, self.config.tokenizer_file
             raise no_tokenizer(as_source(file).path, name=spec.path, where=f"{self.config.file}: tokenizer.path")

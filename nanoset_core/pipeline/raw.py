@@ -38,8 +38,7 @@ FILE = "inventory.json"
 def corpora(project: Project) -> list[str]:
     """Return every corpus of the raw folder, sorted: its folders, and corpora of nanoset.yaml that read from them.
 
-    Raises:
-        MissingError, InputError, ConfigError: see list_corpora; or a corpus could be either of two folders.
+    Raises as `list_corpora`; or ConfigError where a corpus could be either of two folders.
     """
     text = scan(project, names_only=True)
     for fault in text.faults.values():
@@ -48,11 +47,7 @@ def corpora(project: Project) -> list[str]:
 
 
 def scan(project: Project, *, names_only: bool = False) -> RawText:
-    """List the files of every corpus, or its name alone, and the errors of those that cannot be read.
-
-    Raises:
-        MissingError, InputError: see list_corpora.
-    """
+    """List the files of every corpus, or its name alone, and errors of those not readable; raises as `list_corpora`."""
     config, text = project.config, list_corpora(project.config.raw_folder, names_only=names_only)
     ambiguous = _ambiguous(config, [*text.corpora, *text.faults])
     found, faults = dict(text.corpora), dict(text.faults)
@@ -120,16 +115,10 @@ def overwritten(project: Project, corpus: str, files: Iterable[FileStat]) -> str
 
 
 def survey(project: Project, corpus: str, *, settled: bool = False, executor: Executor | None = None) -> Inventory:
-    """List and fingerprint a corpus's files as they are now; nothing is published.
+    """List and fingerprint a corpus's files as they are now, by an executor where given; nothing is published.
 
-    Args:
-        project: the project.
-        corpus: its name.
-        settled: take files that were written lately as they were in the current inventory; see `settling`.
-        executor: reads the files where many bytes have no known digest; absent = this process.
-
-    Raises:
-        MissingError, InputError, SourceChangedError: see take_inventory; or a file cannot be left as it was.
+    With `settled`, files that were written lately are taken as they were in the current inventory; see `settling`.
+    Raises as `take_inventory`; or SourceChangedError where a file cannot be left as it was.
     """
     folder, contents = project.config.corpus_folder(corpus), contents_now(project, corpus)
     rewritten = overwritten(project, corpus, contents.ordered) if settled else None
@@ -160,9 +149,6 @@ def notices(project: Project, corpus: str, contents: Contents | None = None) -> 
     """Return notices on a corpus's files as they are now; `contents` where they were listed already.
 
     A file is compared with the current inventory, or where it equals that, with the one before.
-
-    Raises:
-        MissingError, InputError: the folder is not there, or cannot be listed.
     """
     if contents is None:
         contents = contents_now(project, corpus)

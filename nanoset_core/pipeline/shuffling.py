@@ -57,11 +57,7 @@ def webdataset_recipe(name: str, plan: str) -> Recipe:
 def make_plan(project: Project, name: str) -> Manifest:
     """Plan the shards of a webdataset from its corpora's current datasets; make the plan the current one.
 
-    Raises:
-        InputError: the corpora do not fill a single context.
-        ConfigError: a token that the tokenizer does not have, or the preset tokshuf with a tokenizer that it does not
-            know.
-        StaleError: with the preset tokshuf, shards or inventory of a corpus are not those of its dataset.
+    InputError where they do not fill a context; with tokshuf ConfigError, StaleError: other tokenizer or shards.
     """
     spec = project.webdataset(name)
     datasets = {corpus: current_dataset(project, corpus) for corpus in spec.names}
@@ -132,11 +128,8 @@ def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
 def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     """Write the tars of one group of shards into the webdataset's folder, those that are not there yet.
 
-    Each appears whole or not at all; the folder counts as complete only once `finish` has written its manifests.
-
-    Raises:
-        StaleError: a corpus has another dataset than the planned one.
-        NanosetError: as `write_shards`.
+    Each appears whole or not at all; the folder counts as complete only once `finish` has written its manifests. Raises
+    as `write_shards`; or StaleError where a corpus has another dataset than the planned one.
     """
     manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(manifest.name, manifest.digest)
@@ -204,11 +197,7 @@ def is_group_written(project: Project, name: str, group: int) -> bool:
 
 @holding
 def finish(project: Project, name: str) -> Manifest:
-    """Write the lists that name a webdataset's tars, complete it, and make it the current one.
-
-    Raises:
-        MissingError: some of its tars have not been written.
-    """
+    """Write the lists that name a webdataset's tars, and make it current; MissingError where one is not there."""
     manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(manifest.name, manifest.digest)
     done = project.outputs.find(recipe)

@@ -121,11 +121,7 @@ class Stage:
         return project.outputs.current_version(self.folder, self.name(key))
 
     def require(self, project: Project, key: Key) -> Manifest:
-        """Return the current version of an output that another one is made from.
-
-        Raises:
-            MissingError: it was not made yet, or is damaged.
-        """
+        """Return the current version of an output that another one is made from; MissingError where none is whole."""
         return project.outputs.require(self.folder, self.name(key), remedy=self._remedy(key))
 
     def check_current(self, key: Key, made: Manifest, expected: Recipe) -> None:

@@ -63,12 +63,7 @@ def _settings(project: Project, corpus: str) -> shards.ShardSettings:
 
 
 def check_tokenizer(project: Project) -> None:
-    """Refuse a tokenizer that no build could use.
-
-    Raises:
-        MissingError, FormatError: it is not there, or none.
-        ConfigError: it lacks a token that the settings need.
-    """
+    """Raise MissingError, FormatError or ConfigError for a tokenizer that no build could use."""
     _settings(project, "")
 
 
@@ -100,10 +95,7 @@ def _range_bytes(project: Project) -> int:
 def tokenize(project: Project, corpus: str) -> Manifest:
     """Tokenize what is not yet tokenized of a corpus's current inventory; make the set of its shards current.
 
-    Raises:
-        InputError: no documents at all, or more lost than documents.max_rejected_fraction and max_unreadable_fraction
-            allow, or anything where documents.on_reject is `fail`.
-        SourceChangedError: a file is not as the inventory found it.
+    InputError where there is no text, or more was lost than is allowed; SourceChangedError where a file is another now.
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
     settings, ranges = _settings(project, corpus), cut_ranges(inventory, _range_bytes(project))

@@ -179,7 +179,6 @@ def _check_losses(report: Report, project: Project, tokenized: Manifest) -> None
 
 
 def _look_at_shards(project: Project, part: Sequence[str], corpus: str) -> Report:
-    """Check the files of some shards of a corpus, by digest."""
     report = Report(f"tokenized/{corpus}")
     for shard in tokenization.some_shards(project, corpus, part):
         check_files(report, shard, deep=True)
@@ -235,8 +234,8 @@ def _check_round_trip(
 ) -> None:
     """Tokenize the source lines of 64 evenly spread documents again, and compare.
 
-    What lies deep in compressed files is left out unless `deep`; so are documents of more than a Mi tokens. A line that
-    gives other tokens is an error, unless its file was changed since: that is a warning, and so is a file that is gone.
+    What lies deep in compressed files is left out unless `deep`; so are documents of more than a Mi tokens. Other
+    tokens are an error, unless the file was changed since or is gone: that is a warning.
     """
     options, folder = lineage.dataset.recipe["options"], project.config.corpus_folder(lineage.corpus)
     file = project.config.tokenizer_file

@@ -87,15 +87,8 @@ def verify_prefix(
 ) -> Report:
     """Check a pair by itself, with what <prefix>.manifest.json says where `nanoset tokenize` left one.
 
-    Args:
-        prefix: Without .bin and .idx; of a pair in a bucket the .idx is fetched, and of the tokens what is read.
-        tokenizer: Its file or folder; ids must be of its vocabulary.
-        eod: Text of the token that must end every sequence; needs the tokenizer.
-        deep: Read every token, and compare checksums.
-
-    Raises:
-        ConfigError: The tokenizer has no such token.
-        MissingError, FormatError: See tokenizer_facts.
+    Ids must be of the tokenizer's vocabulary, and the token `eod` end every sequence, where these are given. Of a pair
+    in a bucket the .idx is fetched, and of the tokens what is read; `deep`: all, and checksums are compared.
     """
     report, remedy = Report(str(prefix)), "write the pair again"
     noted = read_record(prefix.with_name(prefix.name + MANIFEST_ENDING)) or {}

@@ -119,7 +119,6 @@ class RangeFacts(NamedTuple):
 
 
 def _together(parts: Sequence[RangeFacts]) -> RangeFacts:
-    """Add up ranges that lie behind one another."""
     return RangeFacts(
         sum(part.tokens for part in parts),
         max((part.greatest for part in parts), default=-1),
@@ -150,11 +149,7 @@ class StoredArray:
         return self.store.url(self.name)
 
     def read(self, first: int, end: int) -> Tokens:
-        """Read numbers [first, end).
-
-        Raises:
-            SourceChangedError, MissingError, StorageError: See `Store.read_range`.
-        """
+        """Read numbers [first, end); raises as `Store.read_range`."""
         data = self.store.read_range(self.name, self.byte(first), self.byte(end), self.mark) if first < end else b""
         return np.frombuffer(data, self.dtype)
 
@@ -232,7 +227,6 @@ class TokenCheck:
         return RangeFacts(begin, greatest, foreign, faults, len(wrong), *hashes.kept())
 
     def _chunks(self, part: TokenRange, pieces: PieceCheck | None) -> Iterator[Tokens]:
-        """Read the range's tokens, some at a time."""
         size = self.tokens.dtype.itemsize
         step, end = _READ_BYTES // size, part.end // size
         for begin in range(part.begin // size, end, step):
@@ -242,7 +236,6 @@ class TokenCheck:
             yield from (block[place : place + CHUNK_TOKENS] for place in range(0, len(block), CHUNK_TOKENS))
 
     def _ends(self, sequence: int, first: int, length: int) -> Fault:
-        """Read the first and last tokens of a sequence that begins at token `first`."""
         last = first + length
         head = self.tokens.read(first, min(first + len(self.expected.before), last)).tolist()
         tail = self.tokens.read(max(last - len(self.expected.after), first), last).tolist()
@@ -388,7 +381,6 @@ class SequenceHashes:
 
 @cache
 def _ramp(tokens: int) -> NDArray[np.uint64]:
-    """Return the factor of each place, uint64[tokens]."""
     return np.arange(tokens, dtype=np.uint64) * _PLACE_FACTOR
 
 

@@ -128,9 +128,7 @@ class Report:
 def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
     """Return the manifest of an output's current version, whether or not its files are whole.
 
-    Raises:
-        MissingError: The output has not been built.
-        FormatError: The manifest cannot be read.
+    MissingError where it was not built, FormatError where it cannot be read.
     """
     manifest = outputs.live(stage, name)
     if manifest is None:
@@ -218,11 +216,7 @@ Run = Callable[[Report, Parts], None]
 
 
 def run_here(report: Report, parts: Parts) -> None:
-    """Look at all parts in this process; a part that cannot be read is an error of the report.
-
-    Raises:
-        StorageError: The store cannot be reached; the other parts are not tried.
-    """
+    """Look at all parts in this process; one that cannot be read is an error, an unreachable store a StorageError."""
 
     def look(part: Any) -> Any:
         outcome = look_at((parts.look, parts.project, part))

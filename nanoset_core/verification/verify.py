@@ -78,11 +78,7 @@ class Target(NamedTuple):
 
 
 def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
-    """List all that a project's configuration asks for, or what the patterns select.
-
-    Raises:
-        ConfigError: A pattern selects nothing.
-    """
+    """List all that nanoset.yaml asks for, or what patterns select; ConfigError where one selects nothing."""
     quiet = replace(project, listener=silent)  # targets travel to other machines, which a listener may not
     config = project.config
     found = [Target(corpus, quiet, verify_corpus, (corpus,)) for corpus in raw.corpora(project)]
@@ -106,8 +102,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 def verify_project(project: Project, select: Sequence[str] = (), deep: bool = False) -> Iterator[Report]:
     """Verify one output after the other, or deeply all at once where the project has an executor for its work.
 
-    See `targets` for what is selected, and in which order reports come. What lies in the raw folder without being
-    read comes first, where everything is verified and there is such a thing.
+    What lies in the raw folder without being read comes first, where everything is verified and there is such a thing.
     """
     if not select and (unread := verify_raw(project)).findings:
         yield unread

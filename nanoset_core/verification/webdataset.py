@@ -73,7 +73,6 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run 
 
 
 def _look(project: Project, part: Sequence[int], name: str, digest: str, deep: bool) -> Report:
-    """Check some tars of a version, by the numbers of their rows."""
     report, folder = Report(f"{shuffling.STAGE}/{name}"), project.outputs.folder / shuffling.STAGE / name / digest
     manifest = project.outputs.manifest_at(folder)
     if manifest is None:
@@ -110,7 +109,6 @@ def _check_shuffle(report: Report, project: Project, manifest: Manifest) -> None
 
 
 def _tar(row: Mapping[str, Any]) -> str:
-    """Return a tar's name, from its facts."""
     return f"{shard_stem(row['shard'])}.tar"
 
 
@@ -141,8 +139,6 @@ def _check_tar(report: Report, path: Path, row: Mapping[str, Any], wanted: _Want
 
 
 class _Wanted(NamedTuple):
-    """What the contexts of a webdataset must be."""
-
     length: int
     greatest: int
     """Greatest id that may occur."""

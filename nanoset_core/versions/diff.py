@@ -128,9 +128,8 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
 def find_versions(project: Project, first: str, second: str | None) -> tuple[DatasetVersion, DatasetVersion]:
     """Return the versions that two digests (or their beginnings) name; or, of a corpus, the previous and current one.
 
-    Raises:
-        ConfigError: no such corpus or version, several, or versions of two corpora.
-        MissingError, FormatError: there is no previous version; or what one was made from is gone, or cannot be read.
+    ConfigError where there are no such, several, or of two corpora; MissingError, FormatError where what one was made
+    from is gone or cannot be read.
     """
     outputs = project.outputs
     if second is None:

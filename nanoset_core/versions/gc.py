@@ -117,8 +117,7 @@ class Collection:
 def plan_gc(project: Project, **policy: Any) -> Collection:
     """Return what `collect` would remove under a `Policy` of these fields; nothing is written.
 
-    Raises:
-        StorageError: a folder of outputs, or a version that has to stay, cannot be read.
+    StorageError where a folder of outputs, or a version that has to stay, cannot be read.
     """
     return _plan(project, Policy(**policy), leased_names(project.outputs.access))
 
@@ -397,10 +396,7 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
     """Return path → bytes of copies of what the bucket holds, except of outputs in work; perhaps remove them.
 
     A copy has the size of the object. Manifests and pointers stay: they are small, and needed by every command.
-
-    Raises:
-        ConfigError: the outputs do not live in a bucket.
-        StorageError: the bucket cannot be asked.
+    ConfigError where the outputs do not live in a bucket.
     """
     access, copies = project.outputs.access, dict[Path, int]()
     if not access.has_copies:

@@ -88,10 +88,7 @@ def project_status(project: Project) -> Iterator[Row]:
 
     Files are known by size, time and inode from earlier surveys; those of the current inventory that were written since
     are read where they are small (8 MiB in all). What is not up to date here, `nanoset build` would make; its history
-    of runs is not looked at.
-
-    Raises:
-        MissingError, InputError, ConfigError: the raw folder, or nanoset.yaml, is not as it must be.
+    of runs is not looked at. Raises where the raw folder, or nanoset.yaml, is not as it must be.
     """
     check_tokenizer(project)
     busy = leased_names(project.outputs.access)
