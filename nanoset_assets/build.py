@@ -122,7 +122,10 @@ def build(
     distrusted = noted(project.outputs)
     report = BuildReport(steps, graph, whole=not corpora)
     report.failed |= {node.label: error for node, error in failed.items()}
-    report.skipped += [] if corpora else _held_up(graph)
+    if not corpora:
+        # What is made of corpora that cannot be read: nanosets, webdatasets, and outputs of corpora.
+        held_up = [node for node in graph.blocked() if node.stage.kind != raw.INVENTORY.kind]
+        report.skipped += dict.fromkeys(node.label if node.stage.by_corpus else node.key.subject for node in held_up)
     for step in chosen:
         wanted = graph.recipe(step.node)
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
@@ -160,12 +163,6 @@ def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], di
         except (NanosetError, OSError) as error:
             failed[node] = error
     return inventories, failed
-
-
-def _held_up(graph: Graph) -> list[str]:
-    """List what is made of corpora that cannot be read: nanosets, webdatasets, and outputs of corpora."""
-    blocked = [node for node in graph.blocked() if node.stage.kind != raw.INVENTORY.kind]
-    return list(dict.fromkeys(node.label if node.stage.by_corpus else node.key.subject for node in blocked))
 
 
 def _execute(

@@ -1,7 +1,7 @@
 """Asset checks: what was just made is verified before anything is made of it."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import dagster as dg
 
@@ -20,6 +20,9 @@ LOSSES = "losses"
 _LOSSES = "Warns of rejected lines and of files that are not readable to the end; blocks nothing."
 
 
+_Find = Callable[[dg.AssetCheckExecutionContext, ProjectDefs, Stage, Key], dg.AssetCheckResult]
+
+
 class VerificationError(NanosetError, ValueError):
     """A check found errors in what was just made."""
 
@@ -29,33 +32,32 @@ def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
 
     Losses are apart, since Dagster's conditions wait for what a failed check is about.
     """
-    checks = [(stage, CHECK, description) for stage, (_, description) in CHECKS.items()]
+    checks = [(stage, CHECK, description, _verified) for stage, (_, description) in CHECKS.items()]
     return [
-        _make(stage, hosted, subject, keys, name, description)
-        for stage, name, description in [*checks, (TOKENIZED, LOSSES, _LOSSES)]
+        _check(stage, hosted, subject, keys, name, description, find)
+        for stage, name, description, find in [*checks, (TOKENIZED, LOSSES, _LOSSES, _lost)]
         for subject, keys in subjects_of(stage, hosted.config).items()
     ]
 
 
-def _make(
-    stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[Key], name: str, description: str
+def _check(
+    stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[Key], name: str, description: str, find: _Find
 ) -> dg.AssetChecksDefinition:
-    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        key = key_of(context, stage, subject)
-        return _verified(context, hosted, stage, key) if name == CHECK else _lost(hosted, stage, key)
-
-    check.__name__ = name
     with warnings.catch_warnings():
         # Dagster calls checks by partition a preview; without them a failed corpus could not be told from another.
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
-        decorate = dg.asset_check(
+
+        @dg.asset_check(
             asset=hosted.names.asset(Node(stage, Key(subject)).asset),
             name=name,
             description=description,
             blocking=name == CHECK,
             partitions_def=partitions_of(stage, hosted, keys),
         )
-        return decorate(check)
+        def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+            return find(context, hosted, stage, key_of(context, stage, subject))
+
+    return check
 
 
 def _verified(
@@ -85,7 +87,7 @@ def _failure(report: Report) -> VerificationError:
     return VerificationError(f"what was made is not right: {first.what}{more}", **details)
 
 
-def _lost(hosted: ProjectDefs, stage: Stage, key: Key) -> dg.AssetCheckResult:
+def _lost(context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key) -> dg.AssetCheckResult:
     """Return a warning of text that did not become tokens."""
     project = hosted.load()
     lost = list(stage.warnings(project, stage.require(project, key)))

@@ -96,6 +96,15 @@ class ProjectDefs:
         return self.load(listener, rebuild=rebuild or context.run.tags.get(REBUILD_TAG) == "true")
 
 
+def tick_result(
+    context: dg.SensorEvaluationContext, requests: list[dg.RunRequest], notes: Sequence[str], nothing: str, **more: Any
+) -> dg.SensorResult:
+    """Return what a tick asks for, or why it asks for nothing; notes go to the tick's log."""
+    for note in notes:
+        context.log.info(note)
+    return dg.SensorResult(requests, None if requests else "; ".join(notes) or nothing, **more)
+
+
 def _log_listener(context: dg.AssetExecutionContext) -> ProgressCallback:
     """Write progress into the run's log: at once, then every few seconds, and at the end."""
     started, last = time.monotonic(), -LOG_SECONDS

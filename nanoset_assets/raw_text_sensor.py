@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from nanoset_assets.dagster_compat import latest_materializations, latest_planned
-from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.hosted import ProjectDefs, tick_result
 from nanoset_assets.instance_state import (
     MOST_REQUESTS,
     RAW_TAG,
@@ -262,8 +262,9 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
         instance = context.instance
         handled: dict[str, int] = json.loads(context.cursor or "{}")
         due = _landed_since(instance, hosted, assets, handled)
+        nothing = f"nothing has landed since the last look ({len(assets):,} assets)"
         if not due:
-            return dg.SensorResult(skip_reason=f"nothing has landed since the last look ({len(assets):,} assets)")
+            return dg.SensorResult(skip_reason=nothing)
         runs, project = UnderWay(instance, names, hosted.upstream), hosted.load()
         why = {corpus: f"waits until {asset} has ended" for corpus, asset in runs.landing.items()}
         why |= dict.fromkeys(runs.corpora, "a run is under way, another follows it")
@@ -272,8 +273,6 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
         missing = f"what lands it was made, but there is no text in {project.config.raw}; {SENSOR} waits for it"
         why |= {corpus: missing for corpus in free if corpus not in there}
         notes = [f"{corpus}: {why[corpus]}" for corpus in due if corpus in why]
-        for note in notes:
-            context.log.info(note)
         states = {corpus: f"{corpus}:{due[corpus]}" for corpus in free if corpus in there}
         register(instance, names, states)
         requests = [
@@ -281,7 +280,7 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
             for corpus, state in states.items()
         ]
         cursor = json.dumps(handled | {corpus: due[corpus] for corpus in free})
-        return dg.SensorResult(requests, None if requests else "; ".join(notes), cursor)
+        return tick_result(context, requests, notes, nothing, cursor=cursor)
 
     return landed
 

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from nanoset_assets.dagster_compat import is_valid_cron_string
-from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.hosted import ProjectDefs, tick_result
 from nanoset_assets.instance_state import (
     AUTOMATION_TAG,
     MOST_REQUESTS,
@@ -73,14 +73,12 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
         notes += [f"and {len(held) - _SHOWN:,} more that have to wait"] if len(held) > _SHOWN else []
         later = len(runs) - MOST_REQUESTS
         notes += [f"{later:,} more runs are asked for later"] if later > 0 else []
-        for note in notes:
-            context.log.info(note)
         nothing = f"{len(state.steps):,} outputs: none is missing or stale that could be made now"
         asked = [
             _request(names, run, names.definition(SENSOR), job_name=names.definition(job_of(run[0].node)))
             for run in runs[:MOST_REQUESTS]
         ]
-        return dg.SensorResult(asked, skip_reason=None if asked else "; ".join(notes) or nothing)
+        return tick_result(context, asked, notes, nothing)
 
     return missing_or_stale
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 import dagster as dg
@@ -37,8 +37,8 @@ def raw_metadata(
     """Return the metadata of an inventory; `before` is the previous one, `notices` are about files."""
     sizes = stored_sizes(inventory.pieces)
     named = ", ".join(f"{count:,} {suffix}" for suffix, count in Counter(map(suffix_of, sizes)).most_common())
-    files = [{"file": path, "stored": format_bytes(size)} for path, size in islice(sizes.items(), ROWS_SHOWN)]
-    ignored = [{"file": path} for path in inventory.ignored[:ROWS_SHOWN]]
+    files = ({"file": path, "stored": format_bytes(size)} for path, size in sizes.items())
+    ignored = [{"file": path} for path in inventory.ignored]
     return {
         "summary": markdown(
             f"**{format_count(len(sizes), 'file')}** ({named}), {format_bytes(inventory.size)} as stored.",
@@ -88,7 +88,7 @@ def tokenized_metadata(
     rows = [
         {"shard": shard.digest, "stored": format_bytes(shard.facts["stored_bytes"])}
         | {name: f"{shard.facts[name]:,}" for name in columns}
-        for shard in shards[:ROWS_SHOWN]
+        for shard in shards
     ]
     inventoried, inventory = raw.current_inventory(project, manifest.name)
     is_same = inventoried.digest == manifest.recipe["parents"]["inventory"]  # or it was surveyed again meanwhile
@@ -186,7 +186,7 @@ def tokenized_files(
             else f"{found['documents'] + found['rejected'] + found['skipped']:,}",
             **{name: f"{found[name]:,}" for name in ("documents", "rejected", "tokens")},
         }
-        for path, found in islice(files.items(), ROWS_SHOWN)
+        for path, found in files.items()
     ]
     return table(rows, len(inventory.files))
 

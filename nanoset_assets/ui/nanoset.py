@@ -46,7 +46,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
         "tokens": samples * spec.sequence_length,
         "dagster/partition_row_count": samples,
         "cache": place(project, manifest.access.url(manifest.folder.parent.parent.parent / "cache")),
-        "cache_files": table([{"file": file} for file in list(files)[:ROWS_SHOWN]], len(files)),
+        "cache_files": table(({"file": file} for file in files), len(files)),
     }
 
 
@@ -130,7 +130,7 @@ def tars_metadata(shards: Sequence[TarFacts], made: Sequence[TarFacts], seconds:
             "size": format_bytes(shard.size_bytes),
             "sha256": f"{shard.sha256[:16]}…",
         }
-        for shard in shards[:ROWS_SHOWN]
+        for shard in shards
     ]
     metadata: dict[str, Any] = {
         "summary": markdown(
@@ -166,7 +166,7 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
             f"{format_count(facts['shards'], 'tar')}**, {format_count(facts['tokens'], 'token')}, {format_bytes(size)}."
         ),
         "read_it": markdown(*_readers(project, manifest)),
-        "sources": table(sources[:ROWS_SHOWN], len(sources)),
+        "sources": table(sources, len(sources)),
         "dagster/row_count": facts["sequences"],
         **{name: facts[name] for name in names},
     }

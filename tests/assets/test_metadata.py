@@ -102,6 +102,7 @@ def test_every_file_has_its_counts(make_project, ranges, monkeypatch):
         [*counts, tokens] for counts, tokens in zip(expected, lengths.tolist(), strict=True)
     ]
     monkeypatch.setattr(corpus, "ROWS_SHOWN", 2)
+    monkeypatch.setattr("nanoset_assets.ui.metadata.ROWS_SHOWN", 2)
     assert rows_of(tokenized_files(*tokenized(project, "web")))[-1]["file"] == "… and 2 more"
     monkeypatch.setattr(corpus, "_DOCUMENTS_READ", 100)
     assert len(rows_of(tokenized_files(*tokenized(project, "web")))) == (0 if ranges is ONE_RANGE else 3)
