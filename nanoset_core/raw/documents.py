@@ -85,11 +85,10 @@ def read_documents(
     Args:
         folder: the corpus's folder.
         source: which pieces of which files.
-        text_key: key of the text in each JSON object, or its column in a table; "a.b" is also b in an object or struct
-            a (see parsing.find).
-        id_key: key of an id (string or number) that is kept beside the document.
-        required_keys: keys of texts that a document must also have. Reading a corpus once for each of several keys,
-            with the others required, gives the same documents every time.
+        text_key: key of the text in each JSON object, or its column in a table; see parsing.find for dotted ones.
+        id_key: key of an id that is kept beside the document.
+        required_keys: keys of texts that a document must also have: a corpus that is read once for each of several
+            keys gives the same documents every time.
         max_line_bytes: longer lines are rejected; so are rows with a longer text at one of the keys.
         batch_bytes: a batch is given once it has read about this many bytes, or holds 10,000 rejects.
         verify: compare the bytes read with the inventory's digests; a table's after its rows were given.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterable
 from typing import Literal
@@ -97,24 +96,16 @@ def ending_of(path: str) -> str:
 
 
 def looks_like(head: bytes, expected: bytes) -> str | None:
-    """Return what a file is that begins with these bytes, and what to do about it.
+    """Return what a file is that begins with these stored bytes, and what to do about it.
 
-    Args:
-        head: the first bytes, as stored.
-        expected: what the file begins with where it is what its name says.
-
-    Returns:
-        None where it begins so, or where that cannot be told.
+    None where it begins with `expected`, as its name says, or where that cannot be told.
     """
     if head.startswith(expected):
         return None
-    if (kind := _first_match(_KINDS, head)) is not None or not head.strip() or _NOT_TEXT.search(head):
-        return kind
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # which may end within a character
-    except UnicodeDecodeError:
-        return None
-    return "plain text, whose name should end in .jsonl if it is JSON lines"
+    kind = _first_match(_KINDS, head)
+    if kind is None and head.strip() and not _NOT_TEXT.search(head):
+        kind = "plain text, whose name should end in .jsonl if it is JSON lines"
+    return kind
 
 
 def no_lines(head: bytes, path: str) -> str | None:

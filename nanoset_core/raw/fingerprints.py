@@ -58,10 +58,8 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], Non
     """Hash one file; a plain file is cut into pieces that end at line ends, any other is one piece.
 
     In a folder whose objects are known by their ETags nothing is read, and each is one piece; or large plain ones
-    are cut by small reads, and the numbers of their lines are not known.
-
-    Raises:
-        SourceChangedError: the file is not as `stat` describes it, before or after.
+    are cut by small reads, and the numbers of their lines are not known. SourceChangedError where the file is not as
+    `stat` describes it, before or after.
     """
     if not _by_etag(folder):
         return _hash_run(_Run(folder, stat, 0, stat.size), progress)[0]
@@ -111,9 +109,6 @@ def fingerprint_all(
     """Give files with their pieces, those of `fingerprint`, in any order.
 
     With an executor many bytes are hashed by its workers, which share large plain files piece by piece.
-
-    Raises:
-        SourceChangedError: see fingerprint.
     """
     if is_cut_unread(folder):
         yield from zip(stats, in_parallel(lambda stat: fingerprint(folder, stat), stats), strict=True)

@@ -68,9 +68,7 @@ class Piece:
 
 def checked_piece(piece: Piece) -> Piece:
     """Return a piece that was read from a file; ValueError where there can be none like it."""
-    are_numbers = all(type(number) is int for number in (piece.begin, piece.end, piece.first_line))
-    is_sound = are_numbers and 0 <= piece.begin <= piece.end < 1 << 63 and type(piece.digest) is str
-    if not is_sound or not is_inside(piece.path):
+    if not (0 <= piece.begin <= piece.end and is_inside(piece.path)):
         raise ValueError(f"this is no piece of a file below the corpus's folder: {piece}")
     return piece
 
@@ -143,7 +141,7 @@ def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRang
 
 
 def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
-    """Return the units of work of a corpus, in document order: consecutive pieces of about `target_bytes` together.
+    """Return the units of work of a corpus, in order: consecutive pieces of about `target_bytes` together.
 
     A range ends after a piece with a chance of size/target, drawn from a hash of its path: the ends depend on the
     pieces themselves and not on their neighbours, so an added, removed or grown file changes its own range, and seldom
@@ -189,11 +187,10 @@ def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iter
         InputError: it cannot be opened, or reading it fails within the block.
         FormatError: it is a pipe or a device.
     """
-
-    def opened() -> BinaryIO:
-        return open_regular(path) if isinstance(path, Path) else path.open("rb", begin=begin, end=end)
-
-    with _explained(path), opened() as file:
+    with (
+        _explained(path),
+        open_regular(path) if isinstance(path, Path) else path.open(begin=begin, end=end) as file,
+    ):
         yield file
 
 

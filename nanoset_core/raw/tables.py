@@ -60,17 +60,15 @@ def read_table(
     Args:
         path: the file; one that does not end in .parquet is an Arrow file.
         choose: names the columns to read.
-        convert: takes a pyarrow.RecordBatch with the chosen columns at least, and the 1-based number of its first row;
-            what it makes of them is given. An error of Arrow's in it is a fault of the file.
-        expected_bytes: the file's size in the inventory.
+        convert: makes what is given of a pyarrow.RecordBatch with these columns at least, and the 1-based number of its
+            first row. An error of Arrow's in it is a fault of the file.
+        expected_bytes: the file's size in the inventory; SourceChangedError where it has another.
         first_row: 1-based number of the row to begin with.
-        most_skipped_bytes: how much of a Parquet file may be unpacked to get there.
+        most_skipped_bytes: how much of a Parquet file may be unpacked to get there; TooFarError where it is more.
 
     Raises:
         FaultError: the file cannot be read to its end.
-        MissingError, InputError: see open_raw; InputError, too, where memory runs out.
-        SourceChangedError: the file has another size.
-        TooFarError: more would have to be unpacked than `most_skipped_bytes`.
+        MissingError, InputError: see open_raw.
     """
     import pyarrow as pa
 
