@@ -13,12 +13,15 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 
 
-def test_the_marker_is_gone_afterwards(tmp_path):
+def test_the_marker_is_gone_afterwards(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_SEEN_WITHIN_SECONDS", 0.2)
     with compatibility_check(FileAccess(tmp_path / "new")) as met:
         met.check()
         assert met.store == LocalStore(tmp_path / "new")
         sweep_runs(FileAccess(tmp_path / "new"))
     assert list((tmp_path / "new").iterdir()) == []
+    with pytest.raises(MissingError):
+        met.check()
 
 
 def test_what_a_killed_run_left_is_swept(tmp_path):
@@ -49,21 +52,6 @@ def test_files_are_brought_once_and_whole(tmp_path):
         assert [file.stat().st_mtime_ns for file in brought.values()] == written
     with pytest.raises(MissingError):
         met.download(tmp_path / "other")
-
-
-def test_after_the_end_of_its_run_no_task_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_SEEN_WITHIN_SECONDS", 0.2)
-    with compatibility_check(FileAccess(tmp_path)) as met:
-        met.check()
-    with pytest.raises(MissingError):
-        met.check()
-
-
-def test_two_runs_do_not_meet(tmp_path):
-    access = FileAccess(tmp_path)
-    with compatibility_check(access) as one, compatibility_check(access) as other:
-        assert one.place != other.place
-        assert one.token != other.token
 
 
 def test_a_run_begins_at_the_moment_that_another_ends(tmp_path, monkeypatch):

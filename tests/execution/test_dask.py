@@ -244,20 +244,13 @@ def test_tasks_are_handed_out_before_there_is_a_scheduler(tmp_path):
         file.write_text('{"addr')  # as one that is being written
         file.write_text(json.dumps({"address": late.scheduler_address}))
         assert wait_until(lambda: f"for workers of {file}" in {news.name for news in heard})
-        assert wait_until(lambda: len(late.scheduler.tasks) == 5), "a cluster that grows with its work would start none"
-        late.scale(1)
+        assert wait_until(lambda: len(late.scheduler.tasks) == 5)
+        late.adapt(minimum=0, maximum=2, interval="50ms")  # it grows with its work
         thread.join(20)
     assert sorted(results) == [(number, math.factorial(number)) for number in range(5)]
     assert {news.stage for news in heard} == {"waiting"}
     ended = {news.name: news.done == news.total for news in heard}
     assert list(ended.values()) == [True, True]
-
-
-def test_a_cluster_that_grows_with_its_work(tmp_path):
-    with within() as growing:
-        growing.adapt(minimum=0, maximum=2, interval="50ms")
-        executor = on_scheduler(tmp_path / "shared", growing.scheduler_address)
-        assert dict(executor.run(abs, [-1, -2, -3])) == {0: 1, 1: 2, 2: 3}
 
 
 def test_a_build_connects_once(executor, monkeypatch):

@@ -76,42 +76,36 @@ def test_helpers_hear_no_ctrl_c() -> None:
     assert end(helper) == -signal.SIGTERM
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+def number(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
+    """A signal, of which Python's own handlers are in place."""
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    kept = {one: signal.signal(one, handler) for one, handler in handlers.items()}
+    yield request.param
+    for one, handler in kept.items():
+        signal.signal(one, handler)
+
+
 def test_what_ended_a_block_is_known_within_it(number: signal.Signals) -> None:
-    kept = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
-    }
-    try:
-        with interruptible():
-            with pytest.raises(KeyboardInterrupt):
-                signal.raise_signal(number)
-            assert received_signal() == number
-        assert received_signal() is None, "what comes next in this process was not interrupted"
-    finally:
-        for signalled, handler in kept.items():
-            signal.signal(signalled, handler)
+    with interruptible():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        assert received_signal() == number
+    assert received_signal() is None, "what comes next in this process was not interrupted"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_within_a_callback_is_not_lost(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
     class Referred:
         pass
 
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    kept = {one: signal.signal(one, handler) for one, handler in handlers.items()}
-    try:
-        with interruptible():
-            referred = Referred()
-            reference = weakref.ref(referred, lambda _: signal.raise_signal(number))
-            with pytest.raises(KeyboardInterrupt):
-                del referred  # Python would print the exception of the callback, and go on
-                time.sleep(20)
-            assert received_signal() == number
-            assert reference() is None
-    finally:
-        for one, handler in kept.items():
-            signal.signal(one, handler)
+    with interruptible():
+        referred = Referred()
+        reference = weakref.ref(referred, lambda _: signal.raise_signal(number))
+        with pytest.raises(KeyboardInterrupt):
+            del referred  # Python would print the exception of the callback, and go on
+            time.sleep(20)
+        assert received_signal() == number
+        assert reference() is None
     assert "ignored" not in capfd.readouterr().err
 
 

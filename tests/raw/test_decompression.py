@@ -7,7 +7,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.errors import InputError, MissingError
+from nanoset_core.errors import InputError
 from nanoset_core.raw import lines
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.lines import codec_of, decompress
@@ -161,14 +161,6 @@ def test_flipped_bit_loses_no_more_than_the_feed_in_which_it_shows(tmp_path, sto
         if kind == "gz":
             with pytest.raises((OSError, EOFError, zlib.error)):
                 gzip.decompress(bytes(blob))
-
-
-@pytest.mark.parametrize("kind", ["gz", "zst"])
-def test_missing_file_is_no_fault(tmp_path, stored, kind):
-    piece = stored(f"a.jsonl.{kind}", gz(b"x"))
-    (tmp_path / piece.path).unlink()
-    with pytest.raises(MissingError):
-        whole(tmp_path, piece)
 
 
 def test_a_window_for_which_there_is_no_room_is_no_fault_of_the_file(tmp_path, stored, monkeypatch):

@@ -218,45 +218,33 @@ PIECES = [Piece("a.jsonl", 0, 4, 1, "aa"), Piece("a.jsonl", 4, 10, 2, "bb")]
         # Another file could take its place within the clock's grain.
         (JUST_PLACED, {}, True),
         (JUST_PLACED, {"inode": 78}, False),
+        (replace(OLD, mtime_ns=time.time_ns() - 1_500_000_000), {}, False),
+        (replace(OLD, mtime_ns=time.time_ns() + HOUR_NS), {}, False),
     ],
 )
 def test_memory_is_trusted_while_size_time_and_inode_or_time_of_change_stay(tmp_path, noted, changes, known):
     assert remember(tmp_path, noted, PIECES).recall(replace(noted, **changes)) == (PIECES if known else None)
 
 
-@pytest.mark.parametrize(("age_ns", "kept"), [(1_500_000_000, False), (-HOUR_NS, False), (60_000_000_000, True)])
-def test_file_written_just_now_is_not_remembered(tmp_path, age_ns, kept):
-    """It could change again within the clock's grain, with the same size and time."""
-    stat = FileStat("a.jsonl", 10, time.time_ns() - age_ns, 77)
-    assert (remember(tmp_path, stat, PIECES).recall(stat) is not None) is kept
-
-
-def test_memory_forgets_files_that_are_gone(tmp_path):
-    memory = remember(tmp_path, OLD, PIECES)
-    memory.save(set())
-    assert FingerprintMemory(tmp_path / "memory.json").recall(OLD) is None
-
-
-def test_memory_of_other_cuts_is_not_used(tmp_path, monkeypatch):
-    remember(tmp_path, OLD, PIECES)
+def test_memory_of_gone_files_other_cuts_or_others_is_no_memory(tmp_path, monkeypatch):
+    file, memory = tmp_path / "memory.json", remember(tmp_path, OLD, PIECES)
+    value = json.loads(file.read_bytes())
+    entry = value["files"]["a.jsonl"]
+    entries = [
+        3,
+        *({"stat": entry["stat"]} | more for more in ({}, *({"pieces": p} for p in ([], [[1]], [[0, 4, 1, "a"]])))),
+    ]
+    foreign = [json.dumps(value | {"files": {"a.jsonl": one}}).encode() for one in entries]
+    for data in (b"", b"{", b"[]", b"{}", b'{"files": 3}', b"\xff", *foreign):
+        file.write_bytes(data)
+        assert FingerprintMemory(file).recall(OLD) is None
+    memory.save({OLD.path})
+    assert FingerprintMemory(file).recall(OLD) == PIECES
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 123)
-    assert FingerprintMemory(tmp_path / "memory.json").recall(OLD) is None
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"files": 3}', b"\xff"])
-def test_torn_memory_is_no_memory(tmp_path, text):
-    (tmp_path / "memory.json").write_bytes(text)
-    assert FingerprintMemory(tmp_path / "memory.json").recall(OLD) is None
-
-
-@pytest.mark.parametrize("entry", [3, {}, {"pieces": []}, {"pieces": [[1]]}, {"pieces": [[0, 4, 1, "aa"]]}])
-def test_foreign_entry_is_not_used(tmp_path, entry):
-    remember(tmp_path, OLD, PIECES)
-    value = json.loads((tmp_path / "memory.json").read_bytes())
-    stat = value["files"]["a.jsonl"]["stat"]
-    value["files"]["a.jsonl"] = {"stat": stat, **entry} if isinstance(entry, dict) else entry
-    (tmp_path / "memory.json").write_text(json.dumps(value))
-    assert FingerprintMemory(tmp_path / "memory.json").recall(OLD) is None
+    assert FingerprintMemory(file).recall(OLD) is None
+    monkeypatch.undo()
+    memory.save(set())
+    assert FingerprintMemory(file).recall(OLD) is None
 
 
 def test_memory_is_written_on_the_way(tmp_path, monkeypatch):

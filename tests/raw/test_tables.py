@@ -35,19 +35,33 @@ def first_rows(count):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_row_numbers(tmp_path, as_file, kind):
+def test_rows_are_numbered_and_only_chosen_columns_read(tmp_path, as_file, kind):
     name, data = as_file(TABLE, kind, 30)
     (tmp_path / name).write_bytes(data)
-    rows = read_table(tmp_path / name, lambda schema: None, lambda rows, first: first)
-    assert list(rows) == list(range(1, 201, 30))
+    for columns, names in ((None, ["text", "id"]), (["id"], ["id"])):
+        read = read_table(tmp_path / name, lambda _, columns=columns: columns, lambda rows, n: (n, rows.schema.names))
+        assert list(read) == [(first, names) for first in range(1, 201, 30)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_only_chosen_columns_are_read(tmp_path, as_file, kind):
-    name, data = as_file(TABLE, kind)
-    (tmp_path / name).write_bytes(data)
-    read = read_table(tmp_path / name, lambda schema: ["id"], lambda rows, first: rows.schema.names)
-    assert list(read) == [["id"]]
+@pytest.mark.parametrize(("make", "said"), [
+    (lambda data: data.removesuffix(END_OF_STREAM), "no end-of-stream mark"),
+    (lambda data: data + data, "{size} bytes follow the end of the stream at byte {size}"),
+    (lambda _: old_stream(), None),
+])  # fmt: skip
+def test_how_a_stream_ends(tmp_path, stored, as_file, make, said):
+    name, data = as_file(TABLE, "stream")
+    documents, rejects, _ = read(tmp_path, stored(name, make(data)))
+    assert documents == first_rows(200)
+    assert len(rejects) == (said is not None)
+    assert said is None or said.format(size=f"{len(data):,}") in rejects[0].detail
+
+
+def old_stream():
+    """As Arrow wrote it before 0.15."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, TABLE.schema, options=pa.ipc.IpcWriteOptions(use_legacy_format=True)) as writer:
+        writer.write_table(TABLE)
+    return sink.getvalue().to_pybytes()
 
 
 @pytest.mark.parametrize(
@@ -102,30 +116,6 @@ def test_every_truncation_of_an_arrow_file_keeps_whole_batches(tmp_path, stored,
         seen.add(len(documents))
     assert seen == ({0} if kind == "file" else {0, 10, 20, 30, 40}), "a file's footer tells of its batches"
     assert read(tmp_path, stored(name, data))[0] == first_rows(40)
-
-
-def test_stream_that_was_never_ended(tmp_path, stored, as_file):
-    name, data = as_file(TABLE, "stream")
-    assert data.endswith(END_OF_STREAM)
-    documents, rejects, _ = read(tmp_path, stored(name, data.removesuffix(END_OF_STREAM)))
-    assert documents == first_rows(200)
-    assert "no end-of-stream mark" in rejects[0].detail
-
-
-def test_stream_of_an_old_version(tmp_path, stored):
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(use_legacy_format=True)
-    with pa.ipc.new_stream(sink, TABLE.schema, options=options) as writer:
-        writer.write_table(TABLE)
-    documents, rejects, _ = read(tmp_path, stored("a.arrow", sink.getvalue().to_pybytes()))
-    assert (documents, rejects) == (first_rows(200), [])
-
-
-def test_streams_one_after_the_other_are_not_lost_silently(tmp_path, stored, as_file):
-    name, data = as_file(TABLE, "stream")
-    documents, rejects, _ = read(tmp_path, stored(name, data + data))
-    assert documents == first_rows(200)
-    assert f"{len(data):,} bytes follow the end of the stream at byte {len(data):,}" in rejects[0].detail
 
 
 @pytest.mark.parametrize("seed", range(60))
