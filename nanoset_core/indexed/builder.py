@@ -240,12 +240,7 @@ class MMapIndexedDatasetBuilder:
         self._modes.frombytes(values.tobytes())
 
 
-def merge_indexed_datasets(
-    prefixes: Iterable[str | os.PathLike[str]],
-    output_prefix: str | os.PathLike[str],
-    *,
-    joined: OnJoin = no_progress,
-) -> None:
+def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str]) -> None:
     """Join indexed datasets into one, whole or not at all; byte-identical to building them in one go.
 
     The .bin bytes go from file to file without passing through memory, which holds no more than the output's .idx and
@@ -254,12 +249,18 @@ def merge_indexed_datasets(
     Args:
         prefixes: of the datasets, in their order.
         output_prefix: of the dataset to write.
-        joined: takes the bytes of each dataset's tokens once they are copied.
 
     Raises:
         ConfigError: there are none.
         MissingError, FormatError: one is not there or damaged, or token types differ.
     """
+    merge_heard(prefixes, output_prefix, no_progress)
+
+
+def merge_heard(
+    prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str], joined: OnJoin
+) -> None:
+    """Merge as `merge_indexed_datasets`; `joined` takes the bytes of each dataset's tokens once they are copied."""
     parts = [os.fspath(prefix) for prefix in prefixes]
     if not parts:
         raise ConfigError("nothing to merge", where=output_prefix, expected="one dataset or more")

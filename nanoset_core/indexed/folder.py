@@ -8,7 +8,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
-from nanoset_core.indexed.builder import merge_indexed_datasets
+from nanoset_core.indexed.builder import merge_heard
 from nanoset_core.indexed.composing import read_pairs, write_merged_idx
 from nanoset_core.indexed.layout import pair_files, read_idx
 from nanoset_core.outputs.recorded import (
@@ -131,7 +131,7 @@ def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft,
     with downloaded(files) as here:
         parts, size = [path.with_suffix("") for path in here[::2]], sum(path.stat().st_size for path in here[::2])
         meter = Meter(listener, "merge", output_prefix.name, size)
-        merge_indexed_datasets(parts, draft.folder / output_prefix.name, joined=meter.advance)
+        merge_heard(parts, draft.folder / output_prefix.name, meter.advance)
         indexes = [read_idx(path, validate=False) for path in here[1::2]]
         counts = [len(index.document_indices) - 1 for index in indexes]
         draft.facts = {"documents": counts, "tokens": size // indexes[0].dtype.itemsize}

@@ -11,7 +11,7 @@ import numpy as np
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
 from nanoset_core.execution.progress import Meter
-from nanoset_core.indexed.builder import merge_indexed_datasets
+from nanoset_core.indexed.builder import merge_heard
 from nanoset_core.indexed.composing import StoredPair, write_merged_idx
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
@@ -63,7 +63,7 @@ def _merge(project: Project, tokenized: Manifest, folder: Path, prefix: str) -> 
     shards = tokenization.each_shard(project, tokenized.name, tokenized.facts[SHARDS], lambda one: one.path(TOKENS))
     size = tokenized.facts["tokens"] * np.dtype(tokenized.recipe["options"]["dtype"]).itemsize
     meter = Meter(project.listener, DatasetStage.asset, tokenized.name, size)
-    merge_indexed_datasets(shards, folder / prefix, joined=meter.advance)
+    merge_heard(shards, folder / prefix, meter.advance)
     return {name: sha256_file(folder / name) for name in (f"{prefix}.bin", f"{prefix}.idx")}
 
 
