@@ -118,7 +118,16 @@ def _run(arguments: Sequence[str] | None) -> int:
 def message(error: BaseException) -> str:
     """Return what went wrong and what to do; of an unexpected error with the path of a file with the traceback."""
     known = error if isinstance(error, NanosetError) else refusal(error, "what was being read or written")
-    return str(known or _unexpected(error))
+    if known is not None:
+        return str(known)
+    trace = "".join(traceback.format_exception(error))
+    report = f"this:\n{trace}"
+    with suppress(OSError):
+        with tempfile.NamedTemporaryFile("w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8") as log:
+            log.write(trace)
+        report = f"it with {log.name}"
+    remedy = f"run again: what is finished is kept; where it comes again, report {report}"
+    return str(NanosetError("an internal error of nanoset", found=trace.splitlines()[-1], remedy=remedy))
 
 
 def _say_interrupted() -> int:
@@ -127,15 +136,3 @@ def _say_interrupted() -> int:
     said = INTERRUPTED if number == signal.SIGINT else INTERRUPTED.replace("interrupted", f"ended by {number.name}", 1)
     click.echo(said, err=True)
     return 128 + number
-
-
-def _unexpected(error: BaseException) -> NanosetError:
-    trace = "".join(traceback.format_exception(error))
-    report = f"this:\n{trace}"
-    with suppress(OSError):
-        with tempfile.NamedTemporaryFile("w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8") as log:
-            log.write(trace)
-        report = f"it with {log.name}"
-    remedy = f"run again: what is finished is kept; where it comes again, report {report}"
-    found = trace.splitlines()[-1]
-    return NanosetError("an internal error of nanoset", found=found, remedy=remedy)

@@ -200,12 +200,6 @@ def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str,
     return FrozenDict(found for name, spec in named for found in _resolved(name, spec))
 
 
-def phase_names(nanosets: Mapping[str, NanosetSpec]) -> list[str]:
-    """Return the names that `resolved` gives."""
-    numbered = {name: [f"{name}-phase-{n}" for n in range(1, 1 + len(spec.phases))] for name, spec in nanosets.items()}
-    return [given for name, names in numbered.items() for given in names or [name]]
-
-
 def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:
     if isinstance(spec.tokenizer_identifiers, Mapping):
         return spec

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, phase_names, resolved
+from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, resolved
 from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
 from nanoset_core.config.tokenization import (
     CorpusSpec,
@@ -292,7 +292,10 @@ def _check_place(config: ProjectConfig, given: str, key: str) -> None:
 
 def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     """Nanosets and webdatasets name jobs and asset groups, for which '-' and '_' are the same."""
-    names = [f"nanosets.{name}" for name in phase_names(config.nanosets)]
+    names = []
+    for name, spec in config.nanosets.items():
+        ends = [f"-phase-{number}" for number in range(1, 1 + len(spec.phases))] or [""]
+        names += [f"nanosets.{name}{end}" for end in ends]
     names += [f"webdatasets.{name}" for name in config.webdatasets]
     plain = [path.partition(".")[2].replace("-", "_") for path in names]
     for number, path in enumerate(names):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -196,14 +196,9 @@ def _fits(hint: Any, value: object) -> bool:
         return isinstance(value, list)
     if origin is Literal:
         return type(value) is str
-    return kind is Any or (_is_number(value) if kind is float else type(value) is kind)
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return type(value) in (int, float) and math.isfinite(value)
-    except OverflowError:
-        return False
+    if kind is float:
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
+    return kind is Any or type(value) is kind
 
 
 def _remedy(hint: Any, value: object) -> str:

@@ -336,12 +336,12 @@ def project(tmp_path, tokenizer: str) -> Project:
 
 def test_special_tokens_by_name_and_those_that_the_tokenizer_lacks(tmp_path):
     opened = project(tmp_path, 'eod: "<|endoftext|>", pad: "<|padding|>"')
-    assert (opened.eod, opened.pad) == (0, 1)
-    assert project(tmp_path, "eod: x").pad is None
+    assert (opened.special("eod"), opened.special("pad")) == (0, 1)
+    assert project(tmp_path, "eod: x").special("pad") is None
     opened = project(tmp_path, "eod: </s>, pad: <pad>")
     for name in ("eod", "pad"):
         with pytest.raises(ConfigError, match="has no such token") as caught:
-            getattr(opened, name)
+            opened.special(name)
         assert caught.value.where == f"{tmp_path / 'nanoset.yaml'}: tokenizer.{name}"
         assert caught.value.expected == "one of its special tokens: '<|endoftext|>', '<|padding|>'"
         assert "name another token" in caught.value.remedy

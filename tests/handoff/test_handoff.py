@@ -207,44 +207,27 @@ def test_what_is_written_is_read_back(tmp_path):
 FILES = Path(__file__).parents[1] / "golden" / "tokenization" / "files"
 
 
+MEGATRON_JSON = TokenizerFile(FILES / "megatron.json", pattern="v1", num_special_tokens=20, vocab_size=430)
+LEGACY = TokenizerFile(FILES / "bpe.model", special_tokens=("<s>", "<mask>"), legacy=True)
+
+
 @pytest.mark.parametrize(
-    ("tokenizer", "lines"),
+    ("tokenizer", "words"),
     [
-        (
-            FILES / "vocab.json",
-            [
-                "--tokenizer-type GPT2BPETokenizer",
-                f"--vocab-file {FILES}/vocab.json",
-                f"--merge-file {FILES}/merges.txt",
-            ],
-        ),
-        (
-            TokenizerFile(FILES / "megatron.json", pattern="v1", num_special_tokens=20, vocab_size=430),
-            [
-                "--tokenizer-type TikTokenizer",
-                f"--tokenizer-model {FILES}/megatron.json",
-                "--tiktoken-pattern v1",
-                "--tiktoken-num-special-tokens 20",
-                "--vocab-size 430",
-            ],
-        ),
-        (
-            TokenizerFile(FILES / "bpe.model", special_tokens=("<s>", "<mask>"), legacy=True),
-            [
-                "--tokenizer-type GPTSentencePieceTokenizer",
-                f"--tokenizer-model {FILES}/bpe.model",
-                "--tokenizer-sentencepiece-legacy",
-                "--tokenizer-special-tokens <s> <mask>",
-            ],
-        ),
+        (FILES / "vocab.json", ["type GPT2BPETokenizer", "--vocab-file vocab.json", "--merge-file merges.txt"]),
+        (MEGATRON_JSON, ["type TikTokenizer", "model megatron.json", "--tiktoken-pattern v1",
+                         "--tiktoken-num-special-tokens 20", "--vocab-size 430"]),
+        (LEGACY, ["type GPTSentencePieceTokenizer", "model bpe.model", "sentencepiece-legacy",
+                  "special-tokens <s> <mask>"]),
         (FILES / "tekken.json", []),
         (FILES.parent / "tokenizer.json", []),
     ],
-)
-def test_megatron_is_told_which_tokenizer_it_is(tokenizer, lines):
-    arguments = tokenizer_arguments(define(tokenizer))
-    assert list(arguments) == lines
-    written = texts(handoff(tokenizer=arguments))["arguments.txt"].splitlines()
+)  # fmt: skip
+def test_megatron_is_told_which_tokenizer_it_is(tokenizer, words):
+    lines = [word if word.startswith("--") else f"--tokenizer-{word}" for word in words]
+    arguments = [line.replace(f"{FILES}/", "") for line in tokenizer_arguments(define(tokenizer))]
+    assert arguments == lines
+    written = texts(handoff(tokenizer=tuple(arguments)))["arguments.txt"].splitlines()
     assert [line for line in written if "token" in line or "vocab" in line or "merge" in line] == lines
 
 
