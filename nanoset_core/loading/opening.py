@@ -13,7 +13,7 @@ from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_split
 from nanoset_core.mapping.config import MASKS, NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
-from nanoset_core.outputs.manifest import MANIFEST, Manifest
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.serialization.parsing import parse
 from nanoset_core.storage.location import StorageSpec
@@ -96,12 +96,11 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
     """Return the live blend of a split such as `pretrain/train`, or its index mappings where it is not blended."""
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
     if mappings is None:
-        outputs.access.fetch_all(outputs.folder / STAGE, MANIFEST)
-        top = outputs.folder / STAGE
-        built = sorted(path.parent.relative_to(top).as_posix() for path in top.glob(f"*/*/{MAPPINGS}"))
+        names = (found.name.split("/") for found in outputs.access.store.list(STAGE))
+        built = sorted({"/".join(name[1:3]) for name in names if name[3:4] == [MAPPINGS]})
         expected = f"one of {', '.join(built) or 'none: nothing was built here'}"
         what, remedy = "no such nanoset, or no such split of it", "run `nanoset build`, or correct the names"
-        raise MissingError(what, where=top / place, expected=expected, remedy=remedy)
+        raise MissingError(what, where=outputs.folder / STAGE / place, expected=expected, remedy=remedy)
     if not mappings.facts["blended"]:
         return mappings
     blend = outputs.require(STAGE, f"{place}/{BLEND}", remedy="run `nanoset build`")

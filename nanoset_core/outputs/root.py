@@ -34,7 +34,6 @@ from nanoset_core.storage.atomic import (
     write_atomic,
 )
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, remote_location
-from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.working_copies import for_a_task
 
 R = TypeVar("R")
@@ -208,23 +207,19 @@ class OutputRoot:
                 raise no_manifest(manifest.folder / MANIFEST, found)
         except FormatError as error:
             return CurrentVersion(None, f"damaged: {error.where}: {error.what}: {error.found}", error)
-        self._note_current(manifest)
-        return _whole_or_damaged(manifest)
+        current = _whole_or_damaged(manifest)
+        if current.problem is None:
+            self._note_current(manifest)
+        return current
 
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
         """Look up many outputs whose names have one part, as `current_version`: a bucket is asked for all at once."""
 
         def look(access: FileAccess, folder: Path) -> CurrentVersion:
-            if (seen := self._seen_current(folder)) is not None:
-                return _whole_or_damaged(seen)
-            found = replace(self, access=access, seen=None).current_version(stage, folder.name)
-            if found.exists and found.problem is not None:  # or it was made anew since they were listed
+            listed = replace(self, access=access).current_version(stage, folder.name)
+            if listed.exists and listed.problem is not None:  # or it was made anew since they were listed
                 return self.current_version(stage, folder.name)
-            if found.manifest is None:
-                return found
-            manifest = replace(found.manifest, access=self.access)
-            self._note_current(manifest)
-            return replace(found, manifest=manifest)
+            return listed if listed.manifest is None else replace(listed, manifest=self.rebase(listed.manifest))
 
         return self.access.each_folder(look, self.folder / stage, names)
 
@@ -234,15 +229,18 @@ class OutputRoot:
         Raises:
             FormatError: the pointer to it, or its manifest, cannot be read.
         """
-        manifest = self.live(stage, name)
-        return None if manifest is None or manifest.damage() is not None else manifest
+        found = self._readable(stage, name)
+        return None if found.problem is not None else found.manifest
 
     def live(self, stage: str, name: str) -> Manifest | None:
         """Return the version that current.json names, whether its files are whole or not; raises as `current`."""
+        return self._readable(stage, name).manifest
+
+    def _readable(self, stage: str, name: str) -> CurrentVersion:
         found = self.current_version(stage, name)
         if found.error is not None:
             raise found.error
-        return found.manifest
+        return found
 
     def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
         """Return the current version of an output that another is made from.
@@ -251,12 +249,12 @@ class OutputRoot:
             MissingError: it was never made, or its files are damaged.
             FormatError: as `current`.
         """
-        manifest = self.live(stage, name)
-        damage = None if manifest is None else manifest.damage()
-        if manifest is None or damage is not None:
-            what = f"the output {stage}/{name} {'has not been built' if damage is None else 'is damaged'}"
+        found = self._readable(stage, name)
+        if found.manifest is None or found.problem is not None:
+            what = f"the output {stage}/{name} {'is damaged' if found.exists else 'has not been built'}"
+            damage = (found.problem or "").removeprefix("damaged: ") if found.exists else None
             raise MissingError(what, where=self.folder / stage / name, found=damage, remedy=remedy)
-        return manifest
+        return found.manifest
 
     def _seen_current(self, output: Path) -> Manifest | None:
         """Return the version of the output in a folder that was found current lately, unless its copy was removed."""
@@ -267,7 +265,8 @@ class OutputRoot:
 
     def _note_current(self, manifest: Manifest) -> None:
         if self.seen is not None and self.access.has_copies:
-            self.seen[manifest.folder.parent] = time.monotonic(), manifest
+            access = replace(manifest.access, snapshot=None)
+            self.seen[manifest.folder.parent] = time.monotonic(), replace(manifest, access=access)
 
     def forget(self, output: Path) -> None:
         """Look up the output in a folder anew when it is asked for next."""
@@ -327,10 +326,7 @@ class OutputRoot:
         self.forget(parent)
         wanted = canonical_json({"digest": manifest.digest}) + b"\n"
         path = parent / CURRENT
-        is_new = not path.exists() or read_regular(path) != wanted
-        if is_new:
-            write_atomic(path, wanted)
-        self.access.send_small(path, wanted, is_new=is_new)
+        self.access.write(path, wanted)
         link = parent / "current"
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)

@@ -93,7 +93,7 @@ def pack_once(
     """
     rejects = output.with_name(f"{output.stem}_rejects.jsonl")
     is_ours = read_record(record_path(output)) is not None
-    own = rejects.absolute() if isinstance(rejects, Path) else rejects
+    own = rejects.absolute()
     source = _source([os.fspath(name) for name in inputs], leave_out=lambda path: is_ours and path == own)
     paths: Sequence[Location] = pair_files(source) if not isinstance(source, InputFiles) else source.paths
     is_text, notices = isinstance(source, InputFiles), getattr(source, "notices", ())

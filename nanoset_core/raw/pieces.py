@@ -15,6 +15,7 @@ from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.storage.location import ObjectStat, RawFolder, stat_of_object
 from nanoset_core.storage.paths import is_inside
+from nanoset_core.storage.reading import ObjectFile
 from nanoset_core.storage.regular_files import open_regular
 
 READ_BYTES = 1 << 20
@@ -173,7 +174,8 @@ def ends_range(piece: Piece, target_bytes: int) -> bool:
 
 def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
     """Return size, time and inode of an open file; of an object in a bucket, as it was when it was opened."""
-    return stat_of_object(file.facts) if hasattr(file, "facts") else os.fstat(file.fileno())
+    source = getattr(file, "raw", None)
+    return stat_of_object(source.facts) if isinstance(source, ObjectFile) else os.fstat(file.fileno())
 
 
 @contextmanager

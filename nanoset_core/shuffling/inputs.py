@@ -172,7 +172,7 @@ def find_inputs(
         InputError: an empty folder, a file named twice, or no file of a source with a frequency above 0.
         ConfigError: pairs, text and tars are mixed.
     """
-    paths = [path.absolute() if isinstance(path, Path) else path for path in map(location, given)]
+    paths = [location(one).absolute() for one in given]
     pairs = [all(file.is_file() for file in pair_files(path)) for path in paths]
     if any(pairs) and not all(pairs):
         remedy = "shuffle them apart, or tokenize the text first"

@@ -108,7 +108,7 @@ def shuffle(
     options.check(inputs.kind)
     check_outside(output, [*inputs.files, *tokenizer_files(options.tokenizer)])
     recipe = _recipe(inputs, options, output.name)
-    target, name = (output.absolute() if isinstance(output, Path) else output), f".{output.name}.scratch"
+    target, name = output.absolute(), f".{output.name}.scratch"
     scratch_dir = work_folder(target, name, scratch)
     work = work_folder(target, name, None) if isinstance(output, Path) else scratch_dir
     with contextlib.ExitStack() as held:

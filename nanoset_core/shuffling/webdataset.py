@@ -122,7 +122,7 @@ def complete_exp_data(
     except ValueError as error:
         what, remedy = "not a record", "give a file with one JSON object to --input-json"
         raise FormatError(what, where=given, found=str(error), expected="one JSON object", remedy=remedy) from error
-    url = f"{folder.absolute().as_posix() if isinstance(folder, Path) else folder}/"
+    url = f"{folder.absolute()}/"
     set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
     text = _pretty(orjson.loads(data or b"{}") | record | set_here)
     is_other = not target.exists() or read_regular(target) != text

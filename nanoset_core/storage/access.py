@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from nanoset_core.errors import MissingError
-from nanoset_core.storage.atomic import UNFINISHED, sha256_file, unfinished_name, write_atomic
+from nanoset_core.storage.atomic import UNFINISHED, unfinished_name, write_atomic
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
 from nanoset_core.storage.local import LocalStore, make_room
-from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.reading import BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.s3_requests import CONNECTIONS, etag_of_bytes
@@ -69,12 +68,13 @@ class FileAccess:
         return self if self.origin is None else FileAccess(folder, self.origin, capacity=self.capacity or sys.maxsize)
 
     def name(self, path: Path) -> str:
-        """Return a file's name in the store."""
-        return path.relative_to(self.folder).as_posix()
+        """Return a file's name in the store; "" for the folder itself."""
+        name = path.relative_to(self.folder).as_posix()
+        return "" if name == "." else name
 
     def url(self, path: Path) -> str:
         """Return where a file lives, for messages."""
-        return str(path) if self.origin is None else self.origin.url(self.name(path))
+        return self.store.url(self.name(path))
 
     def fetch(
         self, path: Path, *, size: int | None = None, sha256: str | None = None, pieces: Path | None = None
@@ -102,17 +102,6 @@ class FileAccess:
             self.store.fetch(found.name, path)
             _date(path, found)
 
-    def fetch_all(self, folder: Path, name: str) -> None:
-        """Fetch every file of this name below a folder, as they are stored now; each is a commit marker.
-
-        Where a copy was outdated, the other files of its folder belong to another making and are removed. Copies that
-        the store does not have stay: a build may be about to send them.
-        """
-        if self.origin is not None and self.snapshot is None:
-            names = (found.name for found in self.origin.list(self.name(folder)) if is_inside(found.name))
-            wanted = [self.folder / found for found in names if found.endswith(f"/{name}")]
-            in_parallel(lambda path: self._refresh(path, is_marker=True), wanted)
-
     def _refresh(self, path: Path, *, is_marker: bool) -> bytes | None:
         """Make the copy of a small object what the store has now; return its bytes, or None where the store has none.
 
@@ -134,7 +123,8 @@ class FileAccess:
     def read_current(self, path: Path, *, is_marker: bool = False) -> bytes:
         """Return a small file's bytes as they are stored now; FileNotFoundError where there is none.
 
-        is_marker: it is a commit marker; see `fetch_all`.
+        is_marker: it is a commit marker. Where the copy was outdated, the other files of its folder belong to another
+            making and are removed; copies that the store does not have stay: a build may be about to send them.
         """
         if self.origin is None:
             return read_regular(path)
@@ -175,21 +165,15 @@ class FileAccess:
 
     def size(self, path: Path) -> int | None:
         """Return the bytes of a file as it is stored; None where it is not there."""
-        if self.origin is None:
-            return path.stat().st_size if path.is_file() else None
         name = self.name(path)
         told = self._told(name)
-        found = self.origin.stat(name) if told is None else told.file(name)
+        found = self.store.stat(name) if told is None else told.file(name)
         return None if found is None else found.size
 
     def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
         """Return the bytes of those files of a folder that are there, of these relative names."""
-        if self.origin is None:
-            sizes = {name: self.size(folder / name) for name in names}
-        else:
-            listed = dict(self._listed(folder).below(self.name(folder)))
-            sizes = {name: listed[name].size for name in names if name in listed}
-        return {name: size for name, size in sizes.items() if size is not None}
+        listed = dict(self._listed(folder).below(self.name(folder)))
+        return {name: listed[name].size for name in names if name in listed}
 
     def written_ns(self, path: Path) -> int:
         """Return when a file was written, nanoseconds since 1970; 0 where it is gone from this machine."""
@@ -205,7 +189,7 @@ class FileAccess:
         """Return when the files of one name in the folders right below `parent` were written: folder → ns."""
         if self.origin is None:
             times = {entry: self.written_ns(parent / entry / name) for entry in self.names(parent)}
-            return {entry: at for entry, at in times.items() if at and not (parent / entry).is_symlink()}
+            return {entry: at for entry, at in times.items() if at}
         found = (
             (relative.split("/"), one.written_ns) for relative, one in self._listed(parent).below(self.name(parent))
         )
@@ -213,18 +197,15 @@ class FileAccess:
 
     def sha256(self, path: Path) -> str:
         """Return the hex sha256 of a file as it is stored; FileNotFoundError where it is not there."""
-        found = sha256_file(path) if self.origin is None else self.origin.sha256(self.name(path))
-        if found is None:
+        if (found := self.store.sha256(self.name(path))) is None:
             raise FileNotFoundError(self.url(path))
         return found
 
     def names(self, folder: Path) -> frozenset[str]:
         """Return the names of what lies right in a folder."""
-        if self.origin is None:
-            return frozenset(os.listdir(folder)) if folder.is_dir() else frozenset()
         place = self.name(folder)
         told = self._told(place)
-        return frozenset(chain(*self.origin.level(place)) if told is None else told.entries(place))
+        return frozenset(chain(*self.store.level(place)) if told is None else told.entries(place))
 
     def listing(self) -> FileAccess:
         """Return access to all that is stored at this moment: a store is listed once, and its JSON files are read."""
@@ -235,8 +216,7 @@ class FileAccess:
         if self.origin is None:
             return disk_entries(folder)
         snapshot = self.snapshot or Snapshot.of_store(self.origin)
-        found = snapshot.entries("" if folder == self.folder else self.name(folder))
-        return sorted(found.values(), key=lambda entry: entry.name)
+        return sorted(snapshot.entries(self.name(folder)).values(), key=lambda entry: entry.name)
 
     def is_link(self, path: Path) -> bool:
         """Return whether a path is a symbolic link where the files live."""
@@ -253,7 +233,7 @@ class FileAccess:
 
         Where there is no copy, `as_copy` changes nothing.
         """
-        if self.origin is None or (as_copy and path.is_file()):
+        if self.origin is None or (as_copy and path.is_file()) or not path.is_relative_to(self.folder):
             return LocalStore(path.parent.absolute()), path.name
         return self.origin, self.name(path)
 
@@ -262,9 +242,8 @@ class FileAccess:
 
         FileNotFoundError where it is not there.
         """
-        if self.origin is None or (as_copy and path.is_file()) or not path.is_relative_to(self.folder):
-            return MappedFile(map_regular(path))
-        return BlockFile(self.origin, self.name(path), path.parent)
+        store, name = self.stored_at(path, as_copy=as_copy)
+        return MappedFile(map_regular(path)) if isinstance(store, LocalStore) else BlockFile(store, name, path.parent)
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Do `work`, which asks the store, on every item; results in their order, the first error is raised."""
@@ -297,27 +276,45 @@ class FileAccess:
         found |= [look((name, ())) for name in wanted - found.keys()]
         return [found[name] for name in names]
 
-    def send(self, paths: Iterable[Path], sha256: Mapping[Path, str] | None = None) -> None:
-        """Store files that were written here, each whole or not at all; StorageError where one has another sha256."""
-        if (store := self.origin) is None:
-            return
-        listed, known, there = list(paths), sha256 or {}, None
-        if len(listed) > _ASKED_ONE_BY_ONE:
-            there = {
-                found.name for folder in {path.parent for path in listed} for found in store.list(self.name(folder))
-            }
+    def send(
+        self,
+        paths: Iterable[Path],
+        sha256: Mapping[Path, str | None] | None = None,
+        *,
+        there: Mapping[str, int] | None = None,
+    ) -> list[int]:
+        """Store files that were written here, each whole or not at all; return their bytes.
 
-        def send(path: Path) -> None:
-            is_new = there is not None and self.name(path) not in there
-            store.put_file(self.name(path), path, sha256=known.get(path), is_new=is_new)
-
-        in_parallel(send, listed)
-
-    def send_small(self, path: Path, data: bytes, *, is_new: bool = False) -> None:
-        """Store a small file that was written here with these bytes.
-
-        is_new: the store held other bytes or none; else it is only written where the store holds others.
+        Args:
+            paths: of the files. One that is neither here nor stored raises MissingError.
+            sha256: hex, of what they must hold, else StorageError.
+            there: name → bytes of all that is stored in their folders; absent = the store is asked.
         """
+        if (store := self.origin) is None:
+            return []
+        listed, known = list(paths), sha256 or {}
+        if there is None and len(listed) > _ASKED_ONE_BY_ONE:
+            folders = {path.parent for path in listed}
+            there = {found.name: found.size for folder in folders for found in store.list(self.name(folder))}
+
+        def send(path: Path) -> int:
+            name = self.name(path)
+            if path.is_file():
+                size = path.stat().st_size  # once it is sent, another process may remove the copy to make room
+                store.put_file(name, path, sha256=known.get(path), is_new=there is not None and name not in there)
+                return size
+            if there is None or name not in there:
+                what = "a file of an output is neither here nor in its store"
+                raise MissingError(what, where=self.url(path), remedy="run it again: it is made anew")
+            return there[name]
+
+        return in_parallel(send, listed)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Write a small file where it holds other bytes, here and where it lives."""
+        is_new = not path.exists() or read_regular(path) != data
+        if is_new:
+            write_atomic(path, data)
         # Of the bytes, not of the file: another build may replace it meanwhile.
         if self.origin is not None and (is_new or self.origin.read(self.name(path)) != data):
             self.origin.put(self.name(path), data)
@@ -338,31 +335,20 @@ class FileAccess:
         """
         if (store := self.origin) is None:
             return None
-        there = dict[str, int]()
+        there, place = dict[str, int](), self.name(folder)
         if not is_new or not all((folder / name).is_file() for name in files):
-            there = {name: found.size for name, found in self._listed(folder).below(self.name(folder))}
+            there = {f"{place}/{name}": found.size for name, found in self._listed(folder).below(place)}
         data, last = read_regular(folder / manifest), self.name(folder / manifest)
-        stands = manifest in there
+        stands = last in there
         if stands and store.read(last) != data:
             store.delete(last)
             stands = False
-
-        def send(name: str) -> int:
-            path = folder / name
-            if path.is_file():
-                size = path.stat().st_size  # once it is sent, another process may remove the copy to make room
-                store.put_file(self.name(path), path, sha256=files[name], is_new=name not in there)
-                return size
-            if name not in there:
-                what = "a file of an output is neither here nor in its store"
-                raise MissingError(what, where=self.url(path), remedy="run it again: it is made anew")
-            return there[name]
-
-        sent = dict(zip(files, in_parallel(send, files), strict=True))
+        sums = {folder / name: sha256 for name, sha256 in files.items()}
+        there |= zip(map(self.name, sums), self.send(sums, sums, there=there), strict=True)
         if not stands:
             store.put(last, data)
-        self.drop(folder / name for name in files)
-        return there | sent | {manifest: len(data)}
+        self.drop(sums)
+        return {name[len(place) + 1 :]: size for name, size in there.items()} | {manifest: len(data)}
 
     def drop(self, paths: Iterable[Path]) -> None:
         """Remove copies that were sent, where the capacity is bounded."""

@@ -94,21 +94,16 @@ def write_atomic(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def point_to(link: Path, target: str) -> bool:
-    """Point a symbolic link to a new target in one rename; return False where the file system has no links."""
+def point_to(link: Path, target: str) -> None:
+    """Point a symbolic link to a new target in one rename; nothing happens where the file system has no links."""
     temporary = unfinished_name(link)
     try:
         temporary.symlink_to(target)
     except OSError as error:
-        if error.errno in _NO_LINKS:
-            return False
-        raise
-    try:
+        if error.errno not in _NO_LINKS:
+            raise
+    else:
         temporary.rename(link)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return True
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,6 @@ from nanoset_core.storage.store import Store, Stored, changed, checked_name, dam
 _READ_BYTES = 4 << 20
 _PIECE_BYTES = 1 << 30
 _LOOP_BYTES = 1 << 20
-_UNSUPPORTED = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM, errno.ETXTBSY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +99,10 @@ class LocalStore(Store):
 
     def _stat(self, name: str, path: Path) -> Stored | None:
         try:
-            return _stored(name, path.stat()) if path.is_file() else None
-        except FileNotFoundError:  # removed between the two
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        return _stored(name, status) if stat.S_ISREG(status.st_mode) else None
 
     def _opened(self, name: str, mark: str | None) -> BinaryIO:
         try:
@@ -145,7 +145,15 @@ def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
 def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int) -> None:
     """Append the first bytes of a file by `os.copy_file_range`, which shares extents, or else by reads and writes."""
     target.flush()
-    done = _copy_file_range(source.fileno(), target.fileno(), size_bytes)
+    done = 0
+    # What the system refuses here, reads and writes do, or they fail as well.
+    with contextlib.suppress(OSError, AttributeError):
+        while done < size_bytes and (
+            copied := os.copy_file_range(
+                source.fileno(), target.fileno(), min(_PIECE_BYTES, size_bytes - done), offset_src=done
+            )
+        ):
+            done += copied
     target.seek(0, os.SEEK_END)
     source.seek(done)
     while done < size_bytes and (piece := source.read(min(_LOOP_BYTES, size_bytes - done))):
@@ -155,19 +163,3 @@ def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int) -> None:
         what, remedy = "the file ended early while it was copied", "run again once nothing writes to it any more"
         where, found, expected = f"{source.name}, byte {done}", f"{done} bytes", f"{size_bytes} bytes"
         raise SourceChangedError(what, where=where, found=found, expected=expected, remedy=remedy)
-
-
-def _copy_file_range(source: int, target: int, end: int) -> int:
-    """Copy until `end` of the source, or until the system refuses; return where it stopped in the source."""
-    done = 0
-    if not hasattr(os, "copy_file_range"):
-        return done
-    try:
-        while done < end and (
-            copied := os.copy_file_range(source, target, min(_PIECE_BYTES, end - done), offset_src=done)
-        ):
-            done += copied
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
-    return done

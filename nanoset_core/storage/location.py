@@ -126,6 +126,10 @@ class RemoteFolder:
         """The folder that it lies in."""
         return replace(self, path=self.path.rpartition("/")[0], kind=None)
 
+    def absolute(self) -> RemoteFolder:
+        """Return it: it has no other path."""
+        return self
+
     def with_name(self, name: str) -> RemoteFolder:
         """Return the file beside it of another name."""
         return self.parent / name

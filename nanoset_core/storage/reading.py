@@ -20,8 +20,9 @@ from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.store import Store, Stored, in_parallel
 
 FIRST_BYTES = 1 << 20
-"""Read where reading begins; twice as many each time that it goes on from there."""
+"""Read where reading begins."""
 MOST_BYTES = 8 << 20
+"""Read each time that it goes on from there."""
 AHEAD = 4
 """Ranges that are read ahead: with the one at hand and the last, 48 MiB of memory at most."""
 BUFFER_BYTES = 256 << 10
@@ -148,12 +149,13 @@ class ObjectFile(io.RawIOBase):
         self.facts, self._store, self._in_order = facts, store, end is not None
         self._end = facts.size if end is None else min(end, facts.size)
         self._position, self._begin, self._data = 0, begin, data
-        self._length = FIRST_BYTES
-        self._ahead: deque[tuple[int, Future[bytes]]] = deque()
-        """(first byte, bytes) of the ranges after the current one, in order."""
-        self._threads: ThreadPoolExecutor | None = None
+        self._ahead: deque[Future[bytes]] = deque()
+        """The ranges after the current one, in order."""
+        self._asked = begin + len(data)
+        """Where the next of them will begin."""
+        self._threads = ThreadPoolExecutor(AHEAD, thread_name_prefix="read-ahead")
         if data:
-            self._look_ahead(begin + len(data))
+            self._look_ahead(AHEAD)
 
     def readable(self) -> bool:
         return True
@@ -180,57 +182,34 @@ class ObjectFile(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._data = b""
         super().close()
 
     def _turn(self) -> None:
-        """Read the range that begins at the position."""
+        """Read the range that begins at the position, and start to read those after it."""
         goes_on = self._data != b"" and self._position == self._begin + len(self._data)
-        if goes_on:
-            self._length = min(2 * self._length, MOST_BYTES)
-        else:
-            self._length = MOST_BYTES if self._in_order else FIRST_BYTES
+        if not goes_on:
             self._ahead.clear()
-        bound = self._end if self._position < self._end else self.facts.size
-        found, length = None, min(self._length, bound - self._position)
+        if not self._ahead:
+            self._asked = self._position
+        if goes_on or self._in_order:
+            self._look_ahead(AHEAD + 1)
+        data = self._ahead[0].result() if self._ahead else self._fetch(self._position, FIRST_BYTES)
         if self._ahead:
-            found, length = self._ahead.popleft()[1], MOST_BYTES
-        try:
-            if goes_on or self._in_order:
-                self._look_ahead(self._position + length)
-            data = self._fetch(self._position, length) if found is None else found.result()
-        except BaseException:
-            self._ahead.clear()
-            raise
+            self._ahead.popleft()
         self._begin, self._data = self._position, data
 
-    def _look_ahead(self, begin: int) -> None:
-        """Start to read the ranges from a byte on."""
-        if self._threads is None and begin < self._end:
-            self._threads = ThreadPoolExecutor(AHEAD, thread_name_prefix="read-ahead")
-        if self._ahead:
-            begin = self._ahead[-1][0] + MOST_BYTES
-        while self._threads is not None and len(self._ahead) < AHEAD and begin < self._end:
-            length = min(MOST_BYTES, self._end - begin)
-            self._ahead.append((begin, self._threads.submit(self._fetch, begin, length)))
-            begin += MOST_BYTES
+    def _look_ahead(self, ranges: int) -> None:
+        """Start to read until so many ranges are under way."""
+        while len(self._ahead) < ranges and self._asked < self._end:
+            length = min(MOST_BYTES, self._end - self._asked)
+            self._ahead.append(self._threads.submit(self._fetch, self._asked, length))
+            self._asked += length
 
     def _fetch(self, begin: int, length: int) -> bytes:
         facts = self.facts
         return self._store.read_range(facts.name, begin, min(begin + length, facts.size), facts.mark)
-
-
-class BufferedObject(io.BufferedReader):
-    """An object's file, read by lines, blocks or bytes."""
-
-    raw: ObjectFile
-
-    @property
-    def facts(self) -> Stored:
-        """Return what the store said of the object when it was opened."""
-        return self.raw.facts
 
 
 def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = None) -> BinaryIO:
@@ -249,4 +228,4 @@ def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = No
         data, facts = store.open_range(name, begin, min(begin + FIRST_BYTES, end)) or (b"", None)
     if facts is None:
         raise FileNotFoundError(store.url(name))
-    return BufferedObject(ObjectFile(store, facts, end, begin=begin, data=data), BUFFER_BYTES)
+    return io.BufferedReader(ObjectFile(store, facts, end, begin=begin, data=data), BUFFER_BYTES)

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage import s3_requests
@@ -62,16 +62,6 @@ _STREAM_PARTS_AT_ONCE = 2
 _TURN = {"ContinuationToken": "NextContinuationToken"}
 _READING = ("get_object", "head_object", "upload_part_copy", "delete_object")
 """Requests that find out that there is no such object."""
-
-
-class Head(NamedTuple):
-    """What a bucket says of an object."""
-
-    stored: Stored
-    upload: str | None
-    """Mark of the upload in parts that made it."""
-    etags_tell: bool
-    """Whether its ETag is a digest, where it has that form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +164,12 @@ class S3Store(Store):
             if goes_on:
                 about |= {name: page[key] for name, key in turn.items()}
 
-    def head(self, name: str) -> Head | None:
-        """Return all that the bucket says of an object; None where there is none."""
-        take = partial(_head, name)
-        return unless_missing(lambda: self.ask("head_object", name, take, ChecksumMode="ENABLED"))
-
     def stat(self, name: str) -> Stored | None:
-        found = self.head(name)
-        return None if found is None else found.stored
+        return unless_missing(lambda: self.ask("head_object", name, partial(_head, name), ChecksumMode="ENABLED"))
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         def take(answer: Any) -> tuple[bytes, Stored]:
-            data, stored = answer["Body"].read(), _head(name, answer).stored
+            data, stored = answer["Body"].read(), _head(name, answer)
             if len(data) != stored.size or stored.sha256 not in (None, hashlib.sha256(data).hexdigest()):
                 raise DamagedTransferError(f"{len(data):,} bytes that are not those of {self.url(name)}")
             return data, stored
@@ -315,11 +299,11 @@ class S3Store(Store):
                 raise
 
 
-def _head(name: str, answer: Any) -> Head:
+def _head(name: str, answer: Any) -> Stored:
     # Some servers and proxies answer in capitals.
     noted = {key.lower(): value for key, value in answer.get("Metadata", {}).items()}
-    stored = Stored(name, answer["ContentLength"], answer["ETag"], _written_ns(answer), noted.get(SHA256))
-    return Head(stored, noted.get(UPLOAD), etags_tell(answer))
+    about = (name, answer["ContentLength"], answer["ETag"], _written_ns(answer))
+    return Stored(*about, noted.get(SHA256), noted.get(UPLOAD), etags_tell(answer))
 
 
 def _written_ns(answer: Any) -> int:
@@ -375,9 +359,9 @@ class Upload:
             if status_of(error)[1] != "NoSuchUpload":
                 raise
             # There is no such upload any more, also where the answer to its completion was lost on its way.
-            head = self._store.head(self._name) if operation == "complete_multipart_upload" else None
+            head = self._store.stat(self._name) if operation == "complete_multipart_upload" else None
             if head is not None and head.upload == self._mark:
-                return head.stored.mark
+                return head.mark
             what, found = "the bucket does not hold what was sent", "another process aborted the upload"
             where, remedy = self._store.url(self._name), "run again: it is made anew"
             raise StorageError(what, where=where, found=found, remedy=remedy) from error

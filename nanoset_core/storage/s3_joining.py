@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from nanoset_core.errors import SourceChangedError, StorageError
 from nanoset_core.storage.atomic import UNFINISHED
-from nanoset_core.storage.s3 import Head, S3Store, Upload, uploading
+from nanoset_core.storage.s3 import S3Store, Upload, uploading
 from nanoset_core.storage.s3_requests import bytes_part, encoded, md5_of_etag, status_of
 from nanoset_core.storage.store import OnJoin, Stored, changed, checked_name, damaged, gone, in_parallel, no_progress
 
@@ -206,19 +206,19 @@ class Joining:
                 raise damaged(url, f"sha256 {found} in base64", f"sha256 {wanted}")
         elif not (is_whole and md5_of_etag(told["ETag"]) == md5_of_etag(source.mark) is not None):
             head = self._check_source(piece.source)
-            is_all = piece.end - piece.begin == head.stored.size
-            if is_all and md5_of_etag(source.mark) and upload.etags_tell and head.etags_tell:
+            is_all = piece.end - piece.begin == head.size
+            if is_all and md5_of_etag(source.mark) and upload.etags_tell and head.is_digest:
                 raise changed(url, f"a copy of ETag {told['ETag']}", f"ETag {source.mark}")
 
-    def _check_source(self, number: int) -> Head:
+    def _check_source(self, number: int) -> Stored:
         """Return what the bucket says of a source, which must be the one that was listed."""
         source, wanted = self._sources[number], self._sha256[number]
-        url, head = self._store.url(source.name), self._store.head(source.name)
+        url, head = self._store.url(source.name), self._store.stat(source.name)
         if head is None:
             raise gone(url)
-        if head.stored.mark != source.mark or head.stored.size < source.size:
-            found, expected = (f"ETag {one.mark}, {one.size:,} bytes" for one in (head.stored, source))
+        if head.mark != source.mark or head.size < source.size:
+            found, expected = (f"ETag {one.mark}, {one.size:,} bytes" for one in (head, source))
             raise changed(url, found, expected)
-        if None not in (wanted, noted := head.stored.sha256) and noted != wanted:
+        if None not in (wanted, noted := head.sha256) and noted != wanted:
             raise damaged(url, f"sha256 {noted}, as its writer noted it", f"sha256 {wanted}")
         return head

@@ -43,7 +43,11 @@ class Stored:
     written_ns: int
     """When it was written by the store's clock, nanoseconds since 1970; whole seconds in a bucket."""
     sha256: str | None = field(default=None, compare=False)
-    """Hex, of its bytes as its writer noted it, where it was asked for alone."""
+    """Hex, of its bytes as its writer noted it, where it was asked for alone; likewise what follows."""
+    upload: str | None = field(default=None, compare=False)
+    """Mark of the upload in parts that made it."""
+    is_digest: bool = field(default=False, compare=False)
+    """Whether its mark is a digest, where it has that form."""
 
 
 def no_progress(size: int) -> None:

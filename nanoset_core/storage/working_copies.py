@@ -41,8 +41,7 @@ def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
     """
     if scratch is None and isinstance(target, Path):
         return target.parent / name
-    path = target.absolute() if isinstance(target, Path) else Path("/", str(target))
-    mark = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    mark = hashlib.sha256(os.fsencode(Path("/", str(target.absolute())))).hexdigest()[:8]
     stem, _, ending = name.rpartition(".")
     return (scratch or scratch_root()).absolute() / f"{stem}-{mark}.{ending}"
 
@@ -118,13 +117,13 @@ def _missing(path: RemoteFolder) -> MissingError:
 class WorkerFolder:
     """What belongs to one worker of a cluster."""
 
-    folder: Path
-    """Used by this process alone; it need not be there yet."""
+    folder: Path | None = None
+    """Used by this process alone; it need not be there yet. None in a process that is no worker of a cluster."""
     files: Mapping[Path, Path] = field(default_factory=dict)
     """Path of a file on the machine that gives out tasks → the same bytes here."""
 
 
-_here: ContextVar[WorkerFolder | None] = ContextVar("worker", default=None)
+_here = ContextVar("worker", default=WorkerFolder())  # noqa: B039 - it is frozen
 
 
 @contextmanager
@@ -139,8 +138,7 @@ def working_at(place: WorkerFolder) -> Iterator[None]:
 
 def worker_folder() -> Path | None:
     """Return the folder of this worker; None in a process that is no worker of a cluster."""
-    place = _here.get()
-    return None if place is None else place.folder
+    return _here.get().folder
 
 
 @contextmanager
@@ -157,8 +155,7 @@ def task_folder() -> Iterator[Path | None]:
 
 def local_copy_of(path: Path) -> Path:
     """Return the local path of a file that the machine which gave out the task has at `path`."""
-    place = _here.get()
-    return path if place is None else place.files.get(path, path)
+    return _here.get().files.get(path, path)
 
 
 @contextmanager

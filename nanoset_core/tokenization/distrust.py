@@ -22,7 +22,6 @@ import orjson
 from nanoset_core.errors import InputError
 from nanoset_core.outputs.manifest import Manifest, digest_of
 from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
-from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.tokenization.bpe.arrays import Ids
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, WrongTokensError, panics_as_errors
 
@@ -146,8 +145,7 @@ def note(outputs: OutputRoot, distrust: Distrust) -> None:
     name = f"{digest_of([distrust.engine, distrust.version, distrust.tokenizer])}.json"
     path = outputs.folder / FOLDER / name
     data = orjson.dumps(asdict(distrust), option=orjson.OPT_INDENT_2)
-    write_atomic(path, data)
-    outputs.access.send_small(path, data)
+    outputs.access.write(path, data)
     _read.pop(outputs.folder, None)
 
 

@@ -117,7 +117,7 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_F
     path = remote_location(given, where="--input") if is_remote(given) else Path(given).expanduser()
     may_be_a_file = isinstance(path, Path) or (path.path != "" and not given.endswith("/"))
     if may_be_a_file and path.is_file():
-        return [(_absolute(path), None)], []
+        return [(path.absolute(), None)], []
     if path.is_dir():
         return _files_below(path, leave_out)
     found, others = _remote_matches(path) if isinstance(path, RemoteFolder) else _local_matches(path)
@@ -127,10 +127,6 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_F
         raise MissingError("no such file, and no pattern that matches one", where=given, remedy=remedy)
     told = "is not read, since it is no file (a folder can be an input of its own)"
     return files, [f"{other} {told}" for other in others]
-
-
-def _absolute(path: Location) -> Location:
-    return path.absolute() if isinstance(path, Path) else path
 
 
 def _local_matches(path: Path) -> tuple[list[_Found], list[str]]:
@@ -151,7 +147,7 @@ def _remote_matches(path: RemoteFolder) -> tuple[list[_Found], list[str]]:
 
 
 def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
-    contents, base = contents_of(folder), _absolute(folder)
+    contents, base = contents_of(folder), folder.absolute()
     contents = replace(contents, texts=tuple(file for file in contents.texts if not leave_out(base / file.path)))
     if not contents.texts:
         raise no_text(folder, contents, "no file to read")

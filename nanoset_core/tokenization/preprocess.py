@@ -26,7 +26,7 @@ from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.working_copies import work_folder
+from nanoset_core.storage.working_copies import copies_in, work_folder
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.distrust import SHARE, Encoder, encoders_of
 from nanoset_core.tokenization.document_table import tokens_by_file
@@ -361,7 +361,7 @@ def _finished(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         return None
     try:
         facts = ShardFacts(**record["facts"])
-        listing = Listing(record["facts"], lambda _: _here(call.rejects, call.root.folder))
+        listing = Listing(record["facts"], lambda _: copies_in(call.root.folder, [call.rejects])[0])
         lost = Losses(facts, [listing], stored_sizes(call.ranges.pieces()))
         if RejectPolicy(call.options, key).refusal(lost, call.inputs.folder) or len(lost.unreadable) != facts.faults:
             return None
@@ -369,14 +369,6 @@ def _finished(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         return None
     rejects = call.rejects if facts.reasons else None
     return Preprocessed(prefix, facts, rejects, lost.beyond_rejects(), record.get("tokens_by_file"), made=False)
-
-
-def _here(file: Location, folder: Path) -> Path:
-    """Return a file on this machine, fetched into a folder where it lies in a bucket."""
-    if not isinstance(file, RemoteFolder):
-        return file
-    file.store.fetch(file.path, folder / file.name)
-    return folder / file.name
 
 
 def _ending(prefix: Location, ending: str) -> Location:

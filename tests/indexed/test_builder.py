@@ -108,21 +108,6 @@ def test_a_copy_that_is_refused_half_way_goes_on_another_way(tmp_path, monkeypat
     assert (tmp_path / "target").read_bytes() == b"before" + source.read_bytes() + b"after"
 
 
-def test_other_copy_errors_are_raised(tmp_path, monkeypatch):
-    (tmp_path / "source").write_bytes(b"abc")
-
-    def full(*_args, **_options):
-        raise OSError(errno.ENOSPC, "disk full")
-
-    monkeypatch.setattr(os, "copy_file_range", full)
-    with (
-        open(tmp_path / "target", "w+b") as target,
-        open(tmp_path / "source", "rb") as source,
-        pytest.raises(OSError, match="full"),
-    ):
-        append_file(source, target, 3)
-
-
 def test_a_source_that_shrinks_is_an_error(tmp_path):
     (tmp_path / "source").write_bytes(b"abc")
     target, source = (tmp_path / "target").open("w+b"), (tmp_path / "source").open("rb")

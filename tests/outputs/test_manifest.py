@@ -262,16 +262,22 @@ def test_manifests_without_a_checksum_count(root):
     assert root.find(RECIPE) == manifest
 
 
-@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "a/../../x", "", "a\0b"])
-def test_files_of_a_manifest_lie_in_its_folder(root, name):
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({name: {"bytes": 1}} for name in ("../../x", "/etc/passwd", "a/../../x", "", "a\0b")),
+        *({"tokens.bin": {"bytes": 6, "pieces": name}} for name in ("nothing", "tokens.bin", "../x")),
+    ],
+)
+def test_files_of_a_manifest_and_lists_of_their_pieces_lie_in_its_folder(root, more):
     manifest = root.commit(RECIPE, write)
 
     def change(value):
         del value["sha256"]
-        value["files"][name] = {"bytes": 1}
+        value["files"] |= more
 
     altered(manifest, change)
-    with pytest.raises(FormatError, match="not below its folder"):
+    with pytest.raises(FormatError, match="not a manifest"):
         read_manifest(manifest.folder)
 
 

@@ -119,12 +119,6 @@ def test_what_is_asked_for_each_time(root, store, monkeypatch):
     assert asked(root) == [3, 3]
 
 
-def test_what_is_made_here_is_seen_at_once(root):
-    make(root, 1)
-    root.live(STAGE, NAME)
-    assert root.live(STAGE, NAME).digest != make(root, 2).digest == root.live(STAGE, NAME).digest
-
-
 def test_what_is_made_again_is_looked_at_again(root, store):
     make(root, 1)
     (store.folder / STAGE / NAME / root.live(STAGE, NAME).digest / "tokens.bin").unlink()

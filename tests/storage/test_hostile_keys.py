@@ -38,15 +38,6 @@ def test_what_lies_in_a_bucket_beside_text_is_told(place):
     assert sorted(list_corpora(RemoteFolder(place, "raw"), names_only=True).aside) == ["c4", "notes.txt"]
 
 
-def test_nothing_is_brought_to_a_place_outside_of_the_mirror(place, monkeypatch, tmp_path):
-    place.put("datasets/web/current.json", b"{}")
-    copies = FileAccess(tmp_path / "mirror", place)
-    _add(monkeypatch, "datasets/../../victim/current.json")
-    copies.fetch_all(tmp_path / "mirror" / "datasets", "current.json")
-    assert (tmp_path / "mirror/datasets/web/current.json").read_bytes() == b"{}"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mirror"]
-
-
 def test_a_collection_touches_nothing_outside(remote_project, place, monkeypatch, tmp_path):
     victim = tmp_path / "victim" / "a-file"
     victim.parent.mkdir()
