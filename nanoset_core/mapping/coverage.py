@@ -53,14 +53,9 @@ class MemberCoverage:
     tokens_unseen: int | None
     """Tokens that no sample taken holds, within one a sample; None where it depends on how epochs were shuffled."""
 
-    @property
-    def surplus(self) -> int:
-        """Samples built that are not taken."""
-        return self.samples_built - self.samples_given
-
     def to_json(self) -> dict[str, Any]:
         """Return plain types."""
-        return asdict(self) | {"surplus": self.surplus}
+        return asdict(self) | {"surplus": self.samples_built - self.samples_given}
 
 
 def coverage(

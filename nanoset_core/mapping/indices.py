@@ -101,7 +101,9 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
                 where=f"{where}, {member.prefix}",
                 found=f"more than {member.samples_given}",
                 expected=f"{member.samples_given}, of which the blend plans {member.samples_target}",
-                remedy=preset.oversampling_remedy,
+                remedy="raise surplus, for example to 0.05"
+                if preset.blend_margin == "surplus"
+                else "ask for another number of samples or change the weights: this trainer's margin is fixed",
             )
         if preset.wraps == "built":
             numbers[chunk] %= limits

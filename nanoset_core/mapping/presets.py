@@ -156,13 +156,6 @@ class Preset:
         """Whether the names of index files hold a hash over the dataset's path, and so differ when it changes."""
         return "{hash}" in self.member_file
 
-    @property
-    def oversampling_remedy(self) -> str:
-        """What to do where a blend takes more samples of a dataset than were built."""
-        if self.blend_margin == "surplus":
-            return "raise surplus, for example to 0.05"
-        return "ask for another number of samples or change the weights: this trainer's margin is fixed"
-
     def takes_samples(self, split: SplitName) -> bool:
         """Return whether a number of samples can be asked for; otherwise the split is one epoch."""
         return self.samples_asked != "train" or split == "train"

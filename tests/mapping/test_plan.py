@@ -260,36 +260,24 @@ def test_datasets_that_are_not_there_or_damaged(tmp_path, data):
         plan_split(NanosetConfig(data[0], sequence_length=4), "train")
 
 
-@pytest.mark.parametrize(
-    ("options", "where"),
-    [
-        ({"sequence_length": 0}, "sequence_length"),
-        ({"sequence_length": 2.0}, "sequence_length"),
-        ({"sequence_length": True}, "sequence_length"),
-        ({"random_seed": -1}, "random_seed"),
-        ({"random_seed": 2**32}, "random_seed"),
-        ({"train_split_samples": -1}, "train_split_samples"),
-        ({"surplus": -0.1}, "surplus"),
-        ({"surplus": float("nan")}, "surplus"),
-        ({"split": "0,0,0"}, "split"),
-        ({"split": "1,1", "preset": "nemo"}, "split"),
-        ({"data_path": None}, "data_path"),
-        ({"blend_per_split": ["d", None, None]}, "data_path"),
-        ({"data_path": None, "blend_per_split": ["d"]}, "blend_per_split"),
-        ({"data_path": None, "blend_per_split": [None] * 3}, "blend_per_split"),
-        ({"data_path": None, "blend_per_split": [[""], None, "d"]}, "blend_per_split, train"),
-        ({"data_path": None, "blend_per_split": [None, {"d": 0}, "d"]}, "blend_per_split, valid, d"),
-        ({"data_path": ""}, "data_path"),
-        ({"data_path": {}}, "data_path"),
-        ({"data_path": [1]}, "data_path"),
-        ({"data_path": 3}, "data_path"),
-        ({"data_path": {"a": 1.0, "b": 0}}, "data_path, b"),
-        ({"data_path": {"a": -1.0}}, "data_path, a"),
-        ({"data_path": {"a": float("inf")}}, "data_path, a"),
-        ({"data_path": {"a": "1"}}, "data_path, a"),
-        ({"eod_mask_loss": True}, "eod_token"),
-    ],
-)
+IMPOSSIBLE = [
+    *(("sequence_length", {"sequence_length": value}) for value in (0, 2.0, True)),
+    *(("random_seed", {"random_seed": value}) for value in (-1, 2**32)),
+    ("train_split_samples", {"train_split_samples": -1}),
+    *(("surplus", {"surplus": value}) for value in (-0.1, float("nan"))),
+    *(("split", value) for value in ({"split": "0,0,0"}, {"split": "1,1", "preset": "nemo"})),
+    *(("data_path", {"data_path": value}) for value in (None, "", {}, [1], 3)),
+    *(("data_path, a", {"data_path": {"a": value}}) for value in (-1.0, float("inf"), "1")),
+    ("data_path, b", {"data_path": {"a": 1.0, "b": 0}}),
+    ("data_path", {"blend_per_split": ["d", None, None]}),
+    *(("blend_per_split", {"data_path": None, "blend_per_split": value}) for value in (["d"], [None] * 3)),
+    ("blend_per_split, train", {"data_path": None, "blend_per_split": [[""], None, "d"]}),
+    ("blend_per_split, valid, d", {"data_path": None, "blend_per_split": [None, {"d": 0}, "d"]}),
+    ("eod_token", {"eod_mask_loss": True}),
+]
+
+
+@pytest.mark.parametrize(("where", "options"), IMPOSSIBLE)
 def test_configurations_that_cannot_be(options, where):
     with pytest.raises(ConfigError) as caught:
         NanosetConfig(**({"data_path": "d", "sequence_length": 8} | options))

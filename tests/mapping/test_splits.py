@@ -85,29 +85,24 @@ def test_every_sequence_is_in_one_split(shares, sequences):
     assert all(begin >= -1 for begin, _ in cuts)
 
 
+def test_spellings():
+    assert parse_split("949/50/1") == (0.949, 0.05, 0.001)
+    assert parse_split("1") == (1.0, 0.0, 0.0)
+    assert parse_split("90,10") == (0.9, 0.1, 0.0)
+    assert parse_split("8;1;1") == (0.8, 0.1, 0.1)
+
+
 @pytest.mark.parametrize(
-    ("text", "vector"),
+    ("exactly_three", "texts"),
     [
-        ("949/50/1", [0.949, 0.05, 0.001]),
-        ("1", [1.0, 0.0, 0.0]),
-        ("90,10", [0.9, 0.1, 0.0]),
-        ("8;1;1", [0.8, 0.1, 0.1]),
+        (False, ["", "a,b,c", "0,0,0", "1,1,1,1", "1.2.3,1,1", "."]),
+        (True, ["1", "1,1", "1,1,1,1", "1,x,1", "-1,1,1", "nan,1,1", "inf,1,1", "0/0/0"]),
     ],
 )
-def test_spellings(text, vector):
-    assert list(parse_split(text)) == vector
-
-
-@pytest.mark.parametrize("text", ["", "a,b,c", "0,0,0", "1,1,1,1", "1.2.3,1,1", "."])
-def test_texts_that_are_no_split(text):
-    with pytest.raises(ConfigError, match="three shares"):
-        parse_split(text)
-
-
-@pytest.mark.parametrize("text", ["1", "1,1", "1,1,1,1", "1,x,1", "-1,1,1", "nan,1,1", "inf,1,1", "0/0/0"])
-def test_texts_that_are_not_three_numbers(text):
-    with pytest.raises(ConfigError, match="three shares"):
-        parse_split(text, exactly_three=True)
+def test_texts_that_are_no_split(exactly_three, texts):
+    for text in texts:
+        with pytest.raises(ConfigError, match="three shares"):
+            parse_split(text, exactly_three=exactly_three)
 
 
 def test_three_numbers_may_have_exponents_or_slashes():

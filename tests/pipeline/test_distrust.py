@@ -58,6 +58,11 @@ def why(config):
     return {row.label: list(row.why) for row in project_status(Project.open(config)) if row.why}
 
 
+def tokenize_web(project):
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+
+
 def add_to_web(folder):
     (folder / "raw/web/part-1/web-9.jsonl").write_bytes(jsonl(sentences("web", 240)[195:205]))
 
@@ -117,15 +122,9 @@ def test_status_shows_what_is_stale(make_project):
     run_stages(Project.open(config))
     assert why(config) == {}
     assert datasets(config) == right
-    outputs = Project.open(config).outputs
-    shards = [outputs.manifest_at(outputs.folder / "shards" / "web" / digest) for digest in _shards(outputs)]
-    assert {encoder.engine for encoder in encoders_of(shards)} == {"tokenizers"}
+    assert engines_of(Project.open(config).outputs)[1] == {"tokenizers"}
     after = tree(config.parent / "data")
     assert all(after[name] == digest for name, digest in before.items() if not name.endswith(("/current", ".json")))
-
-
-def _shards(outputs):
-    return outputs.current("tokenized", "web").facts["shards"]
 
 
 def numpy_record(outputs):
@@ -137,7 +136,8 @@ def numpy_record(outputs):
 def engines_of(outputs):
     """Engines that a current set of shards says were not used, and those that made its shards."""
     tokenized = outputs.current("tokenized", "web")
-    shards = [outputs.manifest_at(outputs.folder / "shards" / "web" / digest) for digest in _shards(outputs)]
+    digests = tokenized.facts["shards"]
+    shards = [outputs.manifest_at(outputs.folder / "shards" / "web" / digest) for digest in digests]
     named = tokenized.recipe["options"].get(distrust.OPTION, [])
     return named, {encoder.engine for encoder in encoders_of(shards)}
 
@@ -151,8 +151,7 @@ def test_what_another_process_notes_meanwhile_is_not_used(make_project):
             distrust.note(outputs, numpy_record(outputs))
 
     project = Project.open(config, note)
-    raw.make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
+    tokenize_web(project)
     named, used = engines_of(project.outputs)
     assert named == [f"numpy {distrust.noted(project.outputs)[0].version}"]
     assert used == {"tokenizers"}
@@ -168,8 +167,7 @@ def test_a_set_names_the_engines_that_its_shards_were_made_without(make_project,
         return losses_of(*given)
 
     monkeypatch.setattr(tokenization, "losses_of", note_late)
-    raw.make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
+    tokenize_web(project)
     assert engines_of(project.outputs) == ([], {"numpy"})
     assert "distrusted_engines" in why(config)["corpus web"][0]
 
@@ -179,8 +177,7 @@ def test_a_record_that_cannot_be_seen_yet_counts(make_project, sabotage, monkeyp
     sabotage(FAULTS["a single document"])
     monkeypatch.setattr(distrust, "noted", lambda *given, **named: [])
     project = Project.open(config)
-    raw.make_inventory(project, "web")
-    tokenization.tokenize(project, "web")
+    tokenize_web(project)
     named, used = engines_of(project.outputs)
     assert [name.split()[0] for name in named] == ["numpy"]
     assert used == {"tokenizers"}
@@ -191,22 +188,15 @@ def test_an_engine_that_is_used_all_the_same_ends_the_work(make_project, sabotag
     sabotage(FAULTS["a single document"])
     make = shards.make_engine
     monkeypatch.setattr(shards, "make_engine", lambda file, name, without: make(file, name))
-    project = Project.open(config)
-    raw.make_inventory(project, "web")
-    with pytest.raises(
-        NanosetError, match=r"not to be used any more[\s\S]*remedy: set the engine to `tokenizers`"
-    ) as error:
-        tokenization.tokenize(project, "web")
+    message = r"not to be used any more[\s\S]*remedy: set the engine to `tokenizers`"
+    with pytest.raises(NanosetError, match=message) as error:
+        tokenize_web(Project.open(config))
     assert ".jsonl" in error.value.where
 
 
-def test_what_tells_of_a_wrong_engine_crosses_processes():
+def test_records_cross_processes_and_become_recipe_options():
     error = pickle.loads(pickle.dumps(DistrustError(RECORD)))
-    assert error.record == RECORD
-    assert str(error) == str(RECORD)
-
-
-def test_records_become_recipe_options():
+    assert (error.record, str(error)) == (RECORD, str(RECORD))
     assert recipe_options([]) == {}
     records = [replace(RECORD, engine=engine) for engine in ("numpy", "gigatoken", "numpy")]
     assert recipe_options(records) == {"distrusted_engines": ["gigatoken 1.0", "numpy 1.0"]}

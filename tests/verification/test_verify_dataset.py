@@ -138,7 +138,14 @@ def test_big_datasets_are_looked_at_in_spread_places(prefix, monkeypatch):
 def test_ends_of_long_documents_are_looked_at(tmp_path, monkeypatch, is_here, document, token):
     monkeypatch.setattr(module, "QUICK_TOKENS", 16)
     monkeypatch.setattr(module, "QUICK_PLACES", 4)
-    monkeypatch.setattr(MMapIndexedDataset, "is_here", is_here)
+    opened = MMapIndexedDataset.below
+
+    def below(*given, **named):
+        dataset = opened(*given, **named)
+        dataset.is_here = is_here
+        return dataset
+
+    monkeypatch.setattr(MMapIndexedDataset, "below", below)
     builder = MMapIndexedDatasetBuilder(tmp_path / "long", np.uint16)
     for number in range(5):
         tokens = np.full(50, 3, np.uint16)

@@ -17,6 +17,7 @@ from versions.changing import build, change_web
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import status as status_tables
 from nanoset_core.errors import NanosetError
+from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.project import Project
@@ -51,21 +52,8 @@ def test_all_is_up_to_date_after_a_build(copy):
     found = status(folder)
     assert {row.state for row in found.values()} == {"up to date"}
     assert not any(row.why for row in found.values())
-    assert list(found) == [
-        "corpus books",
-        "corpus code",
-        "corpus web",
-        "nanoset pretrain train",
-        "nanoset pretrain valid",
-        "nanoset pretrain test",
-        "nanoset pretrain handoff",
-        "nanoset plain train",
-        "nanoset plain valid",
-        "nanoset plain test",
-        "nanoset plain handoff",
-        "webdataset shuffled",
-        "packed books",
-    ]
+    parts = [f"nanoset {name} {part}" for name in ("pretrain", "plain") for part in (*SPLITS, "handoff")]
+    assert list(found) == ["corpus books", "corpus code", "corpus web", *parts, "webdataset shuffled", "packed books"]
     assert tree(folder / "data") == before
     dataset = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web")
     figures = found["corpus web"].figures
@@ -89,9 +77,8 @@ def test_all_is_missing_before_a_build(copy):
 
 def test_many_corpora_without_outputs_are_named_once(copy, monkeypatch):
     folder = copy()
-    shutil.rmtree(folder / "data/inventory/books")
-    shutil.rmtree(folder / "data/tokenized/books")
-    shutil.rmtree(folder / "data/datasets/books")
+    for stage in ("inventory", "tokenized", "datasets"):
+        shutil.rmtree(folder / "data" / stage / "books")
     command = ["status", "--config", str(folder / "nanoset.yaml")]
     said = CliRunner().invoke(nanoset, command).output
     assert "│ books " in said.partition("packed")[0]
@@ -329,14 +316,13 @@ def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
     folder = copy()
     draw = random.Random(seed)
     project = Project.open(folder / "nanoset.yaml")
-    splits = ("train", "valid", "test")
     events = [
         lambda: change_web(folder, f"word{draw.random()}"),
         lambda: raw.make_inventory(project, "web"),
         lambda: tokenization.tokenize(project, "web"),
         lambda: indexed.index(project, "web"),
-        lambda: mapping.write_mappings(project, "pretrain", draw.choice(splits)),
-        lambda: mapping.write_blended(project, "pretrain", draw.choice(splits)),
+        lambda: mapping.write_mappings(project, "pretrain", draw.choice(SPLITS)),
+        lambda: mapping.write_blended(project, "pretrain", draw.choice(SPLITS)),
         lambda: handoff.write_handoff(project, "pretrain"),
         lambda: shuffling.make_plan(project, "shuffled"),
         lambda: draw.choice(sorted((folder / "data").glob("*/*/*/*.*"))).unlink(),
@@ -356,21 +342,7 @@ def assert_as_build(folder):
     surveys = {corpus: raw.inventory_recipe(raw.survey(project, corpus)) for corpus in raw.corpora(project)}
     steps = graph_over(project, surveys).steps()
     undone = {step.node.label for step in steps if not step.done}
-    kinds = {
-        "raw_jsonl": "corpus",
-        "tokenized_shards": "corpus",
-        "indexed_dataset": "corpus",
-        "packed_dataset": "packed",
-    }
-    expected = set()
-    for step in steps:
-        if step.node.label in undone:
-            if step.node.asset[0] in kinds:
-                expected.add(f"{kinds[step.node.asset[0]]} {step.node.partition}")
-            elif step.node.asset[0] == "shuffled":
-                expected.add("webdataset shuffled")
-            else:
-                expected.add(f"nanoset {step.node.asset[0]} {step.node.partition or 'handoff'}")
+    expected = {" ".join(filter(None, step.node.row)) for step in steps if not step.done}
     assert {label for label, row in status(folder).items() if row.state != "up to date"} == expected, undone
 
 
@@ -422,9 +394,8 @@ def test_a_file_that_shrank_is_told_before_and_after_the_build(copy):
     size = path.stat().st_size
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:30]))
-    said = (
-        f"1 file is smaller than in the version before: part-0/web-0.jsonl ({size:,} → {path.stat().st_size:,} bytes)"
-    )
+    sizes = f"{size:,} → {path.stat().st_size:,} bytes"
+    said = f"1 file is smaller than in the version before: part-0/web-0.jsonl ({sizes})"
     assert [notice.text for notice in status(folder)["corpus web"].notices] == [said]
     build(folder)
     assert [notice.text for notice in status(folder)["corpus web"].notices] == [said]
