@@ -127,7 +127,7 @@ def _origins(
 
 
 def _shards_of(context: InspectionContext, lineage: Lineage, file: str, line: int) -> list[int] | None:
-    """Return the shard that holds a line, by the inventory; None where that was removed."""
+    # by the inventory, where it was not removed
     inventory = context.inventory_of(lineage.dataset)
     ranges = () if inventory is None else cut_ranges(inventory, lineage.tokenized.recipe["options"]["range_bytes"])
     if len(ranges) != len(lineage.shards):

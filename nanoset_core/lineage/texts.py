@@ -97,7 +97,7 @@ class Excerpts:
         self._retokenizer = retokenizer(context.tokenizer_file, self._options)
 
     def decoded(self, tokens: NDArray[Any]) -> str | None:
-        """Return the beginning of some tokens as text; None without the tokenizer that made them."""
+        """Return the beginning of some tokens as text; None without their tokenizer."""
         if self._retokenizer is None:
             return None
         return shorten(self._retokenizer.decode(tokens[:_DECODED_TOKENS]), len(tokens) > _DECODED_TOKENS)
@@ -146,14 +146,8 @@ def read_texts(
     """Yield the text of each of many documents, as it is in its file now, or the error that says why there is none.
 
     Documents of a file that follow one another, in its order, are read in one pass over it. Errors are MissingError
-    (the file is gone), FormatError (there is no document at that place any more), NotReadError (it is too far into
-    compressed text, or too long) and InputError (the file cannot be read).
-
-    Args:
-        folder: the corpus's folder.
-        origins: which documents.
-        text_key: key of the text, or its column.
-        most_skipped_bytes: how much decompressed text, or how many rows' text, may be read to get there.
+    (the file is gone), FormatError (there is no document at that place any more), NotReadError (it is too long, or more
+    than `most_skipped_bytes` into compressed text or rows' text) and InputError (the file cannot be read).
     """
     fields = Fields(text_key, "")
     for file, own in groupby(origins, attrgetter("file")):
@@ -190,7 +184,7 @@ class _Lines:
         return LineBlock([], 1, begin, begin)
 
     def _next(self) -> LineBlock | None:
-        """Return the next lines; None at the end. Raises the fault that ends them each time."""
+        """Return the next lines, None at the end; raise the fault that ends them each time."""
         try:
             if not self._fault:
                 return next(self._blocks, None)

@@ -58,12 +58,10 @@ class ContextOrigin:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TarAppearance(Appearance):
-    """Tokens of a document in one context; `sample` is its number over all tars."""
+    """Tokens of a document in one context of a tar; `sample` is its number over all tars, `key` its `__key__`."""
 
     tar: str
-    """Name of the tar that holds it."""
     key: str
-    """Its `__key__`."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +108,10 @@ class Tars:
         return self.plan.sequence_length - self.plan.settings.row_tokens
 
     def position(self, place: str, sample: int | None = None) -> int:
-        """Return the number over all tars of a context.
+        """Return the number over all tars of a context; raises ConfigError or SampleIndexError where there is none.
 
-        Args:
-            place: a key or member (`00000003_00000017.npy`), that number itself; with `sample`, a tar or its number.
-            sample: number within that tar.
-
-        Raises:
-            ConfigError: this names no context.
-            SampleIndexError: there is no such context.
+        `place` is a key or member (`00000003_00000017.npy`), or that number itself; with `sample`, the number within
+        a tar, that tar or its number.
         """
         plan, named = self.plan, (_KEY if sample is None else _SHARD).fullmatch(place)
         found = place if sample is None else f"{place} {sample}"
@@ -183,7 +176,6 @@ class Tars:
     def _overlaps(
         self, context: int, source: int, begin: int, end: int
     ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """Yield (tokens of the context, tokens of the document) of a document that is [begin, end excl) of a source."""
         position = self.bos
         for number, first, last in self.spans(context):
             low, high = max(first, begin), min(last, end)
@@ -230,7 +222,7 @@ def explain_context(
 
 
 def _sequences(dataset: MMapIndexedDataset, begin: int, end: int) -> NDArray[np.int64]:
-    """Return (sequence, first token, end excl) of the sequences that hold a dataset's tokens [begin, end excl)."""
+    """Return (sequence, first token, end excl) of the sequences that hold tokens [begin, end excl)."""
     itemsize = dataset.dtype.itemsize
     low = bisect_right(dataset.sequence_pointers, begin * itemsize) - 1
     high = bisect_right(dataset.sequence_pointers, (end - 1) * itemsize)

@@ -38,9 +38,7 @@ def load_nanoset(
     eod_mask_loss: bool | None = None,
     create_attention_mask: bool | None = None,
 ) -> Nanoset | BlendedNanoset:
-    """Open the live version of one split of a nanoset that `nanoset build` made.
-
-    A mask of None is as nanoset.yaml said when the live handoff was written.
+    """Open the live version of one split of a nanoset; a mask of None is as nanoset.yaml said at the live handoff.
 
     Args:
         root: the project's output root, wherever it lies now; in a bucket (s3://bucket/prefix) its index files are
@@ -120,9 +118,7 @@ def split_bytes(root: Path, plan: SplitPlan | None, config: NanosetConfig) -> by
 def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, NanosetConfig]:
     """Return the plan and settings that `split_bytes` wrote, with prefixes below the output root as it lies now.
 
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError: it is something else, or a prefix or the name of an index file
-            leads out of the root.
+    Raises ValueError, KeyError, TypeError or AttributeError for anything else, or what leads out of the root.
     """
     if value["plan"] is not None:
         plan: SplitPlan = parse(SplitPlan, value["plan"], "plan", PLAN_FILE)

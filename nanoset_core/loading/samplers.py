@@ -28,9 +28,7 @@ class _MicroBatches:
     consumed_samples: int
     """Samples that all ranks together have consumed before; where samples come again, over all epochs."""
     micro_batch_size: int
-    """Samples of a list."""
     data_parallel_rank: int
-    """This rank, from 0."""
     data_parallel_size: int
 
     def __post_init__(self) -> None:
@@ -39,7 +37,6 @@ class _MicroBatches:
 
     @property
     def _step(self) -> int:
-        """Samples that all ranks together consume at once."""
         return self.micro_batch_size * self.data_parallel_size
 
 
@@ -51,7 +48,6 @@ class _DealtInTurn:
     consumed_samples: int
     """Samples that all ranks together have consumed before, of this epoch."""
     data_parallel_rank: int
-    """This rank, from 0."""
     data_parallel_size: int
 
     def __post_init__(self) -> None:
@@ -62,7 +58,6 @@ class _DealtInTurn:
         return samples // self.data_parallel_size if drop_last else -(-samples // self.data_parallel_size)
 
     def _mine(self, left: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool) -> NDArray[np.int64]:
-        """Return this rank's share of the samples left; unless the last are dropped, the first of the order fill up."""
         dealt = self._each(len(left), drop_last=drop_last) * self.data_parallel_size
         filled = np.concatenate([left[:dealt], np.resize(order, max(dealt - len(left), 0))])
         return filled[self.data_parallel_rank :: self.data_parallel_size]

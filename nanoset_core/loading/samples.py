@@ -26,12 +26,7 @@ class SampleForm:
     """
 
     def __init__(self, config: NanosetConfig, *, pads: bool = True) -> None:
-        """Prepare what all samples share.
-
-        Args:
-            config: of the nanoset.
-            pads: whether a sample can hold the id that fills short ones; without, nothing looks for it.
-        """
+        """Prepare what all samples share; `pads` = a sample can hold the id that fills short ones."""
         self.form = config.rules.sample_form
         self.extra, self.length = config.add_extra_token, config.sequence_length
         pad = config.masked_pad_token
@@ -44,11 +39,9 @@ class SampleForm:
         self._ones, self._range = np.ones(self.length, np.float32), np.arange(self.length, dtype=np.int64)
 
     def sample(self, text: Tokens, index: int | None) -> Sample:
-        """Return the dictionary for a sample's tokens.
+        """Return the dictionary for a sample's tokens, shape (tokens,), one more than `sequence_length` or as many.
 
-        Args:
-            text: the tokens, of any integer type, shape (sequence_length + 1,), or one less without the extra token.
-            index: as it was asked for; None where a trainer asks for padding.
+        `index` is as it was asked for; None where a trainer asks for padding.
         """
         parts = self._parts(text)
         if self._is_padding(index):
@@ -56,19 +49,13 @@ class SampleForm:
         return parts
 
     def samples(self, texts: NDArray[np.int64], indices: Sequence[int | None]) -> list[Sample]:
-        """Return the dictionaries for many samples' tokens, as `sample` does.
-
-        Args:
-            texts: the tokens, shape (samples, sequence_length + 1), or one less without the extra token.
-            indices: as they were asked for.
-        """
+        """Return the dictionaries for many samples' tokens, shape (samples, tokens), as `sample` does."""
         parts = self._parts(texts)
         if padding := [row for row, index in enumerate(indices) if self._is_padding(index)]:
             parts["loss_mask"][padding] = 0.0
         return [dict(zip(parts, rows, strict=True)) for rows in zip(*parts.values(), strict=True)]
 
     def _is_padding(self, index: int | None) -> bool:
-        """Return whether the loss leaves the whole sample out."""
         if self.form in _BARE:
             return False
         return index is None or (self.form == "nemo" and index < 0)

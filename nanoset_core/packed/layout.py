@@ -98,13 +98,8 @@ class PackedFile:
 def token_size_bytes(vocab_size: int) -> int:
     """Return the bytes that Modalities gives to a token: 1 up to 256 tokens, 2 up to 65,536, else 4 (4 for one token).
 
-    Same as Modalities' `PackedDataGenerator._get_required_num_of_bytes_to_repr`.
-
-    Args:
-        vocab_size: what Modalities asks the tokenizer for; Hugging Face's does not count added tokens.
-
-    Raises:
-        ConfigError: the size is below 1 or above 2^32.
+    Same as its `PackedDataGenerator._get_required_num_of_bytes_to_repr`, of the `vocab_size` that it asks the tokenizer
+    for; Hugging Face's does not count added tokens.
     """
     if not 1 <= vocab_size <= 1 << 32:
         what, expected = "no token size fits this vocabulary", f"1 to {1 << 32}"
@@ -131,13 +126,7 @@ def required(path: object, expected: str, remedy: str) -> Iterator[None]:
 def open_packed(path: str | os.PathLike[str], file: MappedFile | None = None) -> PackedFile:
     """Map a `.pbin` and determine its layout from its header and the first entry of its index.
 
-    Args:
-        path: of the file.
-        file: its bytes, where it lies in a store: header and index are fetched.
-
-    Raises:
-        MissingError: there is no such file.
-        FormatError: it is in none of the layouts; the message names the byte.
+    Of a `file` in a store header and index are fetched. Raises FormatError for none of the layouts; it names the byte.
     """
     path = Path(path)
     if file is None:
@@ -205,14 +194,8 @@ class IndexFacts:
 def scan_index(packed: PackedFile, take: Callable[[Entries], object] = len) -> IndexFacts:
     """Check every entry of the index; no more than one chunk of entries is in memory, unless another pickler wrote it.
 
-    An index whose opcodes are not those of Python's own pickler is read whole: some 150 bytes an entry.
-
-    Args:
-        packed: the open file.
-        take: takes the entries, in bytes from the first token, as they are read.
-
-    Raises:
-        FormatError: an entry is wrong; the message names the byte or the document.
+    An index whose opcodes are not those of Python's own pickler is read whole: some 150 bytes an entry. `take` gets the
+    entries, in bytes from the first token, as they are read. Raises FormatError, which names byte or document.
     """
     size, data_bytes, base = packed.token_bytes, packed.data_bytes, packed.layout.first_offset
     documents = total = empty = shifts = shift = 0  # shift: how many bytes the last offset is too low, back to back
@@ -268,11 +251,7 @@ def load_index(packed: PackedFile) -> tuple[IndexFacts, NDArray[np.int64], NDArr
     """Return the whole index, checked and corrected. Memory: 32 bytes a document while it is read, then 16.
 
     Returns:
-        (facts of the index; the number of each document's first token, and how many tokens it has, both
-        int64, shape (documents,))
-
-    Raises:
-        FormatError: as scan_index.
+        (its facts; the number of each document's first token, and how many it has, both int64, shape (documents,))
     """
     parts: list[Entries] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     facts = scan_index(packed, parts.append)

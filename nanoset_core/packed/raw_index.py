@@ -48,14 +48,8 @@ def create_raw_index(
     """Write the `.idx` of a plain JSONL file: a pickled list of its lines' (byte offset, length); published whole.
 
     A line ends with a line feed, which does not count (a carriage return does), the last one also with the file.
-    Every line must be JSON. The same bytes as Modalities' `IndexGenerator`. Memory is bounded by a block of 8 MiB
-    or the longest line.
-
-    Args:
-        source: the text.
-        target: the index; None is the source's name with `.idx` for its last extension.
-        on_fault: whether to `raise` at the first line that is no JSON, a blank one included, or to `drop` such lines.
-        listener: takes the progress.
+    Every line must be JSON; `drop` leaves others out. The same bytes as Modalities' `IndexGenerator`. Memory is bounded
+    by a block of 8 MiB or the longest line. A `target` of None is the source's name with `.idx` for its last extension.
 
     Raises:
         MissingError: there is no such file.

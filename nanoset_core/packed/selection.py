@@ -95,7 +95,6 @@ def shuffle_packed(
     the whole file in memory. Here: 60 bytes a document, and a chunk of tokens.
 
     Raises:
-        MissingError, FormatError: as PackedDataset.
         InputError: there are no tokens at all.
     """
     dataset = PackedDataset(source)
@@ -155,15 +154,9 @@ def filter_packed(
     *,
     listener: ProgressCallback = silent,
 ) -> PackedFacts:
-    """Write the documents that `keep` selects, in their order; published whole.
+    """Write the documents that the mask `keep`, bool, shape (documents,), selects, in their order; published whole.
 
     The bytes are those of Modalities' `filter_dataset`.
-
-    Args:
-        source: the file that holds them.
-        target: the file to write.
-        keep: bool, shape (documents,).
-        listener: takes the progress.
 
     Raises:
         ConfigError: the mask has another length.
@@ -193,13 +186,7 @@ class DocumentFilter:
     """A text file of the numbers to leave out."""
 
     def mask(self, dataset: PackedDataset) -> NDArray[np.bool_]:
-        """Return which documents are kept, bool, shape (documents,).
-
-        Raises:
-            ConfigError: there is no condition at all, or a list names a document that is not there.
-            InputError: a list holds anything but numbers.
-            MissingError: there is no such list.
-        """
+        """Return which documents are kept, bool, shape (documents,); raises ConfigError without any condition."""
         if self == DocumentFilter():
             remedy = "give one or more: min_tokens, max_tokens, every, keep, drop"
             raise ConfigError("nothing says which documents to keep", where=dataset.path, remedy=remedy)

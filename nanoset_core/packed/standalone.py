@@ -84,12 +84,6 @@ def pack_once(
 
     Returns:
         (result, whether the file was made)
-
-    Raises:
-        ConfigError: an option is missing; the inputs are not of one kind; the output, or its list of rejected lines, is
-            an input; or another file is there and may not be replaced.
-        StorageError: the output cannot be written.
-        MissingError, InputError, FormatError: as resolve_inputs, preprocess and pack_indexed_dataset.
     """
     rejects = output.with_name(f"{output.stem}_rejects.jsonl")
     is_ours = read_record(record_path(output)) is not None

@@ -47,18 +47,13 @@ class PackedFacts:
 
 
 def write_packed(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *, token_bytes: int) -> PackedFacts:
-    """Write documents, each a flat array of tokens, one after the other; published whole.
+    """Write documents, each integers of shape (tokens,), one after the other; published whole.
 
     The bytes are those of Modalities' `TokenizedFileWriter`. Nothing is added: let each document end with an
     end-of-document token where one is wanted. Memory: 8 bytes a document, and the longest document.
 
-    Args:
-        path: of the file to write.
-        documents: integers, each of shape (tokens,).
-        token_bytes: bytes of a token in the file: 1, 2 or 4.
-
     Raises:
-        ConfigError: a token does not fit, or there is no such token size.
+        ConfigError: a token does not fit, or tokens have other than 1, 2 or 4 bytes.
         InputError: there are no tokens at all.
     """
     if token_bytes not in TOKEN_BYTES:
@@ -87,9 +82,8 @@ def pack_indexed_dataset(
 ) -> PackedFacts:
     """Write all documents of `<prefix>.bin/.idx`, in order, as a `.pbin` of layout D; published whole.
 
-    Tokens get the size that Modalities gives them, see `token_size_bytes`. A document of several sequences becomes
-    one; one without tokens is left out and counted, since Modalities has no empty documents. Memory is bounded by a
-    chunk, and a byte a document with `end_token`.
+    A document of several sequences becomes one; one without tokens is left out and counted, since Modalities has no
+    empty documents. Memory is bounded by a chunk, and a byte a document with `end_token`.
 
     Args:
         prefix: of the .bin and .idx.
@@ -97,11 +91,6 @@ def pack_indexed_dataset(
         vocab_size: what Modalities asks the tokenizer for; None keeps the size that a token has in the .bin, up to 4.
         end_token: goes after each document that does not end in it, as in Modalities' packer; None adds nothing.
         listener: takes the progress.
-
-    Raises:
-        FormatError: the dataset is damaged, or its .bin holds other bytes than its sequences in order.
-        ConfigError: a token does not fit.
-        InputError: there are no tokens at all.
     """
     dataset = MMapIndexedDataset(prefix)
     token_bytes = min(dataset.dtype.itemsize, 4) if vocab_size is None else token_size_bytes(vocab_size)
@@ -115,13 +104,7 @@ def pack_into_store(
 ) -> tuple[PackedFacts, FileFact]:
     """Write all documents of a dataset as an object of a store, with the bytes of `pack_indexed_dataset`.
 
-    Tokens that need more bytes than `vocab_size` asks for get them.
-
-    Returns:
-        (what was written, size and sha256 of the object)
-
-    Raises:
-        FormatError, InputError: as pack_indexed_dataset.
+    Tokens that need more bytes than `vocab_size` asks for get them. Returns what was written, and its size and sha256.
     """
     token_bytes = token_size_bytes(fitting_vocab_size(dataset, vocab_size))
     packing = _Packing(dataset, token_bytes, None, listener, name.rpartition("/")[2])
@@ -141,13 +124,7 @@ def pack_into_store(
 
 
 def packing_vocab_size(tokenizer_file: TokenizerPath) -> int:
-    """Return the tokens of a tokenizer's model, without added ones: `vocab_size` of Hugging Face's fast tokenizers.
-
-    Modalities asks for this number in `PackedDataGenerator`.
-
-    Raises:
-        MissingError, FormatError: as load_tokenizer.
-    """
+    """Return the tokens of a tokenizer's model, without added ones: what Modalities' `PackedDataGenerator` asks for."""
     from nanoset_core.tokenization.files import stat_signature  # not for readers: they need numpy alone
 
     return _vocab_size(tokenizer_file, stat_signature(tokenizer_file))
@@ -213,7 +190,6 @@ class _Packing:
         return PackedFacts(self._documents, data_bytes // self._token_bytes, self._token_bytes, left_out)
 
     def _chunks(self, file: BinaryIO) -> Iterator[tuple[int, NDArray[np.integer]]]:
-        """Yield (number of the first, tokens) of all documents, with end tokens; note which documents lacked theirs."""
         dtype, size, end_token = self._dataset.dtype, self._token_bytes, self._end_token
         if end_token is None:
             yield from read_tokens(file, self._path, dtype, 0, self._dataset.token_count)
@@ -237,7 +213,7 @@ class _Packing:
 
 
 def _open_tokens(dataset: MMapIndexedDataset) -> BinaryIO:
-    """Open the .bin to be read in order: the pages of a memory map would count as memory of this process."""
+    # read in order: the pages of a memory map would count as memory of this process
     if dataset.is_here:
         return open_regular(bin_path(dataset.prefix))
     store, prefix = dataset.stored()
@@ -278,14 +254,7 @@ def document_spans(dataset: MMapIndexedDataset) -> Iterator[Entries]:
 def write_file(
     path: str | os.PathLike[str], token_bytes: int, blocks: Iterable[memoryview], entries: Iterable[Entries]
 ) -> int:
-    """Write a `.pbin` of encoded tokens and then the index of their documents; published whole.
-
-    Returns:
-        Bytes of all tokens.
-
-    Raises:
-        InputError: there are no tokens: no trainer can make a sample of such a file.
-    """
+    """Write a `.pbin` of encoded tokens and the index of their documents; published whole. Return the tokens' bytes."""
     with atomic_file(Path(path)) as file:
         file.write(encode_header(0, token_bytes))
         file.writelines(blocks)

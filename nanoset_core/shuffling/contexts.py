@@ -117,18 +117,12 @@ class ContextTable:
         return int(self.first_contexts[-1])
 
     def locate(self, contexts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the place of each context.
-
-        Args:
-            contexts: context numbers, int64, shape (contexts,).
+        """Return the place of each of these context numbers, int64, shape (contexts,).
 
         Returns:
             (number of the source, its first token within the source, its tokens of the source), each int64, shape
             (contexts,). The last is `row_tokens` except in padded rows, where it can be 0. Under the tail `carry` a row
             can run over the end of its source: its tokens go on with the first of the next ones.
-
-        Raises:
-            SampleIndexError: a context number outside the table.
         """
         contexts = np.asarray(contexts, dtype=np.int64)
         if contexts.size and (contexts.min() < 0 or contexts.max() >= self.contexts):
@@ -166,10 +160,7 @@ class ContextTable:
         return np.concatenate(found)
 
     def _rows_holding(self, source: int, begin: int, end: int) -> NDArray[np.int64]:
-        """Return rows of a source that hold any of its tokens [begin, end excl), int64, shape (rows,).
-
-        Past the source's end tokens count on into the next sources, as carried rows do.
-        """
+        # past the source's end tokens count on into the next sources, as carried rows do
         first, after = self.first_streams[source : source + 2].tolist()
         begins, ends, width = self.begins[first:after], self.ends[first:after], self.settings.row_tokens
         parts = [_NONE]

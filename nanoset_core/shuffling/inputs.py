@@ -15,7 +15,7 @@ frequency, are left out.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -128,14 +128,13 @@ class ShuffleInputs:
 
     def state(self) -> list[list[object]]:
         """Return what changes when an input changes: of each file its path, size, and time of change or ETag."""
-
-        def state(given: tuple[ShuffleInput, Location]) -> list[object]:
-            (source, file), stat = given, given[1].stat()
-            mark = stat.st_mtime_ns if isinstance(file, Path) else stat.st_ino
-            return [source.name, source.frequency, str(file), stat.st_size, mark]
-
         files = [(source, file) for source in self.sources for file in source.files]
-        return in_parallel(state, files, CONNECTIONS if any_remote(self.files) else 1)
+        stats = in_parallel(lambda one: one[1].stat(), files, CONNECTIONS if any_remote(self.files) else 1)
+        return [
+            [source.name, source.frequency, str(file), stat.st_size, getattr(stat, mark)]
+            for (source, file), stat in zip(files, stats, strict=True)
+            for mark in ["st_mtime_ns" if isinstance(file, Path) else "st_ino"]
+        ]
 
     def here(self, folder: Path) -> ShuffleInputs:
         """Return the same on this machine: pairs and tars of a bucket as copies in a folder, text where it is."""
@@ -159,18 +158,12 @@ def find_inputs(
     Each may be in a bucket, as s3://bucket/path; all text must be in one bucket, or on this machine.
 
     Args:
-        given: prefixes, files and folders; folders are read in natural order; one that holds tars
-            is a folder of tars.
+        given: prefixes, files and folders, read in natural order; a folder that holds tars is one of tars.
         extension: take the files of folders that end so; default: texts, or `.tar`.
         shuffle_only: the input is tars.
         sampling: groups files into sources, with their frequencies; without it all files are one source, `input`,
             and each pair is one.
         output: a folder below one of these, of which no file is an input.
-
-    Raises:
-        MissingError: a path that names nothing.
-        InputError: an empty folder, a file named twice, or no file of a source with a frequency above 0.
-        ConfigError: pairs, text and tars are mixed.
     """
     paths = [location(one).absolute() for one in given]
     pairs = [all(file.is_file() for file in pair_files(path)) for path in paths]
@@ -252,12 +245,11 @@ def _contents(folder: Location, output: Location | None) -> Contents:
     if own == "." or own.startswith(".."):
         return contents
 
-    def others(paths: Iterable[str]) -> tuple[str, ...]:
-        return tuple(path for path in paths if not f"{path}/".startswith(f"{own}/"))
+    def is_other(path: str) -> bool:
+        return not f"{path}/".startswith(f"{own}/")
 
-    names = set(others(file.path for file in contents.texts))
-    texts = tuple(file for file in contents.texts if file.path in names)
-    return Contents(texts, others(contents.others))
+    texts = tuple(file for file in contents.texts if is_other(file.path))
+    return Contents(texts, tuple(filter(is_other, contents.others)))
 
 
 def _check_no_text(folder: Location, names: Sequence[str]) -> None:

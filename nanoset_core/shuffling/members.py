@@ -66,12 +66,10 @@ def json_gz_records(
 ) -> bytes:
     """Return whole tar records of contexts, shape (members, length), as gzipped compact JSON lists."""
     bodies = [compressor.compress(orjson.dumps(tokens, option=orjson.OPT_SERIALIZE_NUMPY)) for tokens in contexts]
-    sizes = np.fromiter(map(len, bodies), dtype=np.int64, count=len(bodies))
-    block = headers(names, sizes).tobytes()
-    zeros = bytes(BLOCK_BYTES)
+    block = headers(names, np.fromiter(map(len, bodies), dtype=np.int64, count=len(bodies)))
     pieces: list[bytes] = []
-    for i, body in enumerate(bodies):
-        pieces += (block[i * BLOCK_BYTES : (i + 1) * BLOCK_BYTES], body, zeros[: -len(body) % BLOCK_BYTES])
+    for header, body in zip(block, bodies, strict=True):
+        pieces += (header.tobytes(), body, bytes(-len(body) % BLOCK_BYTES))
     return b"".join(pieces)
 
 
@@ -90,12 +88,9 @@ def compressor_identity() -> str:
 
 
 def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.integer[Any]]:
-    """Decode the tokens of one member of an archive by its suffix, shape (length,).
+    """Decode the tokens of one member of an archive by its suffix, shape (length,); raises FormatError.
 
     `.npy` in its own dtype; `.json.gz`, and plain lists of numbers as `.json` and `.txt`, as int64.
-
-    Raises:
-        FormatError: another suffix, a damaged body, one that is not a flat list of integers, or more than any context.
     """
     name = member.name.lower()
     try:

@@ -63,17 +63,11 @@ class ShuffleOptions(RejectOptions):
         return self.workers or available_processors()
 
     def check(self, kind: InputKind) -> None:
-        """Check which options go together, and with this kind of input.
-
-        Raises:
-            ConfigError: two of them exclude each other, or one needs another.
-        """
+        """Raise ConfigError where two options exclude each other, or one needs another, with this kind of input."""
         nameless, changes = self.tokenizer is None, self.tail != "drop" or bool(self.context_bos)
         no_pad, foreign = self.tail == "pad" and (self.pad is None or nameless), kind != "text" or changes
-        leave, pad = (
-            "leave --tail and --context-bos out",
-            'name --tokenizer and --pad "<|padding|>", or use --tail drop',
-        )
+        leave = "leave --tail and --context-bos out"
+        pad = 'name --tokenizer and --pad "<|padding|>", or use --tail drop'
         tokshuf = "the preset tokshuf cuts each file of text on its own and pads it"
         for is_wrong, where, what, remedy in (
             (kind == "text" and nameless, "--tokenizer", "text needs a tokenizer", "name its file, or its folder"),
@@ -87,11 +81,7 @@ class ShuffleOptions(RejectOptions):
 
 
 def text_options(options: ShuffleOptions) -> PreprocessOptions:
-    """Return how text is tokenized before it is shuffled.
-
-    Raises:
-        ConfigError: with the preset tokshuf, a tokenizer that it does not know.
-    """
+    """Return how text is tokenized before it is shuffled."""
     assert options.tokenizer is not None  # `check` asks for it
     is_tokshuf = options.preset == "tokshuf"
     return PreprocessOptions(
@@ -113,14 +103,7 @@ def plan_settings(
     streams: Mapping[str, Sequence[int]],
     sequence_length: int | None,
 ) -> PlanSettings:
-    """Return the settings of the plan.
-
-    Args:
-        options: of the call.
-        frequencies: source → how often each of its contexts occurs.
-        streams: source → tokens of each of its files, where files are cut on their own.
-        sequence_length: tokens in contexts that come ready-made from tars.
-    """
+    """Return the settings of the plan: `streams` of files that are cut on their own, the length of contexts of tars."""
     file, ids = options.tokenizer, dict[str, int]()
     if file is not None and options.preset == "default":
         named = {"context_bos": options.context_bos, "pad": options.tail == "pad" and options.pad, "eod": options.eod}

@@ -82,9 +82,6 @@ def ranks(contexts: int, seed: int, begin: int, end: int) -> NDArray[np.int64]:
 
     Works in windows of 4 Mi ranks and caches the latest one: asking for the ranks of one shard after the other costs
     one pass over the keys for each window.
-
-    Raises:
-        SampleIndexError: not 0 <= begin <= end <= contexts.
     """
     if not 0 <= begin <= end <= contexts:
         raise SampleIndexError("ranks outside the order", found=f"[{begin}, {end})", expected=f"within [0, {contexts})")
@@ -97,7 +94,6 @@ def ranks(contexts: int, seed: int, begin: int, end: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=1)
 def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
-    """Return ranks [window * size, (window + 1) * size) of the order, int64, shape (at most size,); read-only."""
     if contexts <= size:
         return global_order(contexts, seed)
     begin, end = window * size, min((window + 1) * size, contexts)

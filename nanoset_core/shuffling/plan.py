@@ -145,8 +145,7 @@ class ShufflePlan:
             if plan.to_json() != value:
                 raise ValueError("its counts do not follow from its settings")
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
-            expected = f"what ShufflePlan.to_json gives, version {_VERSION}"
-            remedy = "plan the shuffle again"
+            expected, remedy = f"what ShufflePlan.to_json gives, version {_VERSION}", "plan the shuffle again"
             raise FormatError("not a shuffle plan", found=repr(error), expected=expected, remedy=remedy) from error
         return plan
 
@@ -157,12 +156,9 @@ def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> Shuf
 
 
 def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanSettings) -> ShufflePlan:
-    """Plan the shards of sources of which only the sizes need be known.
+    """Plan the shards of sources, given by unique name and tokens, in the order that numbers the contexts.
 
-    Args:
-        lengths: name, unique, and tokens of each source, in the order that numbers the contexts.
-        dtype: the integer dtype that holds the tokens of all of them.
-        settings: everything else that decides the plan.
+    `dtype` is the integer dtype that holds the tokens of all of them.
 
     Raises:
         ConfigError: settings that do not fit these sources.

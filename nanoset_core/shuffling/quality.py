@@ -109,7 +109,7 @@ def _positions(plan: ShufflePlan) -> tuple[float, float, bytes]:
 
 
 def _touching(source: SourceContexts) -> float:
-    """Return how many ordered pairs of a source's contexts hold the same row or rows that touch, by chance."""
+    """Return how many ordered pairs of a source's contexts hold the same row, or rows that touch, by chance."""
     rows, whole = source.rows, source.repeats
     if not rows:
         return 0.0

@@ -82,11 +82,7 @@ class ShardReader:
         return place | {"worker": worker, "workers": workers, "manifest": self._manifest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue at a position that `state_dict` returned.
-
-        Raises:
-            StaleError: it is that of other data, of another rank, or of another number of ranks.
-        """
+        """Continue at a position that `state_dict` returned; raises StaleError for that of other data or ranks."""
         found = (state["rank"], state["world_size"], state["manifest"])
         if found != (self.rank, self.world_size, self._manifest):
             raise _foreign(f"rank {found[0]} of {found[1]}", f"rank {self.rank} of {self.world_size}, of this manifest")
@@ -108,11 +104,7 @@ def _torch_worker() -> tuple[int, int] | None:
 def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
     """Yield the contexts of one shard, each of shape (length,): `npy` in its own dtype, `json.gz` as int64.
 
-    The first `begin` are skipped unread.
-
-    Raises:
-        MissingError: there is no such shard.
-        FormatError: a damaged tar, or a member that is not a context.
+    The first `begin` are skipped unread. Raises MissingError, or FormatError for damage.
     """
     path = Path(path)
     archive = map_archive(path)
@@ -123,9 +115,7 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integ
 def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
     """Yield the contexts of a whole dataset in the order of its `manifest.jsonl`, each of shape (length,).
 
-    Raises:
-        MissingError: the manifest or a shard is not there.
-        FormatError: a shard does not hold what the manifest says.
+    Raises MissingError where manifest or shard is not there, FormatError where a shard is not what the manifest says.
     """
     folder = Path(folder)
     for stem, samples in manifest_rows(folder / MANIFEST_NAME):

@@ -91,14 +91,12 @@ class PlanSettings:
 
 
 def shared_settings(given: object) -> dict[str, Any]:
-    """Return the settings of a plan that a webdataset of nanoset.yaml, or a call of `nanoset shuffle`, has as well."""
+    """Return the settings of a plan that a webdataset of nanoset.yaml, and a call of `nanoset shuffle`, have too."""
     return {name: getattr(given, name) for name in _SHARED}
 
 
 def tokshuf_tokens(tokenizer_file: TokenizerPath) -> tuple[str, int]:
-    """Return what tokshuf-rust uses with a tokenizer: the text of token 0, which ends documents, and its pad id.
-
-    The pad id can lie outside the vocabulary.
+    """Return the text of token 0, which ends documents in tokshuf-rust, and its pad id, perhaps outside the vocabulary.
 
     Raises:
         ConfigError: a tokenizer that it does not know; it knows two.

@@ -52,20 +52,11 @@ def choose_engine(
     workers: int = 1,
     shards: int | None = None,
 ) -> EngineChoice:
-    """Choose the engine for a plan, and compute its cost.
+    """Choose the engine for a plan, and compute its cost; raise ConfigError where the budget does not hold one shard.
 
-    Args:
-        plan: what is to be written.
-        available_memory: bytes that the sources can take up in the system's cache; None = what is free now.
-        engine: `auto`, or the one to take.
-        memory_bytes: the budget of all workers together; None = 1 GiB, or half of what is available.
-        workers: processes that share the budget.
-        shards: how many shards are to be written; None = all of the plan.
-
-    `auto` takes `mmap` where the sources fit the cache; else `tiled` where at most 8 sweeps do; else `buckets`.
-
-    Raises:
-        ConfigError: the budget does not hold one shard.
+    `auto` takes `mmap` where the sources fit the system's cache, of which `available_memory` is free (None = what is
+    free now); else `tiled` where at most 8 sweeps do; else `buckets`. `memory_bytes` is the budget of all workers
+    together (None = 1 GiB, or half of what is available), `shards` how many are to be written (None = all).
     """
     available = free_memory() if available_memory is None else available_memory
     least = least_bytes(plan)

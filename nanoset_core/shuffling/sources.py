@@ -120,21 +120,15 @@ def gather(
     out: NDArray[np.integer[Any]] | None = None,
     places: NDArray[np.int64] | None = None,
 ) -> NDArray[np.integer[Any]]:
-    """Gather the tokens of contexts. Each file is read from front to back; needs 1 MiB and 60 bytes a row.
+    """Gather the tokens of contexts, int64, shape (contexts,), reading files from front to back; takes 60 bytes a row.
 
     Args:
         sources: the table's.
         table: gives the place of each context.
-        contexts: context numbers, int64, shape (contexts,).
+        contexts: their numbers.
         out: any view of shape (contexts, sequence_length) whose dtype holds every source's; None = a new array.
         places: where given, int64, shape (contexts,), all different: row k goes to `out[places[k]]`, and `out` may have
             more rows.
-
-    Returns:
-        `out`, filled.
-
-    Raises:
-        SampleIndexError: a context number outside the table.
     """
     settings = table.settings
     if out is None:

@@ -32,13 +32,7 @@ from nanoset_core.shuffling.sizing import EngineChoice, choose_engine
 from nanoset_core.shuffling.webdataset import LISTS, write_lists
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import (
-    alone_in,
-    fsync_folder,
-    move_into_place,
-    sweep_abandoned,
-    write_atomic,
-)
+from nanoset_core.storage.atomic import alone_in, fsync_folder, move_into_place, sweep_abandoned, write_atomic
 from nanoset_core.storage.location import Location, RawFolder, on_this_machine
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.working_copies import any_remote, temporary_folder, work_folder
@@ -87,9 +81,9 @@ def shuffle(
 ) -> Shuffled:
     """Write the shuffled tars of `inputs` into the folder `output`, which appears when it is whole.
 
-    Until then everything is in `.<output>.scratch` beside it: a call that was killed is continued by the next one, with
-    any number of workers and any engine. The same call on the same inputs does nothing. In a bucket the manifest comes
-    last; the scratch of an output there is below TMPDIR.
+    Until then everything is in `.<output>.scratch` beside it (of a bucket: below TMPDIR): a call that was killed is
+    continued by the next one, with any number of workers and any engine. The same call on the same inputs does nothing.
+    In a bucket the manifest comes last.
 
     Args:
         inputs: the sources.
@@ -99,11 +93,6 @@ def shuffle(
         listener: progress callback.
         overwrite: whether the result of a call with other inputs or settings may be replaced. A call that is killed
             while it replaces leaves the old folder, the new one, or none and the new one in the scratch.
-
-    Raises:
-        ConfigError: settings that do not go together, an input in the output, or a folder with content that is not to
-            be replaced.
-        StorageError: the output cannot be written, or the disk is full.
     """
     options.check(inputs.kind)
     check_outside(output, [*inputs.files, *tokenizer_files(options.tokenizer)])
@@ -214,8 +203,7 @@ def _write(
     shards = write_shards(plan, prepared.sources, range(plan.shards), folder, how, made_from=recipe.digest)
     tokenizer, access = options.tokenizer.parent.name if options.tokenizer else None, FileAccess(folder)
     files = write_lists(plan, shards, folder, name=recipe.name, tokenizer=tokenizer)
-    listed = [on_this_machine(text.rejects).read_bytes() for text in prepared.texts if text.rejects is not None]
-    if listed:
+    if listed := [on_this_machine(text.rejects).read_bytes() for text in prepared.texts if text.rejects is not None]:
         write_atomic(folder / REJECTS, data := b"".join(listed))
         files[REJECTS] = FileFact(len(data), hashlib.sha256(data).hexdigest())
     facts = {"plan": plan.to_json()} | _facts(prepared, options)
@@ -311,7 +299,7 @@ class Preview:
     plan: ShufflePlan
     """Of sources as they are, or as they are estimated."""
     estimated: bool
-    """Whether tokens were estimated from a sample of the text."""
+    """Whether tokens are those of a sample of the text."""
     output_bytes: int
     output_exact: bool
     token_bytes: int
@@ -347,7 +335,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
 
 
 def _estimated(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
-    """Estimate the tokens of each file: its bytes times the tokens per byte of a few files."""
+    """Estimate the tokens of each file by the tokens per byte of a few."""
     inputs = files_of(source.files)
     by_size = sorted(inputs.files, key=lambda file: file.size)
     spread = {by_size[i * (len(by_size) - 1) // (_SAMPLE_FILES - 1)] for i in range(_SAMPLE_FILES)}

@@ -114,12 +114,8 @@ Archive = bytes | mmap.mmap | FileBytes
 def iterate_members(archive: Archive, where: object) -> Iterator[TarMember]:
     """Yield the regular files of an archive in order, and skip links, folders and the like.
 
-    Args:
-        archive: the bytes of the tar.
-        where: names it in errors.
-
     Raises:
-        FormatError: a damaged header, a body that is cut off, or an archive without its end.
+        FormatError: a damaged header, a body that is cut off, or an archive without its end; `where` names it.
     """
     offset, given = 0, dict[str, Any]()  # what extended headers say of the member after them
     while (header := archive[offset : offset + BLOCK_BYTES]).strip(b"\0") and len(header) == BLOCK_BYTES:

@@ -96,7 +96,7 @@ def _survey(path: Path, data_key: str | None) -> TarSource:
 
 
 def _members(path: Path) -> Iterator[tuple[TarMember, str, FileBytes]]:
-    """Yield the regular files of a tar, their extensions (all after the first dot of the file name), and the tar."""
+    """Yield the regular files of a tar, their extensions (all after a name's first dot), and the tar."""
     with open_regular(path) as file:
         archive = FileBytes(file)
         for member in iterate_members(archive, path):
@@ -126,7 +126,6 @@ def flatten_tars(found: TarInput, folder: Path, *, workers: int, listener: Progr
 
 
 def _flatten(task: tuple[Path, int, TarInput, int]) -> None:
-    """Write the contexts of the one tar of an input, behind so many rows of others, and note that they are there."""
     folder, number, found, first_row = task
     (tar,), length, dtype = found.tars, found.sequence_length, np.dtype(found.dtype)
     identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}

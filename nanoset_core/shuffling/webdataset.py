@@ -28,14 +28,7 @@ LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
 def write_lists(
     plan: ShufflePlan, shards: Sequence[TarFacts], folder: Path, *, name: str, tokenizer: str | None = None
 ) -> dict[str, FileFact]:
-    """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) into `folder`.
-
-    Args:
-        plan: the plan of all shards.
-        shards: facts of every one of them, in order.
-        folder: where the tars are.
-        name: of the dataset.
-        tokenizer: its name.
+    """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) beside a plan's shards.
 
     Returns:
         File name → size and sha256 of all tars and lists.
@@ -94,21 +87,8 @@ def complete_exp_data(
 ) -> None:
     """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's `--output-json` does.
 
-    `dataset_url`, `manifest_url` and `tokenized` are set; `tokenizer`, `num_tokens`, `size` and our other counts are
-    added where absent.
-
-    Args:
-        folder: of the tars.
-        given: the record so far, a JSON object; None = empty.
-        target: where to write it.
-        overwrite: whether another record there may be replaced.
-        only_check: write nothing, but raise what this would raise once there are tars.
-
-    Raises:
-        ConfigError: another record is there, and may not be replaced.
-        MissingError: `given` is not there, or the folder has no record.
-        FormatError: `given` holds no JSON object.
-        StorageError: the record cannot be written.
+    `dataset_url`, `manifest_url` and `tokenized` are set; our other counts are added where the record `given`, a JSON
+    object, has none. With `only_check` nothing is written, but raised what would be once there are tars.
     """
     data = store_of(folder).read(EXP_DATA_NAME)
     if data is None and not only_check:

@@ -72,14 +72,8 @@ def write_shards(
 ) -> list[TarFacts]:
     """Write these shards of the plan into a folder, each whole or not at all, and return their facts, ascending.
 
-    Args:
-        plan: decides every byte.
-        sources: the plan's.
-        shards: numbers of the shards.
-        folder: where the tars go, with markers in `.shards` by which a later call knows what is done.
-        options: how they are written.
-        made_from: digest of plan and tokens: shards with markers for another are made again.
-        force: make shards though they are there.
+    Markers in `.shards` say which are done; those for another digest of plan and tokens than `made_from`, or all with
+    `force`, are made again.
 
     Raises:
         StaleError: sources or compressor are not the plan's.
@@ -143,7 +137,6 @@ def _run(work: Callable[[_Run], list[TarFacts]], runs: Sequence[_Run], options: 
 
 
 def _write(plan: ShufflePlan, folder: Path, made_from: str, access: FileAccess, run: _Run) -> list[TarFacts]:
-    """Write the tars of a run, each with a marker that goes where the tar goes."""
     plan.check_compressor()  # a worker may be of another machine
     contexts, fill = _rows(plan, *run)
     first, done = plan.shard_ranks(run[0][0])[0], list[TarFacts]()
@@ -187,11 +180,7 @@ def _rows(
 def _sweep(
     plan: ShufflePlan, sources: Sequence[TokenSource], contexts: NDArray[np.int64], rows: NDArray[np.integer[Any]]
 ) -> None:
-    """Put contexts into `rows`, shape (contexts, sequence_length), reading the sources from front to back.
-
-    Of the sources' files no more than the pages of a chunk of 8 MiB are held; of those in a store, the blocks of chunks
-    of 64 MiB.
-    """
+    """Put contexts into `rows`, shape (contexts, sequence_length), holding 8 MiB of the sources (64 MiB in a store)."""
     stored = [source.access.capacity for source in sources if source.access is not None]
     rooms = [capacity // 4 // (BLOCK_BYTES + plan.row_bytes) for capacity in stored if capacity is not None]
     step = max(1, min([(_STORED_BYTES if stored else CHUNK_BYTES) // plan.row_bytes, *rooms]))
@@ -210,7 +199,7 @@ def _spill(
     memory_bytes: int,
     options: WriteOptions,
 ) -> None:
-    """Append every row to the spill file of its run (ascending, all in one folder), in one sweep over the sources."""
+    """Append every row to the spill file of its run, in one sweep over the sources."""
     ranks = [_ranks(plan, run) for run in files.values()]
     paths, record = list(files), NUMBER_BYTES + plan.row_bytes
     needed, free = sum(map(len, ranks)) * record, shutil.disk_usage(paths[0].parent).free
@@ -246,7 +235,6 @@ def _ranks(plan: ShufflePlan, run: range) -> range:
 def _records(
     records: NDArray[np.uint8], count: int, plan: ShufflePlan, path: Path
 ) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
-    """Return views of the numbers, shape (count,), and rows of the records of a spill file, which must be so many."""
     if records.size != (size := count * (NUMBER_BYTES + plan.row_bytes)):
         what = "a spill file does not hold the rows that were written to it"
         remedy = "run again; nothing else may write to the scratch folder"

@@ -117,16 +117,9 @@ def test_every_sample_holds_the_tokens_of_the_documents_that_are_named(tars, nam
 def test_forms_in_which_a_sample_is_named(tars):
     found = explain_context(tars, "dropped", "00000001_00000007")
     assert found.position == 47
-    names = (
-        ("47", None),
-        (47, None),
-        ("00000001_00000007.npy", None),
-        ("1", 7),
-        (1, 7),
-        ("shard-00000001", 7),
-        ("data/webdatasets/dropped/current/shard-00000001.tar", 7),
-    )
-    for place, sample in names:
+    tar = "data/webdatasets/dropped/current/shard-00000001.tar"
+    whole = [(name, None) for name in ("47", 47, "00000001_00000007.npy")]
+    for place, sample in [*whole, *((name, 7) for name in ("1", 1, "shard-00000001", tar))]:
         assert explain_context(tars, "dropped", place, sample) == found
     piece = found.pieces[0]
     assert piece.text
@@ -138,9 +131,8 @@ def test_samples_that_are_not_there(tars):
     plan = shuffling.current_plan(tars, "dropped")[1]
     begin, end = plan.shard_ranks(plan.shards - 1)
     for wrong in ((f"{plan.shards:08d}_00000000",), (plan.shards - 1, end - begin), (0, -1), (plan.contexts,)):
-        with pytest.raises(
-            SampleIndexError, match=rf"(?s)no such context.*{plan.contexts} contexts.* {plan.shards} tars"
-        ):
+        said = rf"(?s)no such context.*{plan.contexts} contexts.* {plan.shards} tars"
+        with pytest.raises(SampleIndexError, match=said):
             explain_context(tars, "dropped", *wrong)
     for wrong in (("first", None), ("-1", None), ("00000001_00000007", 3), ("shard-00000001.tar", None)):
         with pytest.raises(ConfigError, match=r"(?s)names no context.*00000000_00000000"):
@@ -149,7 +141,7 @@ def test_samples_that_are_not_there(tars):
         explain_context(tars, "nothing", 0)
 
 
-def test_contexts_that_equal_tars_leave_out_are_no_samples(tars):
+def test_why_a_document_is_in_no_tar(tars):
     plan = shuffling.current_plan(tars, "even")[1]
     assert plan.contexts_left_out
     with pytest.raises(SampleIndexError, match="no such context in the webdataset"):
@@ -161,9 +153,6 @@ def test_contexts_that_equal_tars_leave_out_are_no_samples(tars):
         for place in find_document(tars.outputs.folder, "even", number=number, corpus=corpus)
     }
     assert any("left out so that all tars are equal" in (reason or "") for reason in reasons)
-
-
-def test_why_a_document_is_in_no_tar(tars):
     assert "no tokens" in find_document(tars, "dropped", identity="empty")[0].reason
     last = find_document(tars, "dropped", identity="code-119")[0]
     assert "a tail that does not fill a context" in last.reason
@@ -181,17 +170,12 @@ def test_a_document_by_its_place(tars):
         find_document(tars, "padded", number=0, corpus="web")
 
 
-def test_the_plan_is_enough(copy):
+def test_the_plan_is_enough_and_that_of_an_older_build_too(copy):
     project = copy()
-    before = explain_context(project, "shuffled", 5)
+    before, text = explain_context(project.outputs.folder, "shuffled", 5), explain_context(project, "shuffled", 5)
     for tar in (project.outputs.folder / "webdatasets/shuffled/current").glob("*.tar"):
         tar.unlink()
-    assert explain_context(project, "shuffled", 5) == before
-
-
-def test_tars_of_an_older_build_are_explained_by_what_they_were_made_from(copy):
-    project = copy()
-    before = explain_context(project.outputs.folder, "shuffled", 5)
+    assert explain_context(project, "shuffled", 5) == text
     with (project.config.raw_folder / "web/part-0/web-0.jsonl").open("ab") as file:
         file.write(b'{"id": "more", "text": "one more document"}\n' * 40)
     make_corpora(project, "web")

@@ -1,6 +1,5 @@
 """Where index files go, who builds them, and index files and plans that lead nowhere: an error of ours."""
 
-import itertools
 import json
 import pickle
 import subprocess
@@ -152,27 +151,6 @@ def test_the_type_of_tokens_is_read_from_the_idx_whatever_the_vocabulary(tmp_pat
         builder.add_document(np.arange(largest - 40, largest + 1))
     train, _, _ = NanosetBuilder(NanosetConfig(tmp_path / "v", sequence_length=40, split="1,0,0")).build()
     np.testing.assert_array_equal(train.tokens(0), np.arange(largest - 40, largest + 1))
-
-
-def test_a_short_sample_may_end_in_an_empty_sequence_where_the_trainer_can_read_that(tmp_path):
-    with MMapIndexedDatasetBuilder(tmp_path / "e", np.uint16) as builder:
-        builder.add_documents(np.arange(23), [23, 0], [1, 1])
-    options = {"sequence_length": 10, "blend_per_split": [None, tmp_path / "e", None], "valid_split_samples": 2}
-    options |= {"drop_last_partial_validation_sequence": False, "path_to_cache": str(tmp_path / "cache")}
-    outcomes = {}
-    for preset, seed in itertools.product(("megatron", "nemo"), range(6)):
-        config = NanosetConfig(**options, preset=preset, random_seed=seed)
-        empty_last = np.random.RandomState(seed).permutation(2)[-1] == 1
-        if preset == "megatron" and empty_last:
-            with pytest.raises(ConfigError, match="empty sequence"):
-                NanosetBuilder(config).build()
-            continue
-        _, valid, _ = NanosetBuilder(config).build()
-        outcomes[preset, bool(empty_last)] = sorted(valid.tokens(k).tolist() for k in range(3))
-        np.testing.assert_array_equal(sorted(valid.batch([0, 1, 2]).tolist()), outcomes[preset, bool(empty_last)])
-    assert set(outcomes) == {("megatron", False), ("nemo", False), ("nemo", True)}
-    short = [20, 21, 22, *[-1] * 8]
-    assert all(samples == [list(range(11)), list(range(10, 21)), short] for samples in outcomes.values())
 
 
 def configured(folder):

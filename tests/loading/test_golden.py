@@ -233,14 +233,9 @@ def test_nanotron_gives_tokens_alone(preset, key):
     assert sample[key].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_nemo_masks_the_loss_of_padding_samples_and_pads_with_minus_one():
-    form = SampleForm(NanosetConfig("d", sequence_length=4, preset="nemo", pad_token=7))
-    assert form.pad == -1
-    assert form.sample(np.arange(5), -2)["loss_mask"].tolist() == [0, 0, 0, 0]
-    assert form.sample(np.arange(5), 2)["loss_mask"].tolist() == [1, 1, 1, 1]
-
-
-def test_megatron_masks_the_loss_of_padding_samples():
-    form = SampleForm(NanosetConfig("d", sequence_length=4))
-    assert form.sample(np.arange(5), None)["loss_mask"].tolist() == [0, 0, 0, 0]
-    assert form.sample(np.arange(5), -2)["loss_mask"].tolist() == [1, 1, 1, 1]
+@pytest.mark.parametrize(("preset", "index", "loss"), [("megatron", None, 0), ("megatron", -2, 1), ("nemo", -2, 0)])
+def test_the_loss_of_padding_samples_is_masked(preset, index, loss):
+    form = SampleForm(NanosetConfig("d", sequence_length=4, preset=preset, pad_token=7))
+    assert form.pad == (-1 if preset == "nemo" else 7)
+    assert form.sample(np.arange(5), index)["loss_mask"].tolist() == [loss] * 4
+    assert form.sample(np.arange(5), 2)["loss_mask"].tolist() == [1] * 4

@@ -146,17 +146,12 @@ def test_blend_reads_its_datasets(splits):
             expected = slow_tokens(split.datasets[number], sample)
             np.testing.assert_array_equal(split.tokens(index), expected)
             np.testing.assert_array_equal(batch[index], expected)
+            source, pieces = split.sources(index)
+            parts = [split.datasets[source].dataset.get(one, begin, end - begin) for one, begin, end in pieces.tolist()]
+            assert (source, np.concatenate(parts).tolist()) == (number, expected.tolist())
             item = split[index]
             assert item["dataset_id"] == number
             np.testing.assert_array_equal(item["tokens"], expected[:-1])
-
-
-def test_sources_are_the_tokens(splits):
-    for index in range(len(splits[0])):
-        number, pieces = splits[0].sources(index)
-        dataset = splits[0].datasets[number].dataset
-        parts = [dataset.get(sequence, begin, end - begin) for sequence, begin, end in pieces.tolist()]
-        np.testing.assert_array_equal(np.concatenate(parts), splits[0].tokens(index))
 
 
 def test_negative_indices_count_from_the_end(splits):
@@ -190,18 +185,6 @@ def test_empty_split(tmp_path):
         assert split.batch([]).shape == (0, 8)
         with pytest.raises(SampleIndexError, match="empty"):
             split[0]
-
-
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_every_preset_reads(tmp_path, preset):
-    blend = {write(tmp_path / "a", [20] * 30): 3.0, write(tmp_path / "b", [20] * 8, first=5000): 1.0}
-    config = NanosetConfig(blend, sequence_length=9, split="1,0,0", train_split_samples=100, preset=preset)
-    train, valid, _ = NanosetBuilder(config).build()
-    assert valid is None
-    key = {"nanotron": "input_ids", "nanotron-000": "text"}.get(preset, "tokens")
-    assert train[3][key].dtype == np.int64
-    assert ("dataset_id" in train[3]) == preset.startswith("megatron")
-    np.testing.assert_array_equal(train.batch([3])[0], train.tokens(3))
 
 
 def test_nemo_starts_a_short_dataset_again(tmp_path):

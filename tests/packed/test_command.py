@@ -165,8 +165,6 @@ def test_what_is_not_read_is_said_each_time(tmp_path, tokenizer_file):
 
 
 TOKENIZER = GOLDEN / "tokenizer"
-
-
 END = "<|endoftext|>"
 
 
@@ -289,18 +287,16 @@ def test_a_pair(tmp_path, pair, ending):
 
 def test_what_is_missing_is_named(tmp_path, pair):
     target = tmp_path / "x.pbin"
-    with pytest.raises(ConfigError, match=r"--tokenizer: no tokenizer is named"):
-        make_packed([GOLDEN / "docs.jsonl"], target, PackOptions())
-    with pytest.raises(ConfigError, match=r"--tokenizer: no tokenizer is named"):
-        make_packed([pair], target, PackOptions(append_eod=True))
-    with pytest.raises(ConfigError, match="one dataset is packed at a time"):
-        make_packed([pair, GOLDEN / "docs.jsonl"], target, options())
-    with pytest.raises(ConfigError, match=r"u1\.pbin: this is packed already"):
-        make_packed([GOLDEN / "u1.pbin"], target, options())
-    with pytest.raises(MissingError, match="no such file"):
-        make_packed([tmp_path / "none"], target, options())
-    with pytest.raises(ConfigError, match="--eod"):
-        make_packed([GOLDEN / "docs.jsonl"], target, options(eod="<|none|>"))
+    for inputs, given, error, message in (
+        ([GOLDEN / "docs.jsonl"], PackOptions(), ConfigError, "--tokenizer: no tokenizer is named"),
+        ([pair], PackOptions(append_eod=True), ConfigError, "--tokenizer: no tokenizer is named"),
+        ([pair, GOLDEN / "docs.jsonl"], options(), ConfigError, "one dataset is packed at a time"),
+        ([GOLDEN / "u1.pbin"], options(), ConfigError, r"u1\.pbin: this is packed already"),
+        ([tmp_path / "none"], options(), MissingError, "no such file"),
+        ([GOLDEN / "docs.jsonl"], options(eod="<|none|>"), ConfigError, "--eod"),
+    ):
+        with pytest.raises(error, match=message):
+            make_packed(inputs, target, given)
 
 
 def test_the_folder_that_one_is_in_is_a_folder_of_text(tmp_path, monkeypatch, tokenizer_file):

@@ -135,15 +135,6 @@ def test_streams_are_cut_on_their_own_and_repeated(files, sequence_length, tail,
         assert counts.tokens_used == sum(n for _, _, n in own)
 
 
-def test_carry_shows_where_tokens_went():
-    table = ContextTable([("web", 13), ("tiny", 1), ("code", 10)], PlanSettings(sequence_length=5, tail="carry"))
-    assert [(s.contexts, s.tokens_used, s.tokens_carried, s.tokens_dropped) for s in table.sources] == [
-        (3, 15, 0, 0),
-        (0, 0, 1, 0),
-        (1, 5, 1, 4),
-    ]
-
-
 @pytest.mark.parametrize(
     ("changes", "web", "firsts"),
     [({}, (2, 10, 3, 0, 2), [0, 2, 2, 4]), ({"tail": "pad", "pad_id": 7}, (3, 13, 0, 2, 3), [0, 3, 3, 5])],

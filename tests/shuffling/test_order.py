@@ -65,14 +65,18 @@ def test_order_is_sorted_by_key_and_number(contexts, seed):
 
 @settings(deadline=None, max_examples=60)
 @given(contexts=st.integers(1, 3000), seed=st.integers(0, MASK), window=st.integers(1, 900), data=st.data())
-def test_ranks_in_windows_equal_the_whole_order(contexts, seed, window, data):
+def test_ranks_and_keys_in_windows_equal_the_whole_order(contexts, seed, window, data):
     begin = data.draw(st.integers(0, contexts))
     end = data.draw(st.integers(begin, contexts))
+    wanted = np.array(data.draw(st.lists(st.integers(0, contexts - 1), max_size=30)), dtype=np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "WINDOW", window)
         patch.setattr(order, "_CHUNK", 257)
         order._keys_below.cache_clear()
         assert np.array_equal(ranks(contexts, seed, begin, end), global_order(contexts, seed)[begin:end])
+        found = order.keys_at(contexts, seed, wanted)
+    assert found.dtype == np.uint64
+    assert np.array_equal(found, context_keys(0, contexts, seed)[global_order(contexts, seed)[wanted]])
 
 
 def test_ranks_may_be_changed_by_the_caller():
@@ -85,18 +89,6 @@ def test_ranks_may_be_changed_by_the_caller():
 def test_ranks_outside_the_order(begin, end):
     with pytest.raises(SampleIndexError, match="within"):
         ranks(10, 1, begin, end)
-
-
-@settings(deadline=None, max_examples=60)
-@given(contexts=st.integers(1, 3000), seed=st.integers(0, MASK), window=st.integers(1, 900), data=st.data())
-def test_keys_at_ranks_equal_those_of_the_whole_order(contexts, seed, window, data):
-    wanted = np.array(data.draw(st.lists(st.integers(0, contexts - 1), max_size=30)), dtype=np.int64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "WINDOW", window)
-        patch.setattr(order, "_CHUNK", 257)
-        found = order.keys_at(contexts, seed, wanted)
-    assert found.dtype == np.uint64
-    assert np.array_equal(found, order.context_keys(0, contexts, seed)[global_order(contexts, seed)[wanted]])
 
 
 @pytest.mark.parametrize("chunk", [7, 1 << 18])

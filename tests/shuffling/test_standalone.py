@@ -9,9 +9,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -388,20 +385,6 @@ def test_killed_at_any_publishing_step_and_run_again(raw, tmp_path, tokenizer_fi
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw", "whole"]
 
 
-def test_killed_with_workers_at_any_time_and_run_again(raw, tmp_path, tokenizer_file):
-    text = ["--input", str(raw / "web"), "--tokenizer", str(tokenizer_file), "--eod", EOD, "--seqlen", str(LENGTH)]
-    command = [sys.executable, "-m", "nanoset_core.cli", "shuffle", *text, "--workers", "2", "--wds-chunk-size", "8"]
-    made(tmp_path / "whole", *text, "--wds-chunk-size", 8)
-    for seconds in (0.7, 1.4, 2.1):
-        process = subprocess.Popen([*command, "--output", str(tmp_path / "out")], cwd=REPOSITORY)
-        time.sleep(seconds)
-        process.kill()
-        process.wait()
-        assert not (tmp_path / "out").exists() or tars(tmp_path / "out") == tars(tmp_path / "whole")
-    made(tmp_path / "out", *text, "--wds-chunk-size", 8)
-    assert tars(tmp_path / "out") == tars(tmp_path / "whole")
-
-
 def test_a_full_disk_publishes_nothing(pairs, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "shard.tar")
@@ -448,17 +431,17 @@ def test_inputs(raw, pairs, tmp_path):
         raw / "web/part-10.jsonl",
     )
     assert [source.name for source in find_inputs(pairs).sources] == ["web_text_document", "code_text_document"]
-    with pytest.raises(ConfigError, match="pairs and files"):
-        find_inputs([pairs[0], raw])
-    with pytest.raises(MissingError, match="nowhere"):
-        find_inputs([tmp_path / "nowhere"])
-    with pytest.raises(InputError, match="named twice"):
-        find_inputs([raw, raw / "web"])
+    (tmp_path / "a.tar").write_bytes(b"")
+    for given, error, message in (
+        ([pairs[0], raw], ConfigError, "pairs and files"),
+        ([tmp_path / "nowhere"], MissingError, "nowhere"),
+        ([raw, raw / "web"], InputError, "named twice"),
+        ([raw, tmp_path / "a.tar"], ConfigError, "tars and text"),
+    ):
+        with pytest.raises(error, match=message):
+            find_inputs(given)
     with pytest.raises(InputError, match="no file to read"):
         find_inputs([raw], extension=".parquet")
-    (tmp_path / "a.tar").write_bytes(b"")
-    with pytest.raises(ConfigError, match="tars and text"):
-        find_inputs([raw, tmp_path / "a.tar"])
 
 
 def test_text_among_tars_is_not_passed_over(raw, tmp_path):

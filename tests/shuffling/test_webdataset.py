@@ -153,16 +153,6 @@ def test_facts_and_lists_tell_the_truth(tmp_path, sources, golden, member):
     assert found["num_tokens"] + found["pad_tokens"] == plan.contexts * LENGTH
 
 
-def test_a_failed_shard_leaves_nothing(tmp_path, sources, monkeypatch):
-    def full_disk(written_bytes):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(shards, "end_of_archive", full_disk)
-    with pytest.raises(OSError, match="Input/output error"):
-        write(plan_of(sources, "npy"), sources, tmp_path, [0])
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_shard_is_invisible_until_it_is_whole(tmp_path, sources, monkeypatch):
     plan, seen, finish = plan_of(sources, "npy"), [], shards.end_of_archive
 
