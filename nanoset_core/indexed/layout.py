@@ -92,6 +92,8 @@ def idx_path(prefix: str | os.PathLike[str]) -> Path:
 
 def pair_files(prefix: Location) -> tuple[Location, Location]:
     """Return the token file and the index file of a dataset on this machine or in a bucket."""
+    if isinstance(prefix, Path):  # also ".", which has no name
+        return bin_path(prefix), idx_path(prefix)
     return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
 
 
