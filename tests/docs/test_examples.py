@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import re
 import shlex
-from collections.abc import Iterator
 
 import click
 import pytest
 import yaml
-from docs.conftest import TOP, Block, blocks
+from docs.conftest import PAGES, TOP, Block, blocks
 
 from nanoset_core.cli.entry import nanoset
 from nanoset_core.config.project import config_from
@@ -90,15 +89,7 @@ def test_an_unknown_option_is_found():
         test_commands_exist(block, "nanoset bild")
 
 
-def _inline_options() -> Iterator[tuple[str, str]]:
-    """(page, command) of every `nanoset …` inside a paragraph."""
-    for page in sorted({*(TOP / "docs").glob("*.md"), TOP / "README.md", TOP / "SECURITY.md", TOP / "CONTRIBUTING.md"}):
-        for command in re.findall(r"`nanoset\s([a-z][a-z-]+)[^`]*`", page.read_text()):
-            yield page.name, command
-
-
 def test_commands_in_paragraphs_exist():
-    known = set(nanoset.list_commands(click.Context(nanoset)))
-    named = list(_inline_options())
+    named = [name for page in PAGES for name in re.findall(r"`nanoset\s([a-z][a-z-]+)[^`]*`", page.read_text())]
     assert len(named) > 10
-    assert {command for _, command in named} <= known
+    assert set(named) <= set(nanoset.list_commands(click.Context(nanoset)))
