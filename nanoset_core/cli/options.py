@@ -109,7 +109,7 @@ def option_for(
     found = setting(section, name)
     first = alternatives(found.hint)[0]
     hint, between = bare(first), range_of(first)
-    kind: dict[str, Any] = {"help": found.help, "type": PATH if hint is Path else hint}
+    kind: dict[str, Any] = {"help": found.help, "type": hint}
     if found.default is MISSING:
         kind["required"] = True
     elif found.default is not None:
@@ -118,8 +118,6 @@ def option_for(
         kind["is_flag"] = True
     elif get_origin(hint) is Literal:
         kind["type"] = click.Choice(get_args(hint))
-    elif get_origin(hint) is tuple:
-        kind |= {"multiple": True, "type": get_args(hint)[0]}
     elif between is not None:
         high = None if between.high is None else hint(between.high)
         kind["type"] = (click.IntRange if hint is int else NumberRange)(hint(between.low), high)

@@ -1,5 +1,4 @@
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 import click
@@ -20,8 +19,6 @@ class Spec:
     share: Annotated[float, Range(0, 1)] | None = None
     kind: Literal["a", "b"] = "a"
     flag: bool = False
-    names: tuple[str, ...] = ("x",)
-    folder: Path | None = None
 
 
 @click.command()
@@ -30,8 +27,6 @@ class Spec:
 @option_for(Spec, "share")
 @option_for(Spec, "kind", help="Another.")
 @option_for(Spec, "flag")
-@option_for(Spec, "names", "--name")
-@option_for(Spec, "folder")
 def command(**values):
     click.echo(repr(values))
 
@@ -41,10 +36,10 @@ def run(*arguments):
 
 
 def test_an_option_has_the_type_and_default_of_its_field():
-    given = {"needed": "w", "number": 4, "share": None, "kind": "a", "flag": False, "names": ("x",), "folder": None}
+    given = {"needed": "w", "number": 4, "share": None, "kind": "a", "flag": False}
     assert run("--needed", "w").output == repr(given) + "\n"
-    given |= {"number": 9, "share": 0.5, "kind": "b", "flag": True, "names": ("y", "z"), "folder": Path("f")}
-    words = ("w", "-s", 9, "--share", 0.5, "--kind", "b", "--flag", "--name", "y", "--name", "z", "--folder", "f")
+    given |= {"number": 9, "share": 0.5, "kind": "b", "flag": True}
+    words = ("w", "-s", 9, "--share", 0.5, "--kind", "b", "--flag")
     assert run("--needed", *map(str, words)).output == repr(given) + "\n"
 
 
