@@ -169,14 +169,13 @@ class SlurmJobs:
         lifetime = self.seconds - min(_MARGIN_SECONDS, self.seconds // 10)
         more = config.get("jobqueue.slurm.worker-extra-args", None) or []
         options = config.get("jobqueue.slurm.scheduler-options", None) or {}
-        minutes, hours, days = self.seconds // 60 % 60, self.seconds // 3600 % 24, self.seconds // 86_400
         return dask_jobqueue.SLURMCluster(
             queue=self.partition,
             account=self.account,
             cores=self.cpus,
             processes=self.cpus,
             memory=self.memory,
-            walltime=f"{days}-{hours:02}:{minutes:02}:{self.seconds % 60:02}",
+            walltime=f"{self.seconds // 60}:{self.seconds % 60:02}",
             job_name="nanoset",
             job_extra_directives=list(self.directives),
             log_directory=str(self.folder),

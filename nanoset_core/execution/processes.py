@@ -142,15 +142,10 @@ def bounded(
     result: Callable[[Handle], Result],
     pending: dict[Handle, int],
 ) -> Iterator[tuple[int, Result]]:
-    """Keep tasks under way, but not all of them at once, which would take memory for all.
+    """Keep up to `most` tasks under way, in their order; all of them at once would take memory for all.
 
-    Args:
-        tasks: in the order in which they are begun.
-        submit: task → its handle.
-        wait_for: waits until some have ended; returns those.
-        most: how many tasks are under way at once.
-        result: of a task that has ended; an error of it ends the loop.
-        pending: filled with handle → task number of what is under way.
+    `submit` gives a task's handle, `wait_for` waits until some have ended, `result` takes one of these, and an error of
+    it ends the loop; `pending` is filled with handle → task number of what is under way.
     """
     waiting = enumerate(tasks)
     while True:

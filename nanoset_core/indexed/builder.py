@@ -271,17 +271,9 @@ def merge_heard(
 
 
 def deal_documents(source: str | os.PathLike[str], target: str | os.PathLike[str], partitions: int) -> None:
-    """Write a dataset's documents in the order 0, P, 2P, …, 1, P + 1, …: dealt to `partitions` files, and these joined.
+    """Write the documents of the dataset `source` in the order 0, P, 2P, …, 1, P + 1, …, as the dataset `target`.
 
-    The order that Megatron-LM's `preprocess_data.py --partitions P` gives.
-
-    Args:
-        source: prefix of the dataset.
-        target: prefix of the dataset to write.
-        partitions: P.
-
-    Raises:
-        MissingError, FormatError: the dataset is not there, or damaged.
+    The order that Megatron-LM's `preprocess_data.py --partitions P` gives: dealt to P files, and these joined.
     """
     dataset = MMapIndexedDataset(source)
     documents = len(dataset.document_indices) - 1

@@ -47,14 +47,7 @@ class StoredPair(NamedTuple):
 
 
 def read_pairs(store: Store, files: Sequence[tuple[Stored, Stored]]) -> tuple[list[StoredPair], np.dtype] | None:
-    """Read the headers of datasets.
-
-    Args:
-        store: holds the datasets.
-        files: .bin and .idx of each, in order.
-
-    Returns:
-        (the datasets, type of the tokens of the first); None where one has modes.
+    """Read the headers of .bin and .idx pairs; → (datasets, type of the tokens), or None where one has modes.
 
     Raises:
         FormatError: a file is not an .idx.
@@ -77,15 +70,9 @@ def read_pairs(store: Store, files: Sequence[tuple[Stored, Stored]]) -> tuple[li
 
 
 def write_merged_idx(path: Path, store: Store, pairs: Sequence[StoredPair], dtype: np.dtype) -> None:
-    """Write the .idx of all datasets behind one another, byte for byte as `merge_indexed_datasets` does.
+    """Write the .idx of datasets behind one another, in order, byte for byte as `merge_indexed_datasets` does.
 
     Memory: 64 MiB and some, whatever their number and size.
-
-    Args:
-        path: of the file.
-        store: holds the datasets.
-        pairs: the datasets, in order.
-        dtype: type of their tokens.
 
     Raises:
         FormatError: an .idx does not fit its size, its tokens, or the others.

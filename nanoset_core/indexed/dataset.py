@@ -63,16 +63,10 @@ class MMapIndexedDataset:
 
     @classmethod
     def below(cls, access: FileAccess | None, prefix: str, *, validate: bool = False) -> Self:
-        """Open a dataset below an output root, and check its header, sizes and ends.
+        """Open a dataset below an output root by its absolute path, without `.bin` and `.idx`; raises as `__init__`.
 
-        Args:
-            access: how the files of the root are reached; None where they simply lie there.
-            prefix: absolute path without `.bin` and `.idx`.
-            validate: also check every entry of the .idx.
-
-        Raises:
-            MissingError, FormatError: a file is not there, or damaged.
-            StorageError: the bucket cannot be reached, or refuses.
+        `access` reaches the files of the root; None where they simply lie there. Without `validate` its header, sizes
+        and ends are checked.
         """
         if access is None:
             return cls(prefix, validate=validate)

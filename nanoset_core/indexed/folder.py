@@ -53,16 +53,11 @@ def merge_folder(
 ) -> Merged:
     """Join all .bin/.idx pairs of a folder, sorted by name, but for the output of an earlier call, into one.
 
-    Args:
-        folder: of the pairs, on this machine or in a bucket.
-        output_prefix: of the pair to write; it may lie in the same folder.
-        overwrite: whether a pair of other datasets, or of unknown origin, may be replaced.
-        listener: takes the progress.
+    The output may lie in the same folder; `overwrite` replaces a pair of other datasets, or of unknown origin.
 
     Raises:
         MissingError: the folder has no pair, or one that lacks its .bin or .idx.
-        ConfigError: the output is one of the inputs; or is there, and may not be replaced; or one of the inputs is
-            itself a merge of others.
+        ConfigError: the output is an input, or may not be replaced; or an input is itself a merge of others.
         FormatError: a pair is damaged, or token types differ.
         StorageError: the output cannot be written.
     """

@@ -103,11 +103,7 @@ def optimal_dtype(vocab_size: int | None) -> np.dtype:
 
 
 def dtype_code(dtype: DTypeLike) -> int:
-    """Return the code of a token type in an .idx.
-
-    Raises:
-        ConfigError: the type has no code.
-    """
+    """Return the code of a token type in an .idx; ConfigError where it has none."""
     wanted = np.dtype(dtype).newbyteorder("<")
     for code, known in DTYPE_CODES.items():
         if known == wanted:

@@ -51,14 +51,10 @@ def codec_of(path: str) -> Codec | None:
 
 
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
-    """Yield the text of a compressed piece in chunks.
+    """Yield the text of a compressed piece in chunks; MemoryError where there is no room for zstd's window.
 
-    As with gzip.open and zstd, members may follow one another, and zeros may follow gzip members.
-
-    Raises:
-        FaultError: the data is damaged, and text of the feed_bytes in which that shows may be missing; or the file ends
-            within a member.
-        MemoryError: there is no room for zstd's window.
+    As with gzip.open and zstd, members may follow one another, and zeros may follow gzip members. FaultError where the
+    file ends within a member, or is damaged: text of the feed_bytes in which that shows may be missing.
     """
     from isal import isal_zlib
     from zstandard import ZstdError
@@ -110,14 +106,10 @@ class LineBlock:
 
 
 def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
-    """Read the lines of one piece in order.
+    """Read the lines of one piece in order; those above `max_line_bytes` are counted but not held in memory.
 
     A line ends with a line feed (a carriage return before it stays in the line), the last one also with the file. At
     a fault, what was read of the line in which it lies comes as a line of its own.
-
-    Args:
-        stored: the piece.
-        max_line_bytes: a longer line is counted but not held in memory.
 
     Raises:
         FaultError: the file cannot be decompressed to its end, or holds no lines.

@@ -93,13 +93,9 @@ def _id_of(value: Any, key: str) -> Any:
 
 
 def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
-    """Parse one line → (text, id).
+    """Parse one line → (text, id); NotADocumentError with the reason where it is none.
 
     What Python's json takes is taken: NaN, huge numbers, an object's key given twice (the last one counts).
-
-    Raises:
-        NotADocumentError: with the reason: blank_line, invalid_utf8, invalid_json, not_an_object, missing_key,
-            text_not_a_string or lone_surrogate. Nested keys give not_an_object and missing_key too, for any level.
     """
     try:
         value = orjson.loads(line)

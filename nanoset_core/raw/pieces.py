@@ -180,14 +180,10 @@ def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
 
 @contextmanager
 def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file of an inventory for reading; the file is at its first byte.
+    """Open a file of an inventory for reading, at its first byte.
 
-    `begin` and `end` bound what will be read, so that no more of an object is fetched ahead.
-
-    Raises:
-        MissingError: it is gone.
-        InputError: it cannot be opened, or reading it fails within the block.
-        FormatError: it is a pipe or a device.
+    `begin` and `end` bound what will be read, so that no more of an object is fetched ahead. MissingError where it is
+    gone; InputError where it cannot be opened, or reading it fails within the block; FormatError for a pipe or device.
     """
     with (
         _explained(path),
@@ -218,9 +214,7 @@ class Probe:
 def probe_raw(path: RawFolder) -> Iterator[Probe]:
     """Open a file of an inventory for small reads: of an object in a bucket nothing else is asked for.
 
-    Raises:
-        MissingError, InputError, FormatError: see open_raw.
-        SourceChangedError: the object is replaced within the block.
+    Raises as open_raw, and SourceChangedError where the object is replaced within the block.
     """
     with _explained(path):
         if isinstance(path, Path):

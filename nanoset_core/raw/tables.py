@@ -299,11 +299,7 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
 
 
 def column_at(rows: Any, names: tuple[str, ...]) -> Any:
-    """Return the values at the end of some names in a record batch, as `plain` gives them; null below a null struct.
-
-    Raises:
-        pyarrow.ArrowException: the arrays are damaged.
-    """
+    """Return the values at the end of some names in a record batch, as `plain` gives them; null below a null struct."""
     return plain(_field_at(rows, names))
 
 
