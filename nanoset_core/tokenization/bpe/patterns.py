@@ -109,11 +109,6 @@ class SplitPattern:
         """Return whether words end before capital letters; what precedes a mark then makes it a letter or symbol."""
         return any(value == UPPER for _, value in self.classes)
 
-    @property
-    def covers_all(self) -> bool:
-        """Return whether each character is part of a match, so that nothing is between matches."""
-        return self.rest == OTHER
-
 
 MARKS_AFTER_SLASHES = ContextSpans((b"\n/", b"\r/"), re.compile(rb"[\r\n]/[^\sA-Za-z0-9]*[\xcc-\xf4]"))
 """A mark among symbols after a slash after a newline, where slashes are in tails and marks in words."""

@@ -32,14 +32,12 @@ def added_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
     return [token["content"] for token in tokenizer.get("added_tokens") or [] if token.get("content")]
 
 
-def _texts_with(token: str) -> list[str]:
-    """Return an added token alone; and in words, at both edges, doubled, beside white space, and all but whole."""
-    return [token, f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t{token[1:]}x {token[:-1]}中{token}"]
-
-
 def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
     """Return every canary text for a parsed `tokenizer.json` of whatever kind."""
-    own = (text for token in added_tokens(tokenizer) for text in _texts_with(token))
+    own = []
+    for token in added_tokens(tokenizer):  # alone; in words, at both edges, doubled, beside white space, all but whole
+        own.append(token)
+        own.append(f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t{token[1:]}x {token[:-1]}中{token}")
     return [*_texts_for_all(), *own, *_vocabulary(tokenizer)]
 
 
@@ -63,16 +61,16 @@ def _texts_for_all() -> tuple[str, ...]:
     samples = [chr(point) for point in sorted({point for pair in ends.values() for point in pair})]
     pairs = ("".join(first + second for second in samples) for first in samples)
     triples = ("".join(first + second + third for third in _KINDS) for first, second in product(_KINDS, repeat=2))
-    unknown = [chr(point) for point, kind in assigned.items() if kind == "Cn"]
-    return (*triples, *pairs, *_points(assigned), *_unknown(unknown), *_marks(), *_runs(), *_contractions())
+    # Where the library's Unicode is newer than Python's, it changes or sorts a character that Python does not know;
+    # here each is behind the mark that sorts behind all others.
+    unknown = _together("a\u0345", [point for point, kind in assigned.items() if kind == "Cn"])
+    contractions = map("".join, product(("", " ", "I", "\n", "Ab1"), "'’", _CONTRACTIONS, ("", "x", " ", "X")))
+    return (*triples, *pairs, *_points(assigned), *unknown, *_marks(), *_runs(), *contractions)
 
 
-def _unknown(characters: Sequence[str]) -> Iterator[str]:
-    """Yield characters that this version of Unicode does not know behind the mark that sorts behind all others.
-
-    Where the library's Unicode is newer than Python's, it changes or sorts one that Python calls normal.
-    """
-    yield from ("".join(f"a\u0345{one}" for one in characters[i : i + 500]) for i in range(0, len(characters), 500))
+def _together(before: str, points: Sequence[int]) -> Iterator[str]:
+    """Yield texts of characters, each behind the same."""
+    yield from ("".join(before + chr(point) for point in points[i : i + 500]) for i in range(0, len(points), 500))
 
 
 def _points(categories: Mapping[int, str]) -> Iterator[str]:
@@ -84,7 +82,7 @@ def _points(categories: Mapping[int, str]) -> Iterator[str]:
         edges += members[:2] + members[-2:]
         points += members if len(members) < _LONG_RUN_OF_ONE_KIND else members[:2] + members[-2:]
     for beside, some in (("a", points), (" ", points), ("!", edges), ("中", edges)):
-        yield from ("".join(beside + chr(point) for point in some[i : i + 500]) for i in range(0, len(some), 500))
+        yield from _together(beside, some)
 
 
 def _marks() -> Iterator[str]:
@@ -104,11 +102,6 @@ def _runs() -> Iterator[str]:
         yield "".join(chr(97 + place * place % 26) for place in range(size))
         yield "".join(chr(0x4E00 + place * 7919 % 20_000) for place in range(size))
     yield from ("", "\0", "a\0b", "\tx y", "e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd")
-
-
-def _contractions() -> Iterator[str]:
-    for before, mark, letters, after in product(("", " ", "I", "\n", "Ab1"), "'’", _CONTRACTIONS, ("", "x", " ", "X")):
-        yield before + mark + letters + after
 
 
 def _vocabulary(tokenizer: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from unicodedata import is_normalized
 import numpy as np
 
 from nanoset_core.tokenization.bpe.arrays import Bytes, Ids, Ints
-from nanoset_core.tokenization.bpe.classes import DIGITS, probe_classes
+from nanoset_core.tokenization.bpe.classes import DIGITS, OTHER, probe_classes
 from nanoset_core.tokenization.bpe.merges import MOST_IDS, MOST_MERGES
 from nanoset_core.tokenization.bpe.patterns import (
     GPT2,
@@ -266,7 +266,8 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
     pattern = SPLIT_PATTERNS.get(tuple(parts))
     if pattern is None:
         raise NotRecognisedError(f"split pattern {_shown(parts[0] if len(parts) == 1 else parts)}")
-    if not all(keeps_all or pattern.covers_all for _, keeps_all in splits):
+    is_between = pattern.rest != OTHER  # a character may be part of no match
+    if is_between and not all(keeps_all for _, keeps_all in splits):
         raise NotRecognisedError(f"a split that drops what is between the matches of {pattern.name}")
     return pattern
 

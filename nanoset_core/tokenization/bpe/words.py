@@ -39,9 +39,6 @@ class WordTable:
 
     def __init__(self, keys: Keys, codes: Codes) -> None:
         """Take the key and the code, or ABSENT, of every slot; their number is a power of two."""
-        self._assign(keys, codes)
-
-    def _assign(self, keys: Keys, codes: Codes) -> None:
         self.keys, self.codes = keys, codes
         self.count = int(np.count_nonzero(codes != ABSENT))
         self._slot_shift = np.uint64(65 - len(codes).bit_length())
@@ -114,7 +111,7 @@ class WordTable:
         while count > FILL_LIMIT * slots:
             slots *= 2
         larger = WordTable.empty(len(keys), slots)
-        self._assign(larger.keys, larger.codes)
+        self.keys, self.codes, self.count, self._slot_shift = larger.keys, larger.codes, 0, larger._slot_shift
         self.insert(keys, codes)
 
 
