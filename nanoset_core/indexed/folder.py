@@ -13,6 +13,7 @@ from nanoset_core.indexed.composing import read_pairs, write_merged_idx
 from nanoset_core.indexed.layout import pair_files, read_idx
 from nanoset_core.outputs.recorded import (
     Draft,
+    OutputPlace,
     RecordedOutput,
     check_apart,
     noted_path,
@@ -20,7 +21,6 @@ from nanoset_core.outputs.recorded import (
     real_path,
     record_of,
     record_path,
-    sizes_hold,
 )
 from nanoset_core.storage.location import Location, RemoteFolder
 from nanoset_core.storage.store import Stored
@@ -102,7 +102,8 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
 def _is_merged(prefix: Location) -> bool:
     """Return whether `merge_folder` made a pair, or a killed call left a part of it."""
     record = read_record(record_path(prefix)) or {}
-    return record.get("command") == COMMAND and ("files" not in record or sizes_hold(record, prefix.parent))
+    place, noted = OutputPlace(prefix.parent), record.get("files", {})  # copies have other times, and the same sizes
+    return record.get("command") == COMMAND and all(place.has(name, fact["bytes"]) for name, fact in noted.items())
 
 
 def _check_once(parts: Sequence[Location]) -> None:

@@ -161,11 +161,6 @@ def noted_path(source: Mapping[str, Any], output: Location) -> Location:
     return output.parent / path if isinstance(output, Path) else Path(path)
 
 
-def sizes_hold(record: Mapping[str, Any], folder: Location) -> bool:
-    """Return whether the files of a finished record are there with the sizes they had; copies have other times."""
-    return all(OutputPlace(folder).has(name, noted["bytes"]) for name, noted in record["files"].items())
-
-
 def check_apart(
     outputs: Iterable[Location], inputs: Iterable[Location], *, remedy: str = "name another output"
 ) -> None:
@@ -360,12 +355,9 @@ def _differences(record: Mapping[str, Any], made_from: Mapping[str, Any], flags:
     if record.get("command") != made_from.get("command"):
         return [f"it was made by `nanoset {record.get('command') or 'tokenize'}`"]
     before, now = _by_path(record.get("sources")), _by_path(made_from["sources"])
+    told = {False: "was not among the files", True: "was another file, or written again since"}
     files = [
-        f"{path} was not among the files"
-        if path not in before
-        else f"{path} was one of the files"
-        if path not in now
-        else f"{path} was another file, or written again since"
+        f"{path} {told[path in before] if path in now else 'was one of the files'}"
         for path in {**now, **before}
         if before.get(path) != now.get(path)
     ]

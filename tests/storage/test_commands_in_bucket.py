@@ -173,9 +173,8 @@ def test_a_pair_is_shown_and_checked(bucket, given):
     run(tokenized, url, f"{bucket.url()}/out")
     pair = "OUT/x_text_document"
     assert run(f"verify {pair} --deep --tokenizer IN/tokenizer.json", url, f"{bucket.url()}/out").output
-    store = bucket
-    data = store.read("out/x_text_document.bin") or b""
-    store.put("out/x_text_document.bin", data[:-2] + b"\0\0")
+    data = bucket.read("out/x_text_document.bin") or b""
+    bucket.put("out/x_text_document.bin", data[:-2] + b"\0\0")
     outcome = CliRunner().invoke(nanoset, arguments(f"verify {pair} --deep", url, f"{bucket.url()}/out"))
     assert outcome.exit_code == 1
     assert f"{bucket.url()}/out/x_text_document.bin" in outcome.output.replace("\n", "")
@@ -321,12 +320,11 @@ def test_what_cannot_be_asked_for(bucket, given, tmp_path):
 
 
 def test_a_tokenizer_that_is_written_anew_is_the_new_one(bucket, given, tmp_path):
-    folder = bucket
     command = "tokenize --input IN/text/a.jsonl --output-prefix OUT/x --tokenizer IN --workers 1"
     url = f"{bucket.url()}/in"
     run(command, url, tmp_path)
     first = (tmp_path / "x_text_document.bin").read_bytes()
-    folder.put("in/tokenizer.json", (given / "tokenizer.json").read_bytes() + b" ")
+    bucket.put("in/tokenizer.json", (given / "tokenizer.json").read_bytes() + b" ")
     assert "--overwrite" in str(refused(command, url, str(tmp_path)))
     assert (tmp_path / "x_text_document.bin").read_bytes() == first
 

@@ -200,11 +200,10 @@ def test_gc_leaves_what_is_built_elsewhere(remote_project, filled):
     config = remote_project()
     project, elsewhere = Project.open(config), Project.open(remote_project("elsewhere"))
     folder = "datasets/web/0123456789abcdef0123"
-    store = filled
     for name in (f"{folder}/web.bin", f"{folder}/.tmp-web.bin-1", "somebody else's/.tmp-1"):
-        store.put(name, b"x")
-    current = json.loads(store.read("datasets/code/current.json"))["digest"]
-    store.put(f"datasets/code/{current}/.tmp-code.bin-1", b"x")
+        filled.put(name, b"x")
+    current = json.loads(filled.read("datasets/code/current.json"))["digest"]
+    filled.put(f"datasets/code/{current}/.tmp-code.bin-1", b"x")
     for name in (f"{folder}/web.idx", f"datasets/code/{current}/code.idx", "somebody else's/file"):
         Upload(filled, name, {})
     before = s3_server.objects(filled)

@@ -132,11 +132,10 @@ def deaf_store() -> Iterator[S3Store]:
 
 
 def test_a_server_that_does_not_speak_s3_is_told_apart_from_a_missing_object(deaf_store, endpoint):
-    bucket = deaf_store
-    for request in (lambda: list(bucket.list()), bucket.level, lambda: bucket.put("k", b"data")):
+    for request in (lambda: list(deaf_store.list()), deaf_store.level, lambda: deaf_store.put("k", b"data")):
         with pytest.raises(StorageError, match=r"storage\.endpoint_url"):
             request()
-    bucket.delete("k")
+    deaf_store.delete("k")
 
 
 @pytest.fixture
@@ -291,26 +290,24 @@ def test_a_large_part_may_take_its_time_to_be_copied(slow_copies, place, monkeyp
     monkeypatch.setattr(requests, "READ_SECONDS", 0.4)
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
     monkeypatch.setattr(s3, "_SOON_COPIED_BYTES", (5 if patient else 7) << 20)
-    store = slow
-    sources = list(store.list())
+    sources = list(slow.list())
     if not patient:
         with pytest.raises(StorageError, match="ReadTimeoutError"):
-            store.compose("k", sources)
+            slow.compose("k", sources)
         return
-    store.compose("k", sources)
+    slow.compose("k", sources)
     assert len(asked) == 2
     assert place.read("k") == b"a" * (6 << 20) + b"b" * (6 << 20)
 
 
 def test_a_source_that_vanishes_while_it_is_copied_is_missing(place, monkeypatch):
-    store = place
     for name in ("a", "b"):
-        store.put(name, name.encode() * (6 << 20))
-    sources = list(store.list())
-    store.delete("b")
+        place.put(name, name.encode() * (6 << 20))
+    sources = list(place.list())
+    place.delete("b")
     monkeypatch.setattr(s3_joining.Joining, "check_sources", lambda joining: None)
     with pytest.raises(MissingError, match="gone"):
-        store.compose("k", sources)
+        place.compose("k", sources)
 
 
 def test_a_password_in_an_endpoint_is_told_to_nobody(monkeypatch):
