@@ -81,7 +81,7 @@ def documents_of(project):
 def test_every_sample_holds_the_tokens_of_the_documents_that_are_named(tars, name, monkeypatch):
     opened = Tars.of(tars.outputs, name)  # once: nothing changes while all samples and documents are asked for
     monkeypatch.setattr(Tars, "of", lambda outputs, name: opened)
-    documents, special = documents_of(tars), tars.eod
+    documents, special = documents_of(tars), tars.special("eod")
     corpora, partly = set(), 0
     places = defaultdict(list)
     count = 0
