@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from sample_project import EOD, sentences, write_project
+from sample_project import tokenizer_json, write_project
 
 # The same examples in every run, so that a red suite is red for a reason; HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -103,21 +103,8 @@ def _same_engines() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A byte-level BPE tokenizer trained on the test corpora."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=[EOD, "<|pad|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    texts = [row["text"] for corpus in ("web", "code", "books") for row in sentences(corpus, 60)]
-    tokenizer.train_from_iterator(texts, trainer)
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    tokenizer.save(str(path))
+    path.write_bytes(tokenizer_json(400, "web", "code", "books"))
     return path
 
 

@@ -101,6 +101,24 @@ def encoded(name: str, rows: Sequence[Mapping[str, object]], part: int, *, check
     return file.getvalue()
 
 
+def tokenizer_json(vocab_size: int = 300, *corpora: str) -> bytes:
+    """A byte-level BPE tokenizer trained on a few sentences of some corpora."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[EOD, "<|pad|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    rows = (row for corpus in corpora or ("web",) for row in sentences(corpus, 60))
+    tokenizer.train_from_iterator([row["text"] for row in rows], trainer)
+    return tokenizer.to_str().encode()
+
+
 def write_raw(raw: Path) -> None:
     """Three corpora: several plain files in folders, gzip of two members, zstd of two frames."""
     web = sentences("web", 240)

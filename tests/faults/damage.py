@@ -23,8 +23,7 @@ from typing import Any
 import dagster as dg
 from faults.mutations import Mutation, cut, flip, zero
 from faults.runner import Kind, Trial, each
-from faults.settings import tokenizer_json
-from sample_project import CONFIG, build_all, encoded, sentences, write_raw
+from sample_project import CONFIG, build_all, encoded, sentences, tokenizer_json, write_raw
 
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report

@@ -14,6 +14,7 @@ from typing import Any
 
 from faults.mutations import mutate, mutate_json
 from faults.runner import Kind, Trial, forked, seeded
+from sample_project import tokenizer_json
 
 from nanoset_core.errors import NanosetError
 
@@ -101,11 +102,11 @@ class Bench:
 
 def all_formats(scratch: Path) -> list[Format]:
     """Every kind of file, made in an empty folder."""
-    from faults import datasets, outputs, settings, texts
+    from faults import datasets, outputs
 
-    tokenizer = settings.tokenizer_json()
-    made = [*datasets.formats(scratch), *texts.formats()]
-    return [*made, *outputs.formats(scratch, tokenizer), *settings.formats(tokenizer)]
+    tokenizer = tokenizer_json()
+    made = [*datasets.formats(scratch), *datasets.text_formats()]
+    return [*made, *outputs.formats(scratch, tokenizer), *outputs.settings_formats(tokenizer)]
 
 
 def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:

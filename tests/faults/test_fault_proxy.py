@@ -11,8 +11,7 @@ from contextlib import closing
 
 import pytest
 from chosen_server import CREDENTIALS
-from faults.interruptions.proxy import ANSWERS, FAULTS, FaultProxy, Plan
-from faults.interruptions.servers import running_store
+from faults.interruptions.proxy import ANSWERS, FAULTS, FaultProxy, Plan, running_store
 from storage.answering import answering
 
 BODY = bytes(range(256)) * 64

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
-from faults.settings import tokenizer_json
-from sample_project import EOD, encoded, jsonl, run_stages, sentences
+from sample_project import EOD, encoded, jsonl, run_stages, sentences, tokenizer_json
 
 from nanoset_core.cli import nanoset
 from nanoset_core.packed import pack_indexed_dataset

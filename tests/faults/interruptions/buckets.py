@@ -22,8 +22,7 @@ from pathlib import Path
 
 from dask_cluster import Cluster, can_hide, running
 from faults.interruptions.places import Attempt, Place, start
-from faults.interruptions.proxy import Plan
-from faults.interruptions.servers import Store
+from faults.interruptions.proxy import Plan, Store
 from faults.interruptions.subject import Subject, differences, rewrite, visible, write_subject
 from faults.runner import Skipped
 from s3_server import Kept, new_bucket, restore, upload_raw

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from faults.interruptions import buckets, local
 from faults.interruptions.places import COMMAND, CORE, EITHER, WORKERS, LocalPlace, Place, trials_of
-from faults.interruptions.servers import running_store
-from faults.interruptions.sources import changed_while_read
+from faults.interruptions.proxy import running_store
 from faults.runner import Kind, Skipped, Trial, each
 
 from nanoset_core.storage import s3_requests
@@ -91,7 +90,7 @@ def _local(place: Callable[[], LocalPlace], options: argparse.Namespace) -> Iter
         if build != COMMAND or not options.no_command:
             yield trials_of(place, fault, "local", build, count, damage)
     changed = ("source changed while read", "local", EITHER)
-    yield each(changed, max(1, 2 * some - 1), lambda rng, number: changed_while_read(place(), rng, number))
+    yield each(changed, max(1, 2 * some - 1), lambda rng, number: local.changed_while_read(place(), rng, number))
 
 
 def _remote(

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
+import multiprocessing
 import os
 import random
 import signal
 import socket
 import struct
+import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import urlsplit
+
+from chosen_server import CREDENTIALS, chosen_server
 
 ANSWERS = {
     "500": (500, "InternalError"),
@@ -100,7 +108,7 @@ class FaultProxy:
         """Kill the plan's process group, if this is the request."""
         plan = self.plan
         if plan.kill and number == plan.kill_at and after == plan.kill_after:
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.killpg(plan.kill, signal.SIGKILL)
 
 
@@ -114,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: faults are counted."""
 
     def handle(self) -> None:
-        with contextlib.suppress(ConnectionError, ValueError):  # the client is gone, perhaps killed
+        with suppress(ConnectionError, ValueError):  # the client is gone, perhaps killed
             super().handle()
 
     def handle_expect_100(self) -> bool:
@@ -225,3 +233,46 @@ def _dechunked(file: BinaryIO) -> bytes:
     while file.readline().strip():
         pass
     return b"".join(pieces)
+
+
+@dataclass(slots=True)
+class Store:
+    """A store that speaks S3."""
+
+    endpoint: str
+    """the server's own address"""
+    spoiled: str
+    """that of the proxy before it"""
+    _pipe: Connection
+
+    def follow(self, plan: Plan) -> Counts:
+        """Tell the proxy what to do from now on; → what happened until now."""
+        self._pipe.send(plan)
+        return self._pipe.recv()
+
+
+@contextmanager
+def running_store(seed: int) -> Iterator[Store]:
+    """Both, until the block ends. This process gets credentials for them."""
+    os.environ.update(CREDENTIALS)
+    context = multiprocessing.get_context("spawn")
+    pipe, theirs = context.Pipe()
+    server = context.Process(target=_serve, args=(theirs, seed))
+    server.start()
+    try:
+        yield Store(*pipe.recv(), pipe)
+    finally:
+        with suppress(OSError):
+            pipe.send(None)
+        server.join(60)
+        server.kill()
+
+
+def _serve(pipe: Connection, seed: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, chosen_server(Path(folder)) as address:
+        upstream = urlsplit(address)
+        with FaultProxy(str(upstream.hostname), upstream.port or 80, seed) as proxy:
+            pipe.send((address, f"http://127.0.0.1:{proxy.port}"))
+            with suppress(EOFError):
+                while (plan := pipe.recv()) is not None:
+                    pipe.send(proxy.follow(plan))

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.settings import tokenizer_json
-from sample_project import CONFIG, encoded, run_stages, sentences, tree, write_raw
+from sample_project import CONFIG, encoded, run_stages, sentences, tokenizer_json, tree, write_raw
 
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import sweep
