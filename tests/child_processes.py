@@ -111,31 +111,3 @@ def _run(arguments: list[str], environment: dict[str, str], said: Path | None) -
         os.dup2(file, 1)
         os.dup2(file, 2)
     main(arguments)
-
-
-def killed_at_rename(step: int, arguments: Sequence[str]) -> int:
-    """Run the command in a process that is killed before its rename number `step`, if not 0; → its exit code."""
-    process = _server().Process(target=_run_to_rename, args=(step, list(arguments)))
-    process.start()
-    process.join(120)
-    assert process.exitcode is not None, "it hangs"
-    return process.exitcode
-
-
-def _run_to_rename(step: int, arguments: list[str]) -> None:
-    from nanoset_core.cli import main
-
-    left = step
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def rename(*names: Any, **options: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*names, **options)
-
-        return rename
-
-    os.replace, os.rename = counted(os.replace), counted(os.rename)
-    main(arguments)

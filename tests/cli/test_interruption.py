@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 from child_processes import members, start_forked, start_nanoset, wait_until
-from sample_project import EOD, jsonl, sentences, tree
+from sample_project import EOD, jsonl, sentences
 
 from nanoset_core.cli import main
-from nanoset_core.tokenization import preprocess
-
-SMALL_RANGES = "from nanoset_core.tokenization import preprocess; preprocess.RANGE_BYTES = 1 << 18"
 
 
 def interrupt(process, number, when, *, group):
@@ -36,44 +33,6 @@ def check(process, said, number):
     assert ("interrupted: " if number == signal.SIGINT else "ended by SIGTERM: ") in said
     for noise in ("Traceback", "Error", "SpawnProcess", "Exception", "Aborted"):
         assert noise not in said, said
-
-
-def words(raw, folder, tokenizer_file, workers):
-    return [
-        *("tokenize", "--input", raw, "--output-prefix", folder / "x", "--tokenizer", tokenizer_file),
-        *("--workers", workers, "--engine", "tokenizers"),
-    ]
-
-
-def tokenize(words):
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as left:
-        patch.setattr(preprocess, "RANGE_BYTES", 1 << 18)
-        main([str(word) for word in words])
-    assert not left.value.code
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory, tokenizer_file):
-    """(Folder of text, folder of what becomes of it undisturbed)."""
-    raw, whole = tmp_path_factory.mktemp("raw"), tmp_path_factory.mktemp("whole")
-    for part in range(3):
-        (raw / f"{part}.jsonl").write_bytes(jsonl(sentences(f"part-{part}", 5000)))
-    tokenize(words(raw, whole, tokenizer_file, 1))
-    return raw, whole
-
-
-@pytest.mark.parametrize(("number", "group"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGTERM, True)])
-def test_tokenize_goes_on(tmp_path, text, tokenizer_file, number, group):
-    """A terminal sends Ctrl-C to all processes, `kill` SIGTERM to one, and a service manager to all."""
-    raw, whole = text
-    command = words(raw, tmp_path / "cut", tokenizer_file, 2)
-    shards = tmp_path / "cut" / ".x.scratch" / "shards"
-    process = start_nanoset(*command, before=SMALL_RANGES)
-    said = interrupt(process, number, lambda: len(members(process.pid)) > 2 and shards.exists(), group=group)
-    check(process, said, number)
-    assert not list(tmp_path.glob("cut/x*"))
-    tokenize(command)
-    assert tree(tmp_path / "cut") == tree(whole)
 
 
 def test_build_goes_on(tmp_path, tokenizer_file):

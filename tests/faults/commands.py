@@ -22,19 +22,25 @@ from pathlib import Path
 import pyarrow.parquet  # noqa: F401 - what commands import on their way, so that forks need no time for it
 import tokenizers  # noqa: F401
 from child_processes import members, wait_until
-from faults.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, each
+from faults.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, each, watch
 from faults.uses import USES, Use, make_world
 
 import nanoset_core.pipeline.stages
 import nanoset_core.shuffling.standalone
 import nanoset_core.verification.verify  # noqa: F401
 from nanoset_core.cli import main
+from nanoset_core.tokenization import preprocess
 
 HEAD, COLUMNS, TRIALS = ("command", "fault"), (), 5
-NOISE = ("Traceback", "internal error", "Exception ignored", "sqlalchemy")
+NOISE = ("Traceback", "internal error", "Exception ignored", "sqlalchemy", "SpawnProcess", "Aborted")
+SAID_AFTER = {
+    number: f"{by}: what is finished is kept; run the same command again to go on"
+    for number, by in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM"))
+}
 WORDS = ("error: ", "Error: ", "failed: ", "run the same command again")
 _NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
 _ANOTHERS = ("nothing says what it was made from", "something else", "would say what it was made from", "already")
+_SMALL = ("a file may not grow further", "takes no more", "[Errno 0]")  # the last is of workers' semaphores
 _NEW_NAMESPACE, _PRIVATE = 0x00020000, 1 << 18 | 1 << 14
 Wrong = Iterator[str]
 """What is wrong with how a command ended."""
@@ -108,6 +114,7 @@ class Attempt:
             os.chdir(self.folder)
             cache = str(self.folder / "cache")
             os.environ |= {"XDG_CACHE_HOME": cache, "COLUMNS": "200", "TMPDIR": cache}
+            preprocess.RANGE_BYTES = 1 << 12  # so that there is work for more than one process
             prepare()
             main([*self.use.line(**places), *more])
 
@@ -216,6 +223,9 @@ def another_made_it(on: Attempt) -> Wrong:
         ended = child.wait()
         if file.read_bytes() != b"of another tool" or not any(words in ended.said for words in _ANOTHERS):
             yield f"{file.name} of another tool: exit code {ended.code}: {ended.said[-500:]}"
+        if on.use.other and file.parent == (on.folder / on.use.output).parent:  # it may be replaced when that is asked
+            on.run("--overwrite").require_done()
+            return (yield from on.check())
         file.unlink()
         yield from on.check(child, must_fail=True)
 
@@ -248,12 +258,30 @@ def interrupted(on: Attempt, *numbers: signal.Signals) -> Wrong:
     ended = child.wait()
     if ended.code not in (-number if number == signal.SIGKILL else 128 + number, 0):
         yield f"exit code {ended.code} after {number.name}: {ended.said[-1500:]}"
+    if ended.code > 0 and ended.said.count(SAID_AFTER[number]) != 1:
+        yield f"it does not say {SAID_AFTER[number]!r} once: {ended.said[-1500:]}"
     yield from on.check(child)
+    yield from _goes_on(on)
+
+
+def _goes_on(on: Attempt) -> Wrong:
     again = on.start()
     ended = again.wait()
     if ended.code and on.reference.after.keys() - tree(on.folder).keys():
         yield f"it does not go on: {ended.said[-1500:]}"
     yield from on.check(again)
+
+
+def killed_at_steps(on: Attempt) -> Wrong:
+    """Just before it makes, renames, removes or opens something for writing, and so those that go on with it."""
+    counted = on.fresh() / "cache" / ".steps"
+    on.start(prepare=lambda: watch(on.folder, 0, counted)).wait().require_done()
+    steps = counted.stat().st_size
+    on.fresh()
+    for _ in range(3):
+        step = on.draw.randint(1, steps)
+        yield from on.check(on.start(prepare=lambda step=step: watch(on.folder, step)))
+    yield from _goes_on(on)
 
 
 def no_right_to_write(on: Attempt) -> Wrong:
@@ -290,7 +318,7 @@ def small_files(on: Attempt) -> Wrong:
         on.fresh()
         child = on.start(prepare=lambda size=size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
         ended = child.wait()
-        if ended.code and not any(word in ended.said for word in ("a file may not grow further", "takes no more")):
+        if ended.code and not any(word in ended.said for word in _SMALL):
             yield f"it does not say why: {ended.said[-500:]}"
         yield from on.check(child, must_fail=size == 16 and on.use.output is not None)
 
@@ -370,6 +398,7 @@ BY_CHANCE: dict[str, Fault] = {
     "two at once": two_at_once,
     "interrupted": interrupted,
     "killed": lambda on: interrupted(on, signal.SIGKILL),
+    "killed at steps": killed_at_steps,
 }
 """Faults that come otherwise in every trial."""
 

@@ -24,7 +24,6 @@ from faults.runner import Kind, Trial, forked
 from isal import isal_zlib  # noqa: F401
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
@@ -33,7 +32,6 @@ from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.pieces import SourceRange
-from nanoset_core.raw.survey import take_inventory
 from nanoset_core.shuffling.reader import iterate_shard, iterate_shards
 from nanoset_core.shuffling.tar_input import _contexts, survey_tars
 from nanoset_core.storage.access import FileAccess
@@ -292,60 +290,7 @@ add(
 )
 
 
-@case(refused="not a tar header")
-def shard_with_a_negative_size(folder: Path) -> Any:
-    block = bytearray(header("a.npy", 0))
-    block[124:136], block[148:156] = b"-0000001000\0", b" " * 8
-    block[148:156] = b"%06o\0 " % sum(block)
-    (folder / "x.tar").write_bytes(bytes(block) + bytes(10240))
-    return len(list(iterate_shard(folder / "x.tar")))
-
-
-@case(refused="must name a file below the manifest's folder")
-def list_of_shards_elsewhere(folder: Path) -> Any:
-    (folder / "data").mkdir()
-    tar(folder / "x.tar", ("a.json.gz", gzip.compress(b"[1]")))
-    (folder / "data" / "manifest.jsonl").write_text('{"shard": "../x", "num_sequences": 1}\n')
-    return len(list(iterate_shards(folder / "data")))
-
-
 # Pipes, devices, links and names
-
-
-@case(reads=["a.jsonl"])
-def pipes_beside_text(folder: Path) -> Any:
-    (folder / "web").mkdir()
-    (folder / "web" / "a.jsonl").write_text('{"text": "a"}\n')
-    os.mkfifo(folder / "web" / "b.jsonl")
-    (folder / "c.jsonl").symlink_to("/dev/zero")
-    return take_inventory(folder / "web", "web").files
-
-
-@case(refused="leads out of the raw folder")
-def device_behind_a_link_in_a_corpus(folder: Path) -> Any:
-    (folder / "web").mkdir()
-    (folder / "web" / "a.jsonl").symlink_to("/dev/zero")
-    return take_inventory(folder / "web", "web").files
-
-
-@case(refused="a named pipe")
-def file_that_became_a_pipe(folder: Path) -> Any:
-    (folder / "x.jsonl").write_text('{"text": "a"}\n')
-    (stat,) = contents_of(folder).ordered
-    pieces = tuple(fingerprint(folder, stat))
-    (folder / "x.jsonl").unlink()
-    os.mkfifo(folder / "x.jsonl")
-    return len(list(read_documents(folder, SourceRange(pieces))))
-
-
-@case(refused="a character device")
-def device_as_bin(folder: Path) -> Any:
-    with MMapIndexedDatasetBuilder(folder / "x", np.uint16) as builder:
-        builder.add_document(np.array([1, 2]), [2])
-        builder.finalize()
-    (folder / "x.bin").unlink()
-    (folder / "x.bin").symlink_to("/dev/zero")
-    return len(MMapIndexedDataset(folder / "x"))
 
 
 def _pipe(name: str, act: Make) -> Make:

@@ -29,6 +29,8 @@ from nanoset_core.errors import NanosetError
 TESTS = Path(__file__).parents[1]
 _VALUE = "\x1e"
 """Stands before each value that a fork gives."""
+_STEPS = frozenset({"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.symlink", "os.link", "shutil.rmtree"})
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 End = Literal["done", "refused", "killed", "hung", "crashed"]
 
 
@@ -311,6 +313,25 @@ def drop_rights() -> None:
             libc.prctl(24, capability, 0, 0, 0)
         if libc.capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()) != 0:
             raise OSError(ctypes.get_errno(), "capset")
+
+
+def watch(folder: Path, last: int, counted: Path | None = None) -> None:
+    """Count the steps of this process below a folder, such as renames; end at the last, or note each in a file."""
+    prefix, seen = str(folder), 0
+    notes = None if counted is None else os.open(counted, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal seen
+        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
+        if not (event in _STEPS or is_write) or not os.path.abspath(str(arguments[0])).startswith(prefix):
+            return
+        seen += 1
+        if notes is not None:
+            os.write(notes, b".")
+        elif seen == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
 
 
 def run_campaign(folder: Path, *words: str, code: int | None = 0) -> tuple[list[dict[str, Any]], str]:

@@ -53,7 +53,7 @@ class Use:
     def line(self, *, input: str | None = None, output: str | None = None) -> list[str]:
         """The words, with another input or output."""
         text = {
-            "tokenizer": f"--tokenizer tokenizer.json --eod {EOD} --workers 1",
+            "tokenizer": f"--tokenizer tokenizer.json --eod {EOD} --workers 2",
             "project": f"-c {input or self.input}",
         }
         return self.words.format(input=input or self.input, output=output or self.output, **text).split()
@@ -94,15 +94,15 @@ pack raw-index             | pack raw-index {input} --output {output} | raw/a/a.
                            | --drop-faulty
 pack raw-index, beside it  | pack raw-index {input} | raw/a/a.jsonl
 pack describe              | pack describe {input} | packs/x.pbin
-shuffle                    | shuffle --input {input} --output {output} --seqlen 16 {tokenizer} | raw/a | made/tars
-                           | raw/a raw pairs | --seed 5
-shuffle, of pairs          | shuffle --input {input} pairs/y --output {output} --seqlen 16 --workers 1 | pairs/x
-                           | made/tars | pairs | --seed 5
+shuffle                    | shuffle --input {input} --output {output} --seqlen 16 --wds-chunk-size 64 {tokenizer}
+                           | raw/a | made/tars | raw/a raw pairs | --seed 5
+shuffle, of pairs          | shuffle --input {input} pairs/y --output {output} --seqlen 16 --workers 1 --engine buckets
+                           | pairs/x | made/tars | pairs | --seed 5
 shuffle, of tars           | shuffle --input {input} --output {output} --shuffle-only --workers 1 | tars | made/tars
                            | tars | --seed 5
 status                     | status {project} | nanoset.yaml
-tokenize                   | tokenize --input {input} --output-prefix {output} --append-eod {tokenizer} | raw/a | made/t
-                           | raw/a/a raw/a/b | --preset nemo
+tokenize                   | tokenize --input {input} --output-prefix {output} --append-eod {tokenizer}
+                           | raw/a | made/t | raw/a/a raw/a/b | --preset nemo
 tokenize, by file          | tokenize --input {input} --output-prefix {output} --preset nanotron --per-file {tokenizer}
                            | raw/a | made/t | raw/a/a | --append-eod
 verify                     | verify --deep {project} | nanoset.yaml

@@ -104,15 +104,6 @@ def test_an_unfinished_pair_is_named(folder, gone, left):
     assert not (folder / "all.bin").exists()
 
 
-def test_a_pair_of_unknown_origin_is_not_replaced(folder, tmp_path):
-    write(tmp_path / "out", [7])
-    with pytest.raises(ConfigError, match="nothing says what it was made from"):
-        merge_folder(folder, tmp_path / "out")
-    assert tokens(tmp_path / "out") == [7]
-    assert merge_folder(folder, tmp_path / "out", overwrite=True).made
-    assert tokens(tmp_path / "out") == [1, 2, 3, 4]
-
-
 def test_what_a_killed_call_left_is_made_whole(folder):
     merge_folder(folder, folder / "all")
     record = folder / ".all.made.json"

@@ -199,7 +199,18 @@ def test_shards_that_are_not_whole(dataset, golden):
         list(iterate_shard(golden / "npy" / "shard-000000.tar"))
 
 
-@pytest.mark.parametrize("line", ["", "[]", "{", '{"shard": "a"}', '{"shard": 1, "num_sequences": 2}', '"text"'])
+ROWS = [
+    "",
+    "[]",
+    "{",
+    '{"shard": "a"}',
+    '{"shard": 1, "num_sequences": 2}',
+    '"text"',
+    '{"shard": "../x", "num_sequences": 1}',
+]
+
+
+@pytest.mark.parametrize("line", ROWS)
 def test_a_manifest_with_a_bad_row(dataset, line):
     path = dataset / "manifest.jsonl"
     rows = path.read_text().splitlines()

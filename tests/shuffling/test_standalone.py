@@ -8,14 +8,12 @@ import gzip
 import hashlib
 import json
 import os
-import signal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from child_processes import killed_at_rename
 from click.testing import CliRunner
 from sample_project import EOD, jsonl, sentences
 
@@ -357,32 +355,6 @@ def test_a_record_of_the_data_is_completed_and_not_replaced_unasked(pairs, tmp_p
             tmp_path / "new", "--input", *pairs, "--input-json", tmp_path / "none", "--output-json", tmp_path / "p.json"
         )
     assert not (tmp_path / "new").exists(), "nothing is made before that"
-
-
-@pytest.mark.parametrize("engine", ["mmap", "buckets"])
-def test_killed_at_any_publishing_step_and_run_again(raw, tmp_path, tokenizer_file, engine):
-    def arguments(output):
-        text = ("--input", raw / "web", "--tokenizer", tokenizer_file, "--eod", EOD, "--member", "npy")
-        rest = ("--seqlen", LENGTH, "--wds-chunk-size", 16, "--workers", 1, "--engine", engine)
-        return ["shuffle", *map(str, (*text, *rest)), "--output", str(output)]
-
-    assert CliRunner().invoke(nanoset, arguments(tmp_path / "whole"), catch_exceptions=False).exit_code == 0
-    kills = 0
-    for step in (1, 2, 3, 2, 4, 6, 9, 5, 3, 2, 1):
-        ended = killed_at_rename(step, arguments(tmp_path / "out"))
-        if ended == 0:
-            break
-        assert ended == -signal.SIGKILL
-        assert not (tmp_path / "out").exists()
-        kills += 1
-    assert kills >= 5
-    assert killed_at_rename(0, arguments(tmp_path / "out")) == 0
-    left_out = {"manifest.json", "exp_data.json", "index.json"}  # they hold the output's name
-    whole, found = digests(tmp_path / "whole"), digests(tmp_path / "out")
-    assert {name: found[name] for name in found if name not in left_out} == {
-        name: whole[name] for name in whole if name not in left_out
-    }
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw", "whole"]
 
 
 def test_a_full_disk_publishes_nothing(pairs, tmp_path, monkeypatch):

@@ -321,16 +321,6 @@ def test_the_command_sees_and_mends_bytes_that_were_overwritten(folder, tmp_path
     assert pair(prefix) == whole
 
 
-@pytest.mark.parametrize("name", ["x_text_document.bin", "x_text_document.idx", "x_rejects.jsonl"])
-def test_the_command_replaces_nothing_that_it_does_not_know(folder, tmp_path, tokenizer_file, name):
-    (tmp_path / name).write_bytes(b"mine")
-    refused = tokenize([folder], tmp_path / "x", tokenizer_file)
-    assert isinstance(refused.exception, ConfigError)
-    assert refused.exception.where == str(tmp_path / name)
-    assert (tmp_path / name).read_bytes() == b"mine"
-    assert tokenize([folder], tmp_path / "x", tokenizer_file, "--overwrite").exit_code == 0
-
-
 def test_the_command_never_writes_onto_its_input(folder, tmp_path, tokenizer_file):
     (folder / "x_rejects.jsonl").write_bytes(jsonl(sentences("mine", 9)))
     before = (folder / "x_rejects.jsonl").read_bytes()

@@ -11,7 +11,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,11 +19,9 @@ from pathlib import Path
 
 from faults.interruptions.places import Attempt, LocalPlace, Place, start
 from faults.interruptions.subject import LONG, LONG_FILES, outputs, visible, write_subject
-from faults.runner import Child, Skipped, Trial, drop_rights, limit_memory
+from faults.runner import Child, Skipped, Trial, drop_rights, limit_memory, watch
 from sample_project import encoded, sentences
 
-_STEPS = frozenset({"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.symlink", "os.link", "shutil.rmtree"})
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _ROOMY = "size=64m"
 _PATIENCE = 60.0
 """seconds for a build that may wait for a thread that never came to life"""
@@ -55,34 +52,15 @@ def kill_at_random(on: Attempt) -> Iterator[None]:
 def _steps(place: Place) -> int:
     """How many steps an undisturbed build takes."""
     counted = place.base / ".steps"
-    place.undisturbed(lambda: _watch(place.base, 0, counted))
+    place.undisturbed(lambda: watch(place.base, 0, counted))
     return counted.stat().st_size
 
 
 def kill_at_step(on: Attempt) -> Iterator[None]:
     """Kill a build just before it renames, links, removes or opens for writing for a time."""
     step = on.step(_steps(on.place))
-    on.wait(on.start(lambda: _watch(on.subject.folder, step)), allowed=("killed",))
+    on.wait(on.start(lambda: watch(on.subject.folder, step)), allowed=("killed",))
     yield
-
-
-def _watch(folder: Path, last: int, counted: Path | None = None) -> None:
-    """In the build: count steps below a folder; end at the last, or note each as a byte of a file."""
-    prefix, seen = str(folder), 0
-    notes = None if counted is None else os.open(counted, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal seen
-        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
-        if not (event in _STEPS or is_write) or not str(arguments[0]).startswith(prefix):
-            return
-        seen += 1
-        if notes is not None:
-            os.write(notes, b".")
-        elif seen == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
 
 
 # Disks and rights
