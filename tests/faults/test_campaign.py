@@ -1,17 +1,22 @@
-"""A seeded share of the campaign: damaged files of every format, in processes with little memory."""
+"""A seeded share of the campaigns on files: damaged and hostile ones, tokenizers with another setting; and their runner."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
 import time
 from collections import Counter
+from itertools import islice
 
 import pytest
+from faults.hostile import CASES
 from faults.mutations import mutate, mutate_json
 from faults.runner import Trial, each, forked, give, in_fork, run_campaign, run_kinds, seeded
+from faults.tokenizer_mutations import mutated, mutations
+from faults.tokenizers import strings
 
 
 def test_every_format_withstands_damage(tmp_path):
@@ -77,3 +82,47 @@ def _dies_at_2(number):
     if number == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return Trial(Counter(done=1))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    rows, said = run_campaign(tmp_path_factory.mktemp("hostile"), "hostile", code=None)
+    return {row["file"]: row["bad"] for row in rows}, said
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hostile_files_do_no_harm(hostile, name):
+    bad, said = hostile
+    assert bad[name] == 0, said
+
+
+def test_no_changed_setting_gives_wrong_tokens(tmp_path):
+    total = run_campaign(tmp_path, "tokenizers", "--select", "llama?,*", "--trials", "30", "--strings", "100")[0][-1]
+    assert total["numpy"] >= 2, "some changed files are still understood"
+    assert total["bad"] == 0
+
+
+def test_every_field_is_changed(tokenizer_file):
+    parsed = json.loads(tokenizer_file.read_bytes())
+    model, token = parsed["model"], parsed["added_tokens"][0]
+    model |= {"merges": model["merges"][:20], "vocab": dict(islice(model["vocab"].items(), 40))}
+    changed = set()
+    for mutation in mutations(parsed):
+        content = mutated(parsed, mutation)
+        other = json.loads(content) if content else parsed
+        changed |= _differing("", parsed, other)
+        changed |= _differing("model.", model, other.get("model"))
+        changed |= _differing("token.", token, (other.get("added_tokens") or [None])[0])
+    assert changed == {*parsed, *(f"model.{key}" for key in model), *(f"token.{key}" for key in token)}
+
+
+def _differing(prefix, here, there):
+    return {prefix + key for key, value in here.items() if (there or {}).get(key) != value}
+
+
+def test_strings_are_seeded_and_different():
+    first = list(islice(strings(1, ["<mask>"]), 300))
+    assert first == list(islice(strings(1, ["<mask>"]), 300))
+    assert len(set(first)) == 300
+    assert any("<mask>" in text for text in first)
+    assert max(map(len, first)) > 200

@@ -285,25 +285,20 @@ def kill_at_request(
 
 
 def spoiled_requests(on: Attempt, *, rate: float) -> Iterator[None]:
-    """Build through a proxy that spoils a share of all requests; then, where that failed, without."""
-    on.place.store.follow(Plan(rate=rate))
-    build = on.start()
-    on.wait(build)
+    """Build through a proxy that spoils a share of all requests, from a random one on if that is 1; then without."""
+    all_fail, build = rate == 1, None
+    if all_fail:
+        build = on.start()
+        on.sleep()
+    on.place.store.follow(
+        Plan(rate=rate, **({"faults": (on.rng.choice(("500", "503", "reset")),)} if all_fail else {}))
+    )
+    on.wait(build or on.start())
     counts = on.place.store.follow(Plan())
     spoiled = Counter(faults=sum(counts.spoiled.values()) - on.trial.counts["faults"], requests=counts.requests)
     on.trial.counts.update(counts.spoiled + spoiled)
     if on.trial.counts["done"]:
         on.trial.wrong += on.place.judge(on.subject)
-    yield
-
-
-def store_down(on: Attempt) -> Iterator[None]:
-    """Every request fails from a random one on, until the build gives up; then none does."""
-    build = on.start()
-    on.sleep()
-    on.place.store.follow(Plan(rate=1.0, faults=(on.rng.choice(("500", "503", "reset")),)))
-    on.wait(build)
-    on.trial.counts["faults"] = sum(on.place.store.follow(Plan()).spoiled.values())
     yield
 
 

@@ -72,23 +72,21 @@ def _kills(place: Callable[[], Place], storage: str, options: argparse.Namespace
 
 def _local(place: Callable[[], LocalPlace], options: argparse.Namespace) -> Iterator[Kind]:
     some, few = options.others, max(1, options.others // 10)
-    faults = [
-        ("disk full", local.full_disk, EITHER, some),
-        ("no inodes left", local.no_more_inodes, CORE, some),
-        ("files limited in size", local.short_files, CORE, some),
-        ("folders without the right to write", local.forbidden_folders, CORE, some),
-        ("disk read-only", local.read_only_disk, CORE, some),
-        ("clock jumps, file times lie, and kill -9", local.jumping_clock, CORE, some),
-        ("worker killed for want of memory", local.killed_worker, WORKERS, some),
-        ("memory refused", local.refused_memory, CORE, some),
-        ("two builds at once", local.two_builds, EITHER, some),
-        ("two builds at once, one killed", local.one_of_two_killed, CORE, some),
-        ("two builds at once", local.two_builds, COMMAND, few),
-        ("disk full", local.full_disk, COMMAND, few),
-    ]
-    for fault, damage, build, count in faults:
+    for fault, build, damage, more in (
+        ("disk full", EITHER, local.full_disk, {}),
+        ("no inodes left", CORE, local.full_disk, {"of_inodes": True}),
+        ("folders without the right to write", CORE, local.forbidden_folders, {}),
+        ("disk read-only", CORE, local.read_only_disk, {}),
+        ("clock jumps, file times lie, and kill -9", CORE, local.jumping_clock, {}),
+        ("worker killed for want of memory", WORKERS, local.killed_worker, {}),
+        ("memory refused", CORE, local.refused_memory, {}),
+        ("two builds at once", EITHER, local.two_builds, {}),
+        ("two builds at once, one killed", CORE, local.two_builds, {"one_killed": True}),
+        ("two builds at once", COMMAND, local.two_builds, {}),
+        ("disk full", COMMAND, local.full_disk, {}),
+    ):
         if build != COMMAND or not options.no_command:
-            yield trials_of(place, fault, "local", build, count, damage)
+            yield trials_of(place, fault, "local", build, few if build == COMMAND else some, damage, **more)
     changed = ("source changed while read", "local", EITHER)
     yield each(changed, max(1, 2 * some - 1), lambda rng, number: local.changed_while_read(place(), rng, number))
 
@@ -98,10 +96,12 @@ def _remote(
 ) -> Iterator[Kind]:
     some, failing = options.others, f"{buckets.FAILING:.0%} of requests fail"
     yield trials_of(place, "kill -9 at a request", "S3", CORE, some * 2, buckets.kill_at_request)
-    for rate in (0.1, 0.2):
-        spoiled = buckets.spoiled_requests
-        yield trials_of(place, f"{rate:.0%} of requests fail", "S3", EITHER, some, spoiled, rate=rate)
-    yield trials_of(place, "all requests fail from one on", "S3", CORE, max(1, some // 10), buckets.store_down)
+    for fault, rate, build, count in (
+        ("10% of requests fail", 0.1, EITHER, some),
+        ("20% of requests fail", 0.2, EITHER, some),
+        ("all requests fail from one on", 1, CORE, max(1, some // 10)),
+    ):
+        yield trials_of(place, fault, "S3", build, count, buckets.spoiled_requests, rate=rate)
     yield trials_of(place, "two builds at once, from two machines", "S3", CORE, some, buckets.two_machines)
     late = {"rates": (0.0, buckets.FAILING), "levels": buckets.LEVELS, "first": 0.5}  # before, it looks what there is
     fault = "kill -9 at a request while shards are joined, of some builds requests fail"

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -66,23 +65,14 @@ def kill_at_step(on: Attempt) -> Iterator[None]:
 # Disks and rights
 
 
-def full_disk(on: Attempt) -> Iterator[None]:
-    """Build onto a file system with less room than the outputs take, then give it room."""
-    assert isinstance(on.place, LocalPlace)
+def full_disk(on: Attempt, *, of_inodes: bool = False) -> Iterator[None]:
+    """Build onto a file system with less room, or room for fewer files, than the outputs take, then give it room."""
     needed = sum(path.stat().st_size for path in on.place.template.rglob("*") if path.is_file())
     pages = max(1, int(needed * on.rng.uniform(0.02, 1.1)) // 4096)
-    return _small_disk(on, f"size={pages * 4096}", _ROOMY)
-
-
-def no_more_inodes(on: Attempt) -> Iterator[None]:
-    """Build onto a file system that takes fewer files than there will be, then let it take more."""
-    return _small_disk(on, f"nr_inodes={on.rng.randrange(2, 330)}", "nr_inodes=100000")
-
-
-def _small_disk(on: Attempt, options: str, afterwards: str) -> Iterator[None]:
-    with _mounted(on.subject.root, options):
+    limit = f"nr_inodes={on.rng.randrange(2, 330)}" if of_inodes else f"size={pages * 4096}"
+    with _mounted(on.subject.root, limit):
         on.wait(on.start())
-        _mount("-o", f"remount,{afterwards}", str(on.subject.root))
+        _mount("-o", f"remount,{'nr_inodes=100000' if of_inodes else _ROOMY}", str(on.subject.root))
         yield
 
 
@@ -116,29 +106,17 @@ def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], capture_output=True, check=True)
 
 
-def short_files(on: Attempt) -> Iterator[None]:
-    """Build where no file may grow beyond a limit, as some quotas have it; then without one."""
-    limit = (int(2 ** on.rng.uniform(6, 18)), resource.RLIM_INFINITY)
-    on.wait(on.start(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)))
-    yield
-
-
 def forbidden_folders(on: Attempt) -> Iterator[None]:
-    """Take the right to write from all folders of outputs at a random moment, or from the start; then give it back."""
-    at_start = on.rng.random() < 0.3
-    if at_start:
-        on.subject.root.mkdir(mode=0o555)
+    """Take the right to write from all folders of outputs at a random moment; then give it back."""
     build = on.start(drop_rights)
-    if not at_start:
-        on.sleep()
-        _set_rights(on.subject.root, 0o555)
+    on.sleep()
+    _set_rights(on.subject.root, 0o555)
     on.wait(build)
     _set_rights(on.subject.root, 0o755)
     yield
 
 
 def _set_rights(root: Path, mode: int) -> None:
-    """Of the folder of outputs, where there is one, and of all below it."""
     for folder, _, _ in os.walk(root):
         with contextlib.suppress(FileNotFoundError):
             Path(folder).chmod(mode)
@@ -229,8 +207,11 @@ def _shift_times(folder: Path, rng: random.Random) -> None:
 # Two at once
 
 
-def two_builds(on: Attempt) -> Iterator[None]:
-    """Two builds, started together or one a moment after the other; either may make everything again."""
+def two_builds(on: Attempt, *, one_killed: bool = False) -> Iterator[None]:
+    """Two builds, started together or one a moment after the other; either may make everything again.
+
+    one_killed: the first is killed, and the other goes on.
+    """
 
     def another() -> Child:
         rebuild, seed = on.rng.random() < 0.4, on.rng.getrandbits(64)
@@ -238,20 +219,15 @@ def two_builds(on: Attempt) -> Iterator[None]:
         return on.start(lambda: jump(seed) if clock else None, rebuild=rebuild)
 
     first = another()
-    if on.rng.random() < 0.5:
+    if not one_killed and on.rng.random() < 0.5:
         on.sleep()
-    on.wait(first, another())
+    second = another()
+    if one_killed:
+        on.sleep()
+        first.kill()
+    on.wait(second)
+    on.wait(first, allowed=("killed", "done") if one_killed else ("refused", "done"))
     on.trial.counts["faults"] = 1
-    yield
-
-
-def one_of_two_killed(on: Attempt) -> Iterator[None]:
-    """Two builds at once, one of them killed: the other goes on."""
-    victim, other = on.start(), on.start()
-    on.sleep()
-    victim.kill()
-    on.wait(other)
-    on.wait(victim, allowed=("killed", "done"))
     yield
 
 
