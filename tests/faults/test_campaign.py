@@ -1,4 +1,4 @@
-"""A seeded share of the campaigns on files: damaged and hostile ones, tokenizers with another setting; and their runner."""
+"""A seeded share of the campaigns on files (damaged, hostile, tokenizers with another setting), and their runner."""
 
 from __future__ import annotations
 
