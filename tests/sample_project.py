@@ -116,7 +116,7 @@ def tokenizer_json(vocab_size: int = 300, *corpora: str) -> bytes:
     )
     rows = (row for corpus in corpora or ("web",) for row in sentences(corpus, 60))
     tokenizer.train_from_iterator([row["text"] for row in rows], trainer)
-    return tokenizer.to_str().encode()
+    return tokenizer.to_str(pretty=True).encode()
 
 
 def write_raw(raw: Path) -> None:
