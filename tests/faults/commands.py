@@ -273,15 +273,14 @@ def _goes_on(on: Attempt) -> Wrong:
 
 
 def killed_at_steps(on: Attempt) -> Wrong:
-    """Just before it makes, renames, removes or opens something for writing, and so those that go on with it."""
+    """Just before it makes, renames, removes or opens something for writing: anywhere, and near its end."""
     counted = on.fresh() / "cache" / ".steps"
     on.start(prepare=lambda: watch(on.folder, 0, counted)).wait().require_done()
     steps = counted.stat().st_size
-    on.fresh()
-    for _ in range(3):
-        step = on.draw.randint(1, steps)
-        yield from on.check(on.start(prepare=lambda step=step: watch(on.folder, step)))
-    yield from _goes_on(on)
+    for first in (1, max(1, steps - 12), max(1, steps - 12)):
+        step = on.draw.randint(first, steps)
+        yield from on.try_it(prepare=lambda step=step: watch(on.folder, step))
+        yield from _goes_on(on)
 
 
 def no_right_to_write(on: Attempt) -> Wrong:
