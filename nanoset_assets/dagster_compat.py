@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import dagster as dg
+from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
@@ -82,9 +83,17 @@ def unsound_checks(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
 ) -> set[tuple[dg.AssetKey, str | None]]:
     """Return the (asset, partition) whose last check found errors, or did not end; not those never checked."""
-    succeeded = AssetCheckExecutionRecordStatus.SUCCEEDED
-    found = instance.event_log_storage.get_asset_check_partition_info(list(checks))
-    return {(of.check_key.asset_key, of.partition_key) for of in found if of.latest_execution_status != succeeded}
+    storage = instance.event_log_storage
+    found = set()
+    for info in storage.get_asset_check_partition_info(list(checks)):
+        if info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED:
+            continue
+        key, partition = info.check_key, PartitionKeyFilter(key=info.partition_key)
+        record = storage.get_latest_asset_check_execution_by_key([key], partition_filter=partition).get(key)
+        evaluation = None if record is None else record.evaluation
+        if getattr(evaluation, "severity", None) != dg.AssetCheckSeverity.WARN:  # a warning blocks and repeats nothing
+            found.add((key.asset_key, info.partition_key))
+    return found
 
 
 @contextmanager
