@@ -22,6 +22,7 @@ from nanoset_core.config.webdataset import WebdatasetSpec, webdataset_errors
 from nanoset_core.errors import ConfigError, MissingError, combined, raised
 from nanoset_core.execution.processes import available_processors
 from nanoset_core.outputs.names import check_corpora
+from nanoset_core.raw.choice import FileChoice
 from nanoset_core.serialization.parsing import (
     CONFIG_FILE,
     FrozenDict,
@@ -105,6 +106,10 @@ class ProjectConfig:
     def corpus_folder(self, corpus: str) -> Path | RemoteFolder:
         """Return the location of that folder, whether it exists or not."""
         return self.raw_folder / self.folder_name(corpus)
+
+    def choice_of(self, corpus: str) -> FileChoice:
+        """Return which files of that folder the corpus is made of."""
+        return self.corpora.get(corpus, CorpusSpec()).choice
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
         """Return how a corpus's lines become documents, with its own keys where it has some."""

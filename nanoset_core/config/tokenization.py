@@ -9,6 +9,7 @@ from typing import Annotated
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.raw.choice import FileChoice
 from nanoset_core.raw.rejects import (
     MAX_REJECTED_FRACTION,
     MAX_UNREADABLE_FRACTION,
@@ -103,6 +104,16 @@ class CorpusSpec:
     """Key of its text; absent = `documents.text_key`."""
     id_key: str | None = None
     """Key of its documents' own ids; absent = `documents.id_key`."""
+    files: tuple[str, ...] | None = None
+    """Patterns of the files that it is made of, such as "train-*.parquet" or "part/**/*.jsonl"; absent = all that are
+    read. Without a slash a pattern fits names in every folder; with one it begins in the corpus's folder."""
+    exclude: tuple[str, ...] = ()
+    """Patterns of files and folders that are left out."""
+
+    @property
+    def choice(self) -> FileChoice:
+        """Which files of its folder it is made of."""
+        return FileChoice(self.files, self.exclude)
 
 
 def tokenization_errors(
@@ -128,6 +139,17 @@ def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigErr
         yield from raised(check_corpus_name, spec.folder, f"{where}.folder")
     if spec.text_key is not None:
         yield from _text_key_errors(spec.text_key, f"{where}.text_key")
+    if spec.files == ():
+        remedy = 'name a pattern, such as ["*.jsonl.gz"], or remove the key to take all files'
+        yield ConfigError("no files are named", where=f"{where}.files", remedy=remedy)
+    for key in ("files", "exclude"):
+        for number, pattern in enumerate(getattr(spec, key) or ()):
+            if not pattern.strip("/") or ".." in pattern.split("/"):
+                what, expected = "this pattern fits no file", "a pattern of paths below the corpus's folder"
+                remedy = "write it as a name or path there, such as train-*.parquet"
+                yield ConfigError(
+                    what, where=f"{where}.{key}[{number}]", found=repr(pattern), expected=expected, remedy=remedy
+                )
 
 
 def _text_key_errors(key: str, where: str) -> Iterator[ConfigError]:

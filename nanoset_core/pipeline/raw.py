@@ -24,6 +24,7 @@ from nanoset_core.raw.survey import (
     RawText,
     known_inventory,
     list_corpora,
+    no_text,
     take_inventory,
 )
 from nanoset_core.storage.leases import leased
@@ -53,7 +54,9 @@ def scan(project: Project, *, names_only: bool = False) -> RawText:
     found, faults = dict(text.corpora), dict(text.faults)
     for name, folder in ((name, config.folder_name(name)) for name in config.corpora):
         if folder in text.corpora:
-            found[name] = replace(text.corpora[folder], corpus=name)
+            found[name] = replace(text.corpora[folder], corpus=name).chosen(config.choice_of(name))
+            if not (names_only or found[name].texts):
+                faults[name] = no_text(config.corpus_folder(name), found.pop(name))
         if folder in text.faults:
             faults[name] = text.faults[folder]
     unambiguous = {name: found[name] for name in sorted(found) if name not in ambiguous}
@@ -89,7 +92,7 @@ def contents_now(project: Project, corpus: str) -> Contents:
     """Return what lies in a corpus's folder; MissingError or InputError where it cannot be listed."""
     folder = project.config.corpus_folder(corpus)
     try:
-        return contents_of(folder, folder.parent)
+        return contents_of(folder, folder.parent).chosen(project.config.choice_of(corpus))
     except MissingError:
         corpus_folder(project, corpus)  # a better message, where it is not there
         raise

@@ -6,17 +6,18 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from nanoset_core.errors import InputError, MissingError
+from nanoset_core.raw.choice import FileChoice
 from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfinished
 from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.paths import UTF_8_LOCALE, has_control_characters, is_locale_utf_8, is_utf_8
 
-NoticeKind = Literal["not_read", "unfinished", "empty", "shrunk", "gone", "awaited"]
+NoticeKind = Literal["not_read", "unfinished", "empty", "unmatched", "shrunk", "gone", "awaited", "left_out"]
 _RESTORE = "restore what was lost; nothing is to be done if that was meant"
 _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
     "not_read": (
@@ -28,12 +29,17 @@ _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
         "let the upload end, or remove what is left of it",
     ),
     "empty": ("{file is|files are} empty", "fill or remove it"),
+    "unmatched": (
+        "{pattern|patterns} of the corpus's files and exclude {fits|fit} no file",
+        "correct or remove it in nanoset.yaml; a pattern with a slash begins in the corpus's folder",
+    ),
     "shrunk": ("{file is|files are} smaller than in the version before", _RESTORE),
     "gone": ("{file of the version before is|files of the version before are} gone or renamed", _RESTORE),
     "awaited": (
         "{file|files} that something writes to {is|are} taken once {it is|they are} left alone",
         "nothing is to be done",
     ),
+    "left_out": ("{file is|files are} left out by the corpus's files and exclude", "nothing is to be done"),
 }
 """Kind → what it is, {of one file|of several}, and what to do."""
 _TEN = "0123456789"
@@ -185,6 +191,11 @@ class Notice:
         return f"{self.files:,} {words}: {self.names}"
 
     @property
+    def is_as_asked(self) -> bool:
+        """Return whether it only repeats what the settings ask for."""
+        return self.kind == "left_out"
+
+    @property
     def remedy(self) -> str:
         """What to do."""
         return _WORDS[self.kind][1]
@@ -204,6 +215,10 @@ class Contents:
     """Files that are not, in natural order."""
     corpus: str = ""
     """What the folder is called, where it is a corpus's."""
+    left_out: tuple[str, ...] = ()
+    """Files that a choice does not take, in natural order."""
+    unmatched: tuple[str, ...] = ()
+    """Patterns of that choice that fit no file."""
 
     @cached_property
     def signature(self) -> str:
@@ -222,6 +237,20 @@ class Contents:
         """Stored bytes of the files that are read."""
         return sum(file.size for file in self.texts)
 
+    def chosen(self, choice: FileChoice) -> Contents:
+        """Return the same without the files that a choice does not take."""
+        if not choice.patterns:
+            return self
+        paths = sorted([*(file.path for file in self.texts), *self.others], key=natural_key)
+        taken = set(filter(choice.takes, paths))
+        return replace(
+            self,
+            texts=tuple(file for file in self.texts if file.path in taken),
+            others=tuple(path for path in self.others if path in taken),
+            left_out=tuple(path for path in paths if path not in taken),
+            unmatched=choice.unmatched(paths),
+        )
+
     def notices(self, before: Mapping[str, int] | None = None) -> list[Notice]:
         """Return what the owner of the folder should know.
 
@@ -239,12 +268,14 @@ class Contents:
         found: dict[NoticeKind, Sequence[str]] = {
             "unfinished": [path for path in told if is_unfinished(path)],
             "empty": [file.path for file in texts if not file.size],
+            "unmatched": self.unmatched,
             "shrunk": [
                 f"{file.path} ({was[file.path]:,} → {file.size:,} bytes)"
                 for file in texts
                 if file.size < was.get(file.path, 0)
             ],
-            "gone": sorted(was.keys() - {file.path for file in texts}, key=natural_key),
+            "gone": sorted(was.keys() - {file.path for file in texts} - {*self.left_out}, key=natural_key),
+            "left_out": self.left_out,
         }
         not_read = [Notice("not_read", sum(map(len, by_ending.values())), names)] if names else []
         return not_read + [Notice(kind, len(paths), some(paths)) for kind, paths in found.items() if paths]

@@ -12,7 +12,7 @@ from pathlib import Path
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.outputs.names import check_corpus_name
-from nanoset_core.raw.contents import Contents, FileStat, contents_of, walk
+from nanoset_core.raw.contents import Contents, FileStat, contents_of, some, walk
 from nanoset_core.raw.endings import ACCEPTED, is_companion, is_cuttable, is_text, is_unfinished
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint_all, is_cut_unread
 from nanoset_core.raw.pieces import Inventory, Piece, StoredPiece
@@ -224,7 +224,7 @@ def take_inventory(
             expected="a file that is left alone",
             remedy="wait, or build it by hand, which takes files as they are",
         )
-    memory.save({file.path for file in files})
+    memory.save({*contents.left_out, *(file.path for file in files)})  # which another corpus of the folder may read
     return replace(inventory, ignored=tuple(path for path in contents.others if not is_unfinished(path)))
 
 
@@ -246,7 +246,16 @@ def _inventory(
 
 def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is empty") -> InputError:
     """Return the error for a folder in which nothing is read."""
-    others = contents.others
+    others, left_out = contents.others, contents.left_out
+    if left_out:
+        return InputError(
+            "the corpus's files and exclude leave no file to read",
+            where=folder,
+            found=f"{format_count(len(left_out), 'file')} left out: {some(left_out)}",
+            expected=f"at least one file ending in {ACCEPTED} that they take",
+            remedy="correct corpora.<name>.files or exclude in nanoset.yaml"
+            + (f": no file fits {some(contents.unmatched)}" if contents.unmatched else ""),
+        )
     return InputError(
         what,
         where=folder,

@@ -6,10 +6,10 @@ import glob
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
+from nanoset_core.raw.choice import matches
 from nanoset_core.raw.contents import FileStat, contents_of, natural_key, stat_file
 from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.survey import no_text
@@ -142,7 +142,7 @@ def _remote_matches(path: RemoteFolder) -> tuple[list[_Found], list[str]]:
     fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     folder, pattern = replace(path, path="/".join(parts[:fixed])), parts[fixed:]
     stats = [FileStat(*found) for found in folder.files()] if pattern else []
-    matching = [stat for stat in stats if _matches(stat.path.split("/"), pattern)]
+    matching = [stat for stat in stats if matches(stat.path.split("/"), pattern)]
     return [(folder / stat.path, stat) for stat in sorted(matching, key=lambda stat: natural_key(stat.path))], []
 
 
@@ -154,12 +154,3 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> tup
     is_listed = isinstance(folder, RemoteFolder)
     files: list[_Found] = [(base / file.path, file if is_listed else None) for file in contents.ordered]
     return files, [one.text for one in contents.notices()]
-
-
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether the parts of a path match those of a pattern, in which `**` stands for any number of folders."""
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(_matches(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1)) or not pattern[1:]
-    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])

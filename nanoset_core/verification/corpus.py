@@ -61,7 +61,8 @@ def verify_inventory(project: Project, corpus: str, deep: bool = False) -> Repor
     try:
         where = project.config.corpus_folder(corpus)
         for notice in raw.notices(project, corpus):
-            report.warn(notice.text, where, None, None, notice.remedy)
+            if not notice.is_as_asked:
+                report.warn(notice.text, where, None, None, notice.remedy)
     except NanosetError as error:
         report.note_error(error, "warning")
     return report

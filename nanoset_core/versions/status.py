@@ -15,7 +15,7 @@ from nanoset_core.pipeline.graph import Graph, inventory_node, named_corpora
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Budget, Node
 from nanoset_core.pipeline.tokenization import check_tokenizer
-from nanoset_core.raw.contents import Contents, Notice, contents_of
+from nanoset_core.raw.contents import Contents, Notice
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, is_cut_unread
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.survey import no_text
@@ -125,8 +125,7 @@ def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget
     project, corpus, current = graph.project, root.key.subject, graph.current(root)
     whole = current.manifest if current.problem is None else None
     try:
-        folder = raw.corpus_folder(project, corpus)
-        contents = contents_of(folder, folder.parent)
+        folder, contents = raw.corpus_folder(project, corpus), raw.contents_now(project, corpus)
         if not contents.texts:
             raise no_text(folder, contents)
         recipe, changes = _recipe_now(project, corpus, contents, whole, reading)

@@ -17,6 +17,7 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.graph import check_corpora
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
+from nanoset_core.verification.corpus import verify_inventory
 from nanoset_core.verification.verify import verify_corpus
 from nanoset_core.versions.gc import plan_gc
 from nanoset_core.versions.status import project_status
@@ -220,3 +221,31 @@ def test_too_many_rejects_name_the_corpus_s_own_key(copy):
     with pytest.raises(InputError, match="reject") as caught:
         tokenization.tokenize(project, "web_title")
     assert "corpora.web_title.text_key" in str(caught.value)
+
+
+def test_a_folder_is_shared_by_files(copy):
+    project = copy(CORPORA + "  web: {files: [a/]}\n  web_rest: {folder: web, exclude: [a]}\n")
+    found = raw.scan(project)
+    assert {name: [file.path for file in found.corpora[name].texts] for name in ("web", "web_rest")} == {
+        "web": ["a/1.jsonl"],
+        "web_rest": ["2.jsonl"],
+    }
+    rows = {row.name: row for row in project_status(project)}
+    assert [notice.kind for notice in rows["web"].notices] == ["left_out"]
+    assert (rows["web"].state, rows["web_title"].state, rows["code"].state) == ("stale", "up to date", "up to date")
+    for corpus in ("web", "web_rest"):
+        raw.make_inventory(project, corpus)
+        assert tokenization.tokenize(project, corpus).facts["documents"] == 40
+        assert not verify_inventory(project, corpus).findings
+    assert raw.known(project, found.corpora["web"]) is not None
+
+
+def test_patterns_that_leave_nothing_name_themselves(copy):
+    project = copy(CORPORA + "  web: {files: [train-*]}\n")
+    fault = raw.scan(project).faults["web"]
+    assert "web_title" in raw.scan(project).corpora
+    assert "2 files left out: 2.jsonl, a/1.jsonl" in str(fault)
+    assert "no file fits train-*" in fault.remedy
+    assert {row.name: row.state for row in project_status(project)}["web"] == "failing"
+    with pytest.raises(InputError, match="files and exclude leave no file"):
+        raw.make_inventory(project, "web")

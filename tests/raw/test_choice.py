@@ -1,0 +1,65 @@
+"""Patterns of the files that a corpus is made of."""
+
+import pytest
+
+from nanoset_core.raw.choice import FileChoice
+from nanoset_core.raw.contents import contents_of
+from nanoset_core.raw.survey import known_inventory, take_inventory
+
+PATHS = ["data/test-0.parquet", "data/train-0.parquet", "data/train-1.parquet", "corpus.json", "a/b/corpus.json"]
+
+
+@pytest.mark.parametrize(("files", "exclude", "taken"), [
+    (None, (), "0 1 2 3 4"),
+    (("*.parquet",), (), "0 1 2"),
+    (("data/train-*",), (), "1 2"),
+    (("train-*",), (), "1 2"),
+    (("*/train-*", "corpus.json"), (), "1 2 3 4"),
+    (("/corpus.json",), (), "3"),
+    (("./corpus.json",), (), "3"),
+    (("a/**/*.json",), (), "4"),
+    (("**/*.json",), (), "3 4"),
+    (("data",), (), "0 1 2"),
+    (("b/",), (), "4"),
+    (("b/corpus.json",), (), ""),
+    (("train-[1-9]*",), (), "2"),
+    (None, ("corpus.json",), "0 1 2"),
+    (None, ("data/", "a"), "3"),
+    (("*.parquet",), ("test-*",), "1 2"),
+    (("DATA",), (), ""),
+])  # fmt: skip
+def test_patterns(files, exclude, taken):
+    assert [path for path in PATHS if FileChoice(files, exclude).takes(path)] == [PATHS[int(i)] for i in taken.split()]
+
+
+def test_contents_chosen(tmp_path):
+    for path in [*PATHS, "notes.txt"]:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"{}\n")
+    found = contents_of(tmp_path).chosen(FileChoice(("*.parquet",), ("test-*", "nothing-*")))
+    assert [file.path for file in found.ordered] == ["data/train-0.parquet", "data/train-1.parquet"]
+    assert (found.others, found.left_out) == (
+        (),
+        ("a/b/corpus.json", "corpus.json", "data/test-0.parquet", "notes.txt"),
+    )
+    before = {path: 3 for path in PATHS} | {"lost.parquet": 3}
+    assert {notice.kind: notice.text for notice in found.notices(before)} == {
+        "unmatched": "1 pattern of the corpus's files and exclude fits no file: nothing-*",
+        "gone": "1 file of the version before is gone or renamed: lost.parquet",
+        "left_out": "4 files are left out by the corpus's files and exclude: "
+        "a/b/corpus.json, corpus.json, data/test-0.parquet and 1 more",
+    }
+    assert contents_of(tmp_path).chosen(FileChoice()) == contents_of(tmp_path)
+
+
+def test_what_is_remembered_of_files_that_another_corpus_of_the_folder_takes_stays(tmp_path, monkeypatch):
+    for name in ("train-0.jsonl", "test-0.jsonl"):
+        (tmp_path / name).write_bytes(b"{}\n")
+    monkeypatch.setattr("nanoset_core.raw.fingerprints._RACY_NS", -(10**12))
+    found = [contents_of(tmp_path).chosen(FileChoice((files,))) for files in ("train-*", "test-*")]
+    for contents in found:
+        take_inventory(tmp_path, "web", remembered=tmp_path / ".memory", contents=contents)
+    assert [known_inventory(contents, tmp_path / ".memory").files for contents in found] == [
+        ("train-0.jsonl",),
+        ("test-0.jsonl",),
+    ]
