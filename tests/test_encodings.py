@@ -27,7 +27,7 @@ def asks_the_locale(call: ast.Call) -> bool:
     """Whether a call opens a text, or a process with texts, without saying how it is encoded."""
     name, owner = getattr(call.func, "attr", getattr(call.func, "id", "")), getattr(call.func, "value", None)
     given = {keyword.arg for keyword in call.keywords}
-    if given & {"encoding", None} or (name == "read_text" and call.args):
+    if given & {"encoding", "begin", None} or (name == "read_text" and call.args):
         return False
     if name != "open":
         return name in ASKING or (name in STARTERS and bool(given & {"text", "universal_newlines"}))
