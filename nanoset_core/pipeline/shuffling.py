@@ -188,11 +188,18 @@ def _of_shards(done: Manifest, shards: range) -> dict[int, TarFacts]:
     return {fact.shard: fact for fact in facts if fact.shard in shards}
 
 
+def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts | None]:
+    """Return tar → facts of one group of the current plan; None where it is not there, or not of the size written."""
+    manifest, plan = current_plan(project, name)
+    recipe = webdataset_recipe(manifest.name, manifest.digest)
+    shards = group_shards(plan, project.webdataset(name).groups, group)
+    facts, folder = _written(project, recipe, shards), project.outputs.place(recipe)
+    return {folder / f"{shard_stem(shard)}.tar": facts.get(shard) for shard in shards}
+
+
 def is_group_written(project: Project, name: str, group: int) -> bool:
     """Return whether every tar of a group of the current plan is there."""
-    manifest, plan = current_plan(project, name)
-    shards = group_shards(plan, project.webdataset(name).groups, group)
-    return len(_written(project, webdataset_recipe(manifest.name, manifest.digest), shards)) == len(shards)
+    return None not in group_facts(project, name, group).values()
 
 
 @holding

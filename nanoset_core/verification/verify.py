@@ -12,18 +12,19 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import silent
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
 from nanoset_core.pipeline.packed import PACKED
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.shuffling import WEBDATASET
+from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
 from nanoset_core.verification.report import Parts, Report, Run, look_at, run_here
-from nanoset_core.verification.webdataset import verify_webdataset
+from nanoset_core.verification.webdataset import verify_group, verify_plan, verify_webdataset
 
 CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
     raw.INVENTORY: (verify_inventory, "Warns of files that are not read, empty, unfinished, or smaller than before."),
@@ -44,9 +45,15 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
         verify_blend,
         "The blend's files are there, belong to the index mappings, and name corpora and samples that exist.",
     ),
+    TRAINER_FILES: (verify_handoff, "The trainer's files are there, and hold what was written, byte for byte."),
     PACKED: (
         verify_packed,
         "The .pbin is whole: its index covers the tokens exactly, and documents and tokens are the dataset's.",
+    ),
+    SHUFFLE_PLAN: (verify_plan, "The plan holds what was written; the order is as even as chance gives."),
+    SHUFFLED_TARS: (
+        verify_group,
+        "Every tar of the group is there, of the size written; the first holds the contexts of its plan.",
     ),
     WEBDATASET: (verify_webdataset, "Every tar is there and listed; opened ones hold the contexts of their plan."),
 }

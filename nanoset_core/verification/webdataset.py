@@ -1,9 +1,9 @@
-"""Are a webdataset's tars there, and do they hold the contexts of their plan?"""
+"""Are a webdataset's plan and tars there, and do the tars hold the contexts of the plan?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,12 +72,47 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run 
     return report
 
 
+def verify_plan(project: Project, name: str) -> Report:
+    """Check that the current plan of a webdataset is as it was written, and as even as chance gives."""
+    report = Report(f"{shuffling.PLANS}/{name}")
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, shuffling.PLANS, name)
+        check_freshness(report, project, shuffling.SHUFFLE_PLAN, Key(name), manifest)
+        for file in manifest.files:
+            check_file(report, manifest, file, True, AGAIN)
+        _check_evenness(report, manifest)
+    return report
+
+
+def verify_group(project: Project, name: str, group: str) -> Report:
+    """Check one group of a webdataset's tars, complete or not: all are there, of the sizes written; the first holds the
+    contexts of its plan, as in `verify_webdataset`."""
+    report = Report(f"{shuffling.STAGE}/{name}/tars {group}")
+    with report.catching(BUILD):
+        access, facts = project.outputs.access, shuffling.group_facts(project, name, int(group))
+        for tar, fact in facts.items():
+            if fact is None:
+                what = "a tar is missing, or has another size than when it was written"
+                report.error(what, access.url(tar), None, None, BUILD)
+        report.figures["shards"] = len(facts)
+        report.count("contexts_read", 0)
+        plan, _ = shuffling.current_plan(project, name)
+        for tar, fact in list(facts.items())[:1]:
+            if fact is not None:
+                with report.catching(_REMOVE):
+                    _check_tar(
+                        report, access.fetch(tar), asdict(fact), _wanted(project, plan, plan.digest, False), False
+                    )
+                access.drop([tar])
+    return report
+
+
 def _look(project: Project, part: Sequence[int], name: str, digest: str, deep: bool) -> Report:
     report, folder = Report(f"{shuffling.STAGE}/{name}"), project.outputs.folder / shuffling.STAGE / name / digest
     manifest = project.outputs.manifest_at(folder)
     if manifest is None:
         raise MissingError("the webdataset was removed meanwhile", where=folder, remedy="verify again")
-    wanted = _wanted(project, manifest, deep)
+    wanted = _wanted(project, manifest, manifest.recipe["parents"]["plan"], deep)
     report.count("contexts_read", 0)
     for row in (manifest.facts["shards_written"][number] for number in part):
         with report.catching(_REMOVE):
@@ -90,21 +125,25 @@ def _look(project: Project, part: Sequence[int], name: str, digest: str, deep: b
 
 
 def _check_shuffle(report: Report, project: Project, manifest: Manifest) -> None:
-    """Check that the order is as even as chance gives, by the measures that were taken when it was planned."""
+    """Check that the order of the tars is even, where their plan is the live one."""
     found, _ = shuffling.current_plan(project, manifest.name)
-    if found.digest != manifest.recipe["parents"]["plan"]:
-        return  # of another version: a finding already
-    quality = found.facts["quality"]
+    if found.digest == manifest.recipe["parents"]["plan"]:  # or it is of another version: a finding already
+        _check_evenness(report, found)
+
+
+def _check_evenness(report: Report, plan: Manifest) -> None:
+    """Check that an order is as even as chance gives, by the measures that were taken when it was planned."""
+    quality = plan.facts["quality"]
     report.figures["rank_correlation"] = round(quality["rank_correlation"], 6)
     if not quality["even"]:
         report.warn(
             "the contexts are not shuffled as evenly as chance would have it",
-            found.folder,
+            plan.folder,
             f"rank correlation {quality['rank_correlation']:.4f} (by chance 0 ± "
             f"{quality['rank_correlation_error']:.4f}), a source's neighbour is of the same source "
             f"{quality['same_source']:.4f} of the time (by chance {quality['same_source_expected']:.4f})",
             "measures within four standard errors of chance, as all but one seed in thousands gives",
-            f"set another webdatasets.{manifest.name}.seed",
+            f"set another webdatasets.{plan.name}.seed",
         )
 
 
@@ -147,11 +186,12 @@ class _Wanted(NamedTuple):
     sources: tuple[TokenSource, ...] = ()
 
 
-def _wanted(project: Project, manifest: Manifest, deep: bool) -> _Wanted:
+def _wanted(project: Project, manifest: Manifest, digest: str, deep: bool) -> _Wanted:
+    """Return what contexts must be, by the manifest of a webdataset or of its plan, and the plan of this digest."""
     unplanned = _Wanted(manifest.facts["sequence_length"], project.tokenizer.max_id)
     try:
         found, plan = shuffling.current_plan(project, manifest.name)
-        if found.digest != manifest.recipe["parents"]["plan"]:
+        if found.digest != digest:
             return unplanned
         # The preset tokshuf pads with an id of its own.
         unplanned = unplanned._replace(greatest=max(unplanned.greatest, plan.settings.pad_id or 0))

@@ -161,15 +161,13 @@ def test_what_lies_among_the_files_is_described_and_blocks_nothing(make_project,
     assert again.made == {}
 
 
-def test_every_blocking_asset_is_checked_in_a_build(make_project, instance):
+def test_every_asset_is_checked_in_a_build(make_project, instance):
     config = make_project()
     report = build(Project.open(config), instance)
     assert not report.failed
     found = evaluations(instance)
     assert all(evaluation.passed and evaluation.blocking for evaluation in found.values())
-    checked = {"raw_jsonl", "tokenized_shards", "indexed_dataset", "index_mappings", "blend", "manifest"}
-    expected = {("/".join(s.node.asset), s.node.partition) for s in report.steps if s.node.asset[-1] in checked}
-    assert set(found) == expected
+    assert set(found) == {("/".join(step.node.asset), step.node.partition) for step in report.steps}
     dataset = found["indexed_dataset", "web"]
     assert dataset.metadata["documents"].value == 240
     assert dataset.metadata["documents_compared"].value == 64

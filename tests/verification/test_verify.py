@@ -430,7 +430,7 @@ def test_pads_outside_of_the_vocabulary_where_the_datasets_are_gone(project, mon
     monkeypatch.setattr(webdataset.shuffling, "current_plan", lambda *_: (manifest, padded))
     monkeypatch.setattr(webdataset, "_source", Mock(side_effect=MissingError("the dataset is gone")))
     tars = live_manifest(project.outputs, "webdatasets", "shuffled")
-    found = webdataset._wanted(project, tars, True)
+    found = webdataset._wanted(project, tars, tars.recipe["parents"]["plan"], True)
     assert (found.greatest, found.plan) == (pad, None)
 
 
