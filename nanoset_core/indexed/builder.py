@@ -277,10 +277,11 @@ def deal_documents(source: str | os.PathLike[str], target: str | os.PathLike[str
     """
     dataset = MMapIndexedDataset(source)
     documents = len(dataset.document_indices) - 1
+    step = partitions * max(1, min(_CHUNK_DOCUMENTS, _CHUNK_TOKENS * documents // max(len(dataset.tokens), 1)))
     with MMapIndexedDatasetBuilder(target, dataset.dtype) as builder:
         for partition in range(min(partitions, documents)):
-            for begin in range(partition, documents, partitions * _CHUNK_DOCUMENTS):
-                chosen = np.arange(begin, min(begin + partitions * _CHUNK_DOCUMENTS, documents), partitions)
+            for begin in range(partition, documents, step):
+                chosen = np.arange(begin, min(begin + step, documents), partitions)
                 firsts = dataset.document_indices[chosen]
                 counts = dataset.document_indices[chosen + 1] - firsts
                 sequences = _ranges(firsts, counts)
