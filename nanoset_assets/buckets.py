@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.storage.location import is_remote
+from nanoset_core.storage.location import is_in_bucket
 
 
 def bucket_resources(config: ProjectConfig) -> dict[str, Any]:
     """`s3` where raw text or outputs live in a bucket, and dagster-aws is installed; without credentials."""
-    if not (is_remote(config.raw) or is_remote(config.root)):
+    if not (is_in_bucket(config.raw) or is_in_bucket(config.root)):
         return {}
     try:
         from dagster_aws.s3 import S3Resource

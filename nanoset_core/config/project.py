@@ -60,7 +60,7 @@ class ProjectConfig:
     """All of nanoset.yaml."""
 
     raw: str = field(metadata={"example": "raw"})
-    """Folder of raw text, one folder a corpus; or s3://bucket/prefix."""
+    """Folder of raw text, one folder a corpus; or s3://bucket/prefix, or a gs://, hf://, abfs:// or https:// URL."""
     root: str = field(metadata={"example": "data"})
     """Folder of outputs, outside of raw; or s3://bucket/prefix."""
     tokenizer: TokenizerSpec = field(metadata={"example": "{path: tokenizer.json, eod: </s>}"})
@@ -94,7 +94,7 @@ class ProjectConfig:
     def raw_folder(self) -> Path | RemoteFolder:
         """The folder of raw text."""
         if is_remote(self.raw):
-            place, known_by = self._remote(self.raw, "raw").place, self.storage.fingerprint
+            place, known_by = self._remote(self.raw, "raw", only_read=True).place, self.storage.fingerprint
             return RemoteFolder(place, by_etag=known_by != "content", in_pieces=known_by == "etag-pieces")
         return self.local(self.raw, "raw")
 
@@ -157,8 +157,8 @@ class ProjectConfig:
 
         return tokenizer_here(self._remote(given, f"tokenizer.{key}"), self._mirror)
 
-    def _remote(self, given: str, key: str) -> RemoteFolder:
-        return remote_location(given, where=f"{self.file}: {key}", storage=self.storage)
+    def _remote(self, given: str, key: str, *, only_read: bool = False) -> RemoteFolder:
+        return remote_location(given, where=f"{self.file}: {key}", storage=self.storage, only_read=only_read)
 
     @property
     def _mirror(self) -> Path:

@@ -157,7 +157,7 @@ def noted_path(source: Mapping[str, Any], output: Location) -> Location:
     """Return where a source lies by the record of an output."""
     path = str(source["path"])
     if is_remote(path):
-        return remote_location(path, where=str(output))
+        return remote_location(path, where=str(output), only_read=True)
     return output.parent / path if isinstance(output, Path) else Path(path)
 
 

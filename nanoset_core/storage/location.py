@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
@@ -12,11 +13,14 @@ from typing import Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.serialization.settings import Range
+from nanoset_core.storage.filesystems import FilesystemStore, is_known
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.paths import has_control_characters, is_inside
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3 import SCHEME, S3Store
 from nanoset_core.storage.store import Store, Stored
+
+_URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +52,19 @@ class StorageSpec:
 def local_path(url: str, *, base: Path, where: str) -> Path:
     """Turn a configured location into an absolute local path; relative ones start at `base`."""
     if "://" in url and not url.startswith("file://"):
-        raise ConfigError(
-            "only local files can be used here" if is_remote(url) else "only local folders and S3 can be used here",
-            where=where,
-            found=url,
-            expected="a path on a local or mounted file system" + ("" if is_remote(url) else ", or s3://bucket/prefix"),
-            remedy="mount the bucket, or copy it to a local folder first",
-        )
+        what, expected = "only local files can be used here", "a path on a local or mounted file system"
+        remedy = "mount the bucket, or copy it to a local folder first"
+        raise ConfigError(what, where=where, found=url, expected=expected, remedy=remedy)
     return (base / Path(url.removeprefix("file://")).expanduser()).resolve()
 
 
 def is_remote(location: str) -> bool:
-    """Return whether a configured location is a bucket's."""
+    """Return whether a configured location is a URL, and no path of this machine."""
+    return _URL.match(location) is not None
+
+
+def is_in_bucket(location: str) -> bool:
+    """Return whether a configured location is that of a bucket, where outputs can be kept."""
     return location.startswith(SCHEME)
 
 
@@ -137,12 +142,14 @@ class RemoteFolder:
     def is_dir(self) -> bool:
         """Return whether anything lies below it."""
         if self.kind is None:
-            return next(iter(self.store.list(self.path)), None) is not None
+            return self.store.holds(self.path)
         return self.kind == "folder"
 
     def is_file(self) -> bool:
         """Return whether it is an object."""
-        return self.store.stat(self.path) is not None if self.kind is None else self.kind == "file"
+        if self.kind is None:
+            return self.path != "" and self.store.stat(self.path) is not None
+        return self.kind == "file"
 
     def stat(self) -> ObjectStat:
         """Return the object's size, time and mark; FileNotFoundError where there is none."""
@@ -187,9 +194,9 @@ RawFolder: TypeAlias = Location
 
 
 def location(given: str | PathLike[str]) -> Location:
-    """Return what a local path or s3://bucket/path names; see `remote_location`."""
+    """Return what an input's local path, s3://bucket/path or other URL names; see `remote_location`."""
     text = fspath(given)
-    return remote_location(text, where=text) if is_remote(text) else Path(text).expanduser()
+    return remote_location(text, where=text, only_read=True) if is_remote(text) else Path(text).expanduser()
 
 
 def on_this_machine(location: Location) -> Path:
@@ -199,25 +206,51 @@ def on_this_machine(location: Location) -> Path:
     return location
 
 
-def remote_location(url: str, *, where: str, storage: StorageSpec | None = None) -> RemoteFolder:
-    """Return what `s3://bucket/path` names; `storage`: how it is reached, else as the AWS configuration says.
+def remote_location(
+    url: str, *, where: str, storage: StorageSpec | None = None, only_read: bool = False
+) -> RemoteFolder:
+    """Return what `s3://bucket/path` names; with `only_read` also a URL of any other file system that fsspec knows.
 
-    ConfigError, which says `where`, for a path that no local folder can have, and for an endpoint with a password.
+    `storage`: how a bucket is reached, else as the AWS configuration says. ConfigError, which says `where`, for a path
+    that no local folder can have, and for a URL or an endpoint with a password or query.
     """
-    storage = storage or StorageSpec()
-    bucket, _, path = url.removeprefix(SCHEME).rstrip("/").partition("/")
+    storage, (scheme, _, rest) = storage or StorageSpec(), url.partition("://")
+    first, _, path = rest.rstrip("/").partition("/")
     parts = path.split("/") if path else []
-    if not is_remote(url) or not bucket or {"", ".", ".."} & set(parts) or "\0" in url or "?" in bucket:
+    if not is_remote(url) or not first or {"", ".", ".."} & set(parts) or "\0" in url or "?" in first:
         what, remedy = "this does not name a place in a bucket", "write it as s3://bucket/prefix"
         expected = "s3://bucket/prefix, without empty parts, '.' and '..'"
         raise ConfigError(what, where=where, found=repr(url), expected=expected, remedy=remedy)
+    if not is_in_bucket(url):
+        _check_read_only(url, where, only_read=only_read)
+        return RemoteFolder(FilesystemStore(f"{scheme}://{first}"), path)
     scheme, _, address = (storage.endpoint_url or "").partition("//")
     if "@" in address.partition("/")[0]:
         what, found = "the endpoint holds a user's name or password", f"{scheme}//…@{address.rpartition('@')[2]}"
         remedy = "remove it: credentials come by the usual AWS chain, and would stand in logs here"
         raise ConfigError(what, where="storage.endpoint_url", found=found, remedy=remedy)
-    store = S3Store(bucket, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
+    store = S3Store(first, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
     return RemoteFolder(store, path)
+
+
+def _check_read_only(url: str, where: str, *, only_read: bool) -> None:
+    """Raise ConfigError for a URL that fsspec does not read, and for any where something is to be written."""
+    scheme = url.partition("://")[0]
+    if not only_read or not is_known(scheme):
+        what = "no file system of this name is known" if only_read else "only local folders and S3 can be used here"
+        expected = "a path on a local or mounted file system, or s3://bucket/prefix"
+        expected += ", gs://, hf://, abfs://, https:// or another URL that fsspec knows" if only_read else ""
+        raise ConfigError(
+            what,
+            where=where,
+            found=url,
+            expected=expected,
+            remedy="mount the place, or copy it to a local folder first",
+        )
+    if scheme.startswith("http") and {"?", "#", "@"} & set(url):
+        what, found = "the address holds a query, or a user's name or password", re.sub("[?#].*|//[^/]*@", "…", url)
+        remedy = "leave it out: it would stand in manifests and logs; copy what needs it to a local folder first"
+        raise ConfigError(what, where=where, found=found, expected="https://host/folder", remedy=remedy)
 
 
 def store_of(folder: Location) -> Store:

@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import io
+import itertools
 import logging
 import os
 import random
@@ -156,19 +157,33 @@ def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) ->
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
+    known = (BotoCoreError, ClientError, *_failures())
+
+    def fate(error: Exception, attempt: int) -> Exception | None:
+        status, code = status_of(error)
+        is_answer = (reads and is_missing(error)) or status in (412, 416) or code == "NoSuchUpload"
+        if is_answer or not isinstance(error, known):
+            return error
+        is_transient = status >= 500 or status == 429 or _TRANSIENT.fullmatch(code) or isinstance(error, _failures())
+        return None if is_transient and attempt < ATTEMPTS else _failure(error, where, attempt)
+
+    return retried(request, where, fate)
+
+
+def retried(request: Callable[[], T], where: str, fate: Callable[[Exception, int], Exception | None]) -> T:
+    """Send a request until it succeeds, or fails for good, after waits that double, with full jitter.
+
+    `fate`: takes a failure and the number of the attempt; returns what to raise, None to try again.
+    """
     begun = time.monotonic()
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in itertools.count(1):
         try:
             return request()
-        except (BotoCoreError, ClientError, *_failures()) as error:
-            status, code = status_of(error)
-            if (reads and is_missing(error)) or status in (412, 416) or code == "NoSuchUpload":
+        except Exception as error:
+            if (ended := fate(error, attempt)) is error:
                 raise
-            is_transient = (
-                status >= 500 or status == 429 or _TRANSIENT.fullmatch(code) or isinstance(error, _failures())
-            )
-            if attempt == ATTEMPTS or not is_transient:
-                raise _failure(error, where, attempt) from error
+            if ended is not None:
+                raise ended from error
             _warn(error, where, attempt, begun)
         time.sleep(_jitter.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt)))
     raise AssertionError("unreachable")

@@ -86,6 +86,10 @@ class Store(ABC):
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
         """Return (names of folders, names of objects) right below a folder, each sorted."""
 
+    def holds(self, folder: str) -> bool:
+        """Return whether anything lies below a folder."""
+        return next(iter(self.list(folder)), None) is not None
+
     @abstractmethod
     def stat(self, name: str) -> Stored | None:
         """Return what the store says of an object; None where there is none."""

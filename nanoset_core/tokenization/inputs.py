@@ -45,7 +45,8 @@ def resolve_inputs(
     """Return the files that `inputs` name: in the order given, and in natural order within a folder or pattern.
 
     Args:
-        inputs: Files, folders and patterns, all of this machine or all of one bucket (s3://bucket/path).
+        inputs: Files, folders and patterns, all of this machine, or all of one bucket (s3://bucket/path) or of one
+            other place that fsspec reads (gs://, hf://, abfs://, https://).
         leave_out: Which files of folders and patterns are not read, such as lines rejected by an earlier call.
 
     Raises:
@@ -114,7 +115,7 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
 
 def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
     """Return the files and notices of one input."""
-    path = remote_location(given, where="--input") if is_remote(given) else Path(given).expanduser()
+    path = remote_location(given, where="--input", only_read=True) if is_remote(given) else Path(given).expanduser()
     may_be_a_file = isinstance(path, Path) or (path.path != "" and not given.endswith("/"))
     if may_be_a_file and path.is_file():
         return [(path.absolute(), None)], []
