@@ -86,7 +86,7 @@ def build(
         corpora: only these are looked at, and built up to their datasets where nothing is selected; empty: all.
         rebuild: make the selected steps again even where they are up to date.
         verbose: let Dagster's own log through.
-        say: Called with a line for each run that starts.
+        say: Called with a line for each run that starts, which ends in "…", and with one on its end.
 
     Raises:
         ConfigError: the configuration asks for what cannot be, or nothing is selected.
@@ -137,11 +137,12 @@ def build(
         for subject, following in groupby(runs, lambda run: run[0].node.key.subject):
             with contextlib.ExitStack() as held:
                 with contextlib.suppress(StorageError):  # then each step says so for itself
-                    held.enter_context(leased(project.outputs.access, names_of(project, subject)))
+                    held.enter_context(leased(project.outputs.access, names_of(project, subject), subject))
                 for run in following:
                     part = run[0].node.partition
-                    say(", ".join("/".join(step.node.asset) for step in run) + (f" [{part}]" if part else ""))
-                    _execute(run, hosted, definitions, report, how)
+                    what = ", ".join("/".join(step.node.asset) for step in run) + (f" [{part}]" if part else "")
+                    say(f"{what} …")
+                    say(f"{what}: {_execute(run, hosted, definitions, report, how)}")
         graph.look_again(step.node for step in chosen)
     if noted(project.outputs, again=True) != distrusted:
         # What other corpora were tokenized with is stale by now.
@@ -167,22 +168,24 @@ def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], di
 
 def _execute(
     run: list[Step], hosted: ProjectDefs, definitions: dg.Definitions, report: BuildReport, how: Mapping[str, Any]
-) -> None:
+) -> str:
     """Execute one run in this process, unless something that it needs has failed; write into the report what became
-    of it."""
+    of it, and return that in short."""
     nodes, failures = [step.node for step in run], hosted.failures
     failures.clear()
-    started, done = time.monotonic(), 0
+    started, done, outcome = time.monotonic(), 0, "not made, since it needs what failed"
     held_up = {*report.failed, *report.skipped}
     if held_up.isdisjoint(need.label for step in run for need in step.needs):
         error = _error_of(nodes, hosted.names, definitions, how)
         node, reason = failures[0] if error is not None and failures else (nodes[0], error)
         done = len(run) if reason is None else nodes.index(node)
+        outcome = f"{'made' if reason is None else 'failed'} in {time.monotonic() - started:.1f} s"
         if reason is not None:
             report.failed[node.label] = reason
     report.skipped += [node.label for node in nodes[done:] if node.label not in report.failed]
     seconds = (time.monotonic() - started) / len(run)
     report.made |= {node.label: seconds for node in nodes[:done]}
+    return outcome
 
 
 def _error_of(nodes: list[Node], names: Names, definitions: dg.Definitions, how: Mapping[str, Any]) -> Exception | None:

@@ -11,12 +11,13 @@ import dagster as dg
 
 from nanoset_assets.instance_state import is_run_process, owner_tag
 from nanoset_assets.names import Names, names_of
-from nanoset_core.cli.terminal import rate
+from nanoset_core.cli.terminal import Watch
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.progress import Progress, ProgressCallback, silent
+from nanoset_core.execution.progress import NOTE, WAITING, Progress, ProgressCallback, silent
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Node
+from nanoset_core.storage.leases import at_work
 
 Automation = Literal["own", "host", "none"]
 """What builds what is missing or stale: sensors of the project, a sensor of the host, or nothing."""
@@ -52,7 +53,7 @@ class ProjectDefs:
     def load(self, listener: ProgressCallback = silent, *, rebuild: bool = False) -> Project:
         """Open the project as it is configured now; see load_config for what it raises."""
         config = load_config(self.config.file) if self.reread is None else self.reread()
-        return Project(config, listener, rebuild, None if self.building is None else self.building.seen)
+        return Project(config, _said_by_lease(listener), rebuild, None if self.building is None else self.building.seen)
 
     def ticks(self, sensor: str, seconds: int | None = None) -> dict[str, Any]:
         """Return what the decorator of a sensor of this project takes: name, interval, and whether it is on."""
@@ -105,22 +106,31 @@ def tick_result(
     return dg.SensorResult(requests, None if requests else "; ".join(notes) or nothing, **more)
 
 
-def _log_listener(context: dg.AssetExecutionContext) -> ProgressCallback:
-    """Write progress into the run's log: at once, then every few seconds, and at the end."""
-    started, last = time.monotonic(), -LOG_SECONDS
+def _said_by_lease(listener: ProgressCallback) -> ProgressCallback:
+    """Let the lease on what is made say how far it has come, besides."""
 
     def listen(progress: Progress) -> None:
-        nonlocal last
-        seconds = time.monotonic() - started
-        if seconds - last >= LOG_SECONDS or progress.done >= progress.total:
-            last = seconds
-            context.log.info(describe(progress, seconds))
+        if progress.stage != NOTE:
+            share = None if progress.stage == WAITING else progress.done / max(progress.total, 1)
+            at_work(f"{progress.stage} {progress.name}", share)
+        listener(progress)
 
     return listen
 
 
-def describe(progress: Progress, seconds: float) -> str:
-    """Describe progress in one line: how far, how fast, how long still."""
-    share = progress.done / progress.total if progress.total else 1.0
-    left = f", {seconds * (1 - share) / share:,.0f} s left" if 0 < share < 1 else ""
-    return f"{progress.stage} {progress.name}: {share:.0%}, {rate(progress, max(seconds, 1e-3))}{left}"
+def _log_listener(context: dg.AssetExecutionContext) -> ProgressCallback:
+    """Write progress into the run's log: at once, then every few seconds, and at the end."""
+    watch, last = Watch(), -LOG_SECONDS
+
+    def listen(progress: Progress) -> None:
+        nonlocal last
+        if progress.stage == NOTE:
+            if watch.is_new(progress):
+                context.log.info(progress.name)
+            return
+        line, now = watch.describe(progress), time.monotonic()
+        if now - last >= LOG_SECONDS or progress.done >= progress.total:
+            last = now
+            context.log.info(line)
+
+    return listen

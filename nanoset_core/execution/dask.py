@@ -250,7 +250,7 @@ def compatibility_check(access: FileAccess, files: Sequence[Path] = ()) -> Itera
         carried = [(path, f"{place}/{number}-{path.name}", sha256_file(path)) for number, path in enumerate(files)]
         for path, name, digest in carried:
             store.put_file(name, path, sha256=digest, is_new=True)
-        with kept_fresh(store, f"{place}/{_MARKER}", token):
+        with kept_fresh(store, f"{place}/{_MARKER}", lambda: token):
             yield CompatibilityCheck(store, place, token, software(), tuple(carried))
     finally:
         with contextlib.suppress(StorageError):  # it is swept later; the error that ended the run counts

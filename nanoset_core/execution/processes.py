@@ -12,19 +12,22 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, Self, TypeVar
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.interruption import ignore_sigint
+from nanoset_core.execution.progress import Progress, tell, tell_by
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Handle = TypeVar("Handle")
 _IN_FLIGHT = 2
 """Tasks for each worker: one in work, one ready when it ends. More take quadratic time to wait for."""
+_LOOK_SECONDS = 0.5
+"""Between two looks at what workers tell, while none of them ends a task."""
 
 
 class Executor(Protocol):
@@ -90,7 +93,9 @@ class _Pool:
         # The system closes our end when this process ends, in whatever way; workers wait for that.
         self._theirs, self._ours = context.Pipe(duplex=False)
         self._workers = workers
-        ends = (self._theirs, self._ours) if method == "fork" else (self._theirs, None)
+        self._heard, self._told = context.Pipe(duplex=False)
+        os.set_blocking(self._told.fileno(), False)  # nobody may be there to read it
+        ends = (self._theirs, self._ours if method == "fork" else None, self._told)
         self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_owner, initargs=ends)
         if method == "fork":  # all of them at once, before there are threads
             with ignore_sigint(), warnings.catch_warnings():
@@ -102,7 +107,10 @@ class _Pool:
         pending: dict[Future[Result], int] = {}
 
         def ended() -> list[Future[Result]]:
-            return sorted(wait(pending, return_when=FIRST_COMPLETED).done, key=pending.__getitem__)
+            done = wait(pending, _LOOK_SECONDS, FIRST_COMPLETED).done
+            while self._heard.poll():
+                tell(self._heard.recv())
+            return sorted(done, key=pending.__getitem__)
 
         def submit(task: Task) -> Future[Result]:
             return _submit(self._pool, work, task)
@@ -130,8 +138,8 @@ class _Pool:
     def __exit__(self, *exception: object) -> None:
         self._end_at_once(exception[1])
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._ours.close()
-        self._theirs.close()
+        for end in (self._ours, self._theirs, self._told, self._heard):
+            end.close()
 
 
 def bounded(
@@ -185,8 +193,15 @@ def _without_main() -> Iterator[None]:
         main.__dict__.update(hidden)
 
 
-def _end_with_owner(owner: Connection, its_end: Connection | None) -> None:
-    """Exit this worker when its owner does; a forked one also drops the owner's end of the pipe and its handlers."""
+def _end_with_owner(owner: Connection, its_end: Connection | None, told: Connection) -> None:
+    """Exit this worker when its owner does, and tell it how tasks come on; a forked one also drops the owner's end of
+    the pipe and its handlers."""
+
+    def tell_owner(progress: Progress) -> None:
+        with suppress(OSError):  # a full pipe takes no part of it
+            told.send(progress)
+
+    tell_by(tell_owner)
     if its_end is not None:
         its_end.close()
         signal.set_wakeup_fd(-1)

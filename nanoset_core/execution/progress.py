@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 WAITING = "waiting"
 """The stage of progress while something is waited for."""
+NOTE = "note"
+"""The stage of what is only to be said once; its name is the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,34 @@ ProgressCallback = Callable[[Progress], None]
 
 def silent(progress: Progress) -> None:
     """Show nothing."""
+
+
+def note(text: str) -> Progress:
+    """Return progress that is a text to be said once."""
+    return Progress(NOTE, text, 1, 1)
+
+
+_told: ContextVar[ProgressCallback] = ContextVar("told", default=silent)
+
+
+def tell(progress: Progress) -> None:
+    """Report from within a task, in whatever process of this machine, to the `hearing` around its run."""
+    _told.get()(progress)
+
+
+@contextmanager
+def hearing(listener: ProgressCallback) -> Iterator[None]:
+    """Hear what tasks tell that are run in the block."""
+    before = _told.set(listener)
+    try:
+        yield
+    finally:
+        _told.reset(before)
+
+
+def tell_by(listener: ProgressCallback) -> None:
+    """Let all later tasks of a worker process tell this."""
+    _told.set(listener)
 
 
 class Meter:

@@ -146,7 +146,7 @@ def holding(
 
     @functools.wraps(stage)
     def held(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with leased(project.outputs.access, names_of(project, name)):
+        with leased(project.outputs.access, names_of(project, name), name):
             return despite_lost_copies(project.outputs.access, lambda: stage(project, name, *args, **kwargs))
 
     return held

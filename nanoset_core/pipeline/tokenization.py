@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
-from nanoset_core.execution.progress import Progress
+from nanoset_core.execution.progress import Progress, note
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
@@ -87,6 +87,12 @@ def framing(project: Project) -> Framing:
     )
 
 
+def _end_of_documents(project: Project) -> str:
+    if not project.config.tokenization.append_eod:
+        return "no token ends documents (tokenization.append_eod: false)"
+    return f"EOD {project.config.tokenizer.eod!r} (id {project.special('eod')})"
+
+
 def _range_bytes(project: Project) -> int:
     return int(project.config.tokenization.range_mib * (1 << 20))
 
@@ -99,6 +105,7 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
     settings, ranges = _settings(project, corpus), cut_ranges(inventory, _range_bytes(project))
+    project.listener(note(_end_of_documents(project)))
     made, options = shards.TokenizeJob(
         root=project.outputs,
         corpus=corpus,

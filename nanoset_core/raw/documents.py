@@ -43,6 +43,8 @@ class DocumentBatch:
     rejects: list[Reject] = field(default_factory=list)
     read_bytes: int = 0
     """Decompressed bytes, line ends included; of a row, those of its text."""
+    stored_bytes: int = 0
+    """Of the files as stored, read since the batch before; those of a table once all its rows are read."""
     zeroed: Counter[str] = field(default_factory=Counter)
     """Table → documents of it whose text holds ZEROS."""
     counted: list[tuple[Piece, int]] = field(default_factory=list)
@@ -101,11 +103,12 @@ def read_documents(
     numbers = {path: number for number, path in enumerate(source.files)}
     batch = DocumentBatch()
     for piece in source.pieces:
-        stored, lines = StoredPiece(folder, piece), 0
+        stored, lines, position = StoredPiece(folder, piece), 0, piece.begin
         try:
             for part in reader_of(piece.path)(stored, fields, max_line_bytes, verify):
                 lines += part.read_lines
                 batch.take(part, numbers[piece.path])
+                batch.stored_bytes, position = batch.stored_bytes + stored.position - position, stored.position
                 if batch.read_bytes >= batch_bytes or len(batch.rejects) >= BATCH_REJECTS:
                     yield batch
                     batch = DocumentBatch()
@@ -115,6 +118,7 @@ def read_documents(
             raise too_large(stored.path) from error
         if verify:
             stored.check()
+        batch.stored_bytes += piece.end - position
         if piece.first_line == 0:  # of a piece that was taken for no lines no line was read
             ends = 0 if lines else sum(block.count(b"\n") for block in StoredPiece(folder, piece).blocks())
             batch.counted.append((piece, lines or ends))

@@ -278,21 +278,22 @@ class StoredPiece:
     def __init__(self, folder: RawFolder, piece: Piece) -> None:
         self.path, self.piece = folder / piece.path, piece
         self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
-        self._position = piece.begin
+        self.position = piece.begin
+        """Where the bytes begin that were not read yet."""
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the bytes not read yet, up to 1 MiB at a time; SourceChangedError where the file ends too early."""
-        with open_raw(self.path, begin=self._position, end=self.piece.end) as file:
+        with open_raw(self.path, begin=self.position, end=self.piece.end) as file:
             status = status_of(file)
             if status.st_size < self.piece.end:
                 raise source_changed(self.path, f"{status.st_size:,} bytes", f"at least {self.piece.end:,} bytes")
             self._check_etag(status.st_ino)
-            for block in blocks_of(file, self._position, self.piece.end, READ_BYTES):
+            for block in blocks_of(file, self.position, self.piece.end, READ_BYTES):
                 self._hash.update(block)
-                self._position += len(block)
+                self.position += len(block)
                 yield block
-        if self._position < self.piece.end:
-            raise source_changed(self.path, f"{self._position:,} bytes", f"at least {self.piece.end:,} bytes")
+        if self.position < self.piece.end:
+            raise source_changed(self.path, f"{self.position:,} bytes", f"at least {self.piece.end:,} bytes")
 
     def check(self) -> None:
         """Read what is left; SourceChangedError where the bytes are not those of the inventory."""
@@ -301,7 +302,7 @@ class StoredPiece:
                 self._check_etag(status_of(file).st_ino)
             return
         # A file is looked at once more: it may have shrunk. What was read of an object is of one version.
-        if self._position < self.piece.end or not self._position or isinstance(self.path, Path):
+        if self.position < self.piece.end or not self.position or isinstance(self.path, Path):
             for _ in self.blocks():
                 pass
         if (found := self._hash.hexdigest()) != self.piece.digest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -16,7 +17,7 @@ import numpy as np
 
 from nanoset_core.errors import ConfigError, InputError, NanosetError, SourceChangedError
 from nanoset_core.execution.processes import Executor, run_tasks
-from nanoset_core.execution.progress import Progress, ProgressCallback
+from nanoset_core.execution.progress import Progress, ProgressCallback, hearing, note, tell
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack, unpack
 from nanoset_core.outputs.root import OutputRoot
@@ -38,6 +39,8 @@ TOKENS = "tokens"
 DOCUMENTS = "documents.parquet"
 REJECTS = "rejects.jsonl"
 LENGTH_BINS = 32
+_TOLD_SECONDS = 0.5
+"""Between two reports on one shard."""
 
 logger = logging.getLogger(__name__)
 
@@ -171,6 +174,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
     settings, engine = task.settings, _engine(task)
     audit = distrust.Audit(engine, settings.audit, task.recipe.digest)
     facts = ShardFacts(stored_bytes=task.source.size)
+    read, told = 0, time.monotonic()
     counted: list[tuple[Piece, int]] = []
     batches = read_documents(
         task.folder,
@@ -195,6 +199,14 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
                 add_rows(batch, framed.lengths, framed.kept)
             facts += _facts_of(batch, framed)
             counted += batch.counted
+            read += batch.stored_bytes
+            if time.monotonic() > told + _TOLD_SECONDS:
+                tell(
+                    Progress(
+                        STAGE, task.recipe.digest, read, facts.stored_bytes, "bytes", facts.documents, facts.tokens
+                    )
+                )
+                told = time.monotonic()
     names = (f"{TOKENS}.bin", f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
     encoder = distrust.Encoder(engine.name, engine.version, audit.documents, engine.helper)
     found = facts.to_json() | count_facts(counted) | {distrust.ENCODER: asdict(encoder)}
@@ -233,8 +245,10 @@ def _place(task: ShardTask, file: str, line: int, offset: int) -> str:
 def _engine(task: ShardTask) -> Engine:
     """Return the engine, kept from task to task while the tokenizer has the sha256 that the recipe names."""
     file, expected = local_tokenizer(task.settings.tokenizer_file), task.recipe.options["tokenizer"]
-    without = tuple(task.recipe.options.get(distrust.OPTION, ()))
+    without, known = tuple(task.recipe.options.get(distrust.OPTION, ())), _loaded_engine.cache_info().misses
     engine, fingerprint = _loaded_engine(file, stat_signature(file), task.settings.engine, without)
+    if _loaded_engine.cache_info().misses > known:
+        tell(_choice(engine))
     if fingerprint != expected:
         raise SourceChangedError(
             "the tokenizer is not the one that this build began with",
@@ -247,14 +261,19 @@ def _engine(task: ShardTask) -> Engine:
 
 
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
-    """Return which engine `kind` gives with a tokenizer, and why; no output depends on it."""
+    """Return which engine `kind` gives with a tokenizer, and why, and tell it; no output depends on it."""
     engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ())
+    tell(_choice(engine))
     return f"{engine.name}: {engine.reason}"
 
 
 @lru_cache(maxsize=2)
 def _loaded_engine(file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...]) -> tuple[Engine, str]:
     return make_engine(file, kind, without=without), define(file).fingerprint
+
+
+def _choice(engine: Engine) -> Progress:
+    return note(f"engine {engine.name}: {engine.reason}")
 
 
 def _facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
@@ -356,13 +375,22 @@ class TokenizeJob:
 
     def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
         news, made, missing = self.news, dict[int, bytes](), list[int]()
+        begun: dict[str, Progress] = {}
 
         def keep(number: int, shard: Manifest) -> None:
             nonlocal news
             made[number], facts = pack(shard), shard.facts
-            done = news.done + facts.get("stored_bytes", 0)
-            documents, tokens = news.documents + facts["documents"], news.tokens + facts["tokens"]
-            news = replace(news, done=done, documents=documents, tokens=tokens)
+            news = _sum(
+                news, [Progress("", "", facts.get("stored_bytes", 0), 0, "", facts["documents"], facts["tokens"])]
+            )
+            begun.pop(shard.digest, None)
+
+        def hear(told: Progress) -> None:
+            if told.stage != STAGE:
+                self.listener(told)
+                return
+            begun[told.name] = told
+            self.listener(_sum(news, begun.values()))
 
         def tasks() -> Iterator[ShardTask]:
             for number, source in enumerate(self.ranges):
@@ -373,11 +401,11 @@ class TokenizeJob:
 
         for number, shard in self._finished(options) if self.look_first else ():
             keep(number, shard)
-        if made:
-            self.listener(news)
-        for place, shard in run_tasks(make_shard, tasks(), self.workers, self.executor):
-            keep(missing[place], shard)
-            self.listener(news)
+        self.listener(news)
+        with hearing(hear):
+            for place, shard in run_tasks(make_shard, tasks(), self.workers, self.executor):
+                keep(missing[place], shard)
+                self.listener(_sum(news, begun.values()))
         return PackedManifests((made[number] for number in sorted(made)), self.root.access)
 
     def _finished(self, options: Mapping[str, Any]) -> Iterator[tuple[int, Manifest]]:
@@ -391,6 +419,14 @@ class TokenizeJob:
         for number, found in enumerate(self.root.each_version(find, STAGE, self.corpus, digests)):
             if found is not None:
                 yield number, unpack(found, self.root.access)
+
+
+def _sum(news: Progress, parts: Iterable[Progress]) -> Progress:
+    """Return progress with that of parts of it."""
+    for part in parts:
+        done, documents, tokens = news.done + part.done, news.documents + part.documents, news.tokens + part.tokens
+        news = replace(news, done=done, documents=documents, tokens=tokens)
+    return news
 
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:

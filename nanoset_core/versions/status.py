@@ -20,14 +20,14 @@ from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, is_cut
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.survey import no_text
 from nanoset_core.serialization.text import format_count
-from nanoset_core.storage.leases import leased_names
+from nanoset_core.storage.leases import Work, under_way
 
 READ_BYTES = 8 << 20
 """Files whose digests are not known are read up to this many bytes in all, such as files written lately."""
 _COPIED = "copied or written again, which the next build reads to compare"
 _Look = tuple[str | None, list[Notice]]
 """(Why a corpus's files cannot be read, notices on them)."""
-State = Literal["up to date", "stale", "missing", "failing", "not read"]
+State = Literal["up to date", "stale", "missing", "failing", "being built", "not read"]
 PLANNED_BYTES = 64 << 20
 """Splits that are not built are planned, to learn whether they can be, until so many bytes of .idx files were read."""
 
@@ -50,8 +50,8 @@ class Row:
     """Of the current version: files, documents, tokens, rejected, samples, shards, bytes… as far as they apply."""
     made_at: float | None
     """When the current version was made, seconds since 1970."""
-    busy: bool = False
-    """Whether a build works on it now."""
+    busy: Work | None = None
+    """What a build makes of it now."""
     rejects: tuple[str, ...] = field(default=())
     """Files that hold rejected lines."""
     warnings: tuple[str, ...] = field(default=())
@@ -76,7 +76,8 @@ class Row:
             "why": list(self.why),
             **self.figures,
             "made_at": self.made_at,
-            "building": self.busy,
+            "building": self.busy is not None,
+            **({} if self.busy is None else {"host": self.busy.host, "share": self.busy.share}),
             "rejects": list(self.rejects),
             "warnings": list(self.warnings),
             "notices": [notice.to_json() for notice in self.notices],
@@ -91,12 +92,18 @@ def project_status(project: Project) -> Iterator[Row]:
     of runs is not looked at. Raises where the raw folder, or nanoset.yaml, is not as it must be.
     """
     check_tokenizer(project)
-    busy = leased_names(project.outputs.access)
+    busy = under_way(project.outputs.access)
     known: dict[Node, Recipe] = {}
     graph = Graph(project, known, sorted({*raw.corpora(project), *named_corpora(project.config)}))
     reading = Budget(READ_BYTES)
     for row in _rows(graph, lambda root: _survey(graph, known, root, reading)):
-        yield replace(row, busy=row.name in busy)
+        yield row if (work := busy.get(row.name)) is None else _being_built(row, work)
+
+
+def _being_built(row: Row, work: Work) -> Row:
+    if row.state not in ("missing", "stale"):
+        return replace(row, busy=work)
+    return replace(row, busy=work, state="being built", why=(str(work),))
 
 
 def graph_status(graph: Graph) -> Iterator[Row]:

@@ -17,6 +17,7 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance_state import CHECK
 from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError
+from nanoset_core.execution.progress import NOTE
 from nanoset_core.indexed import MMapIndexedDataset
 from nanoset_core.packed import PackedDataset
 from nanoset_core.pipeline.graph import Graph, graph_over
@@ -45,6 +46,25 @@ def test_what_a_selected_asset_needs_is_made_where_it_is_missing_or_stale(make_p
     assert set(second.made) == steps_of("web")
     third = build(Project.open(config), instance, select="indexed_dataset", rebuild=True)
     assert set(third.made) == {f"indexed_dataset [{corpus}]" for corpus in ("books", "code", "web")}
+
+
+def test_a_build_says_what_begins_and_ends_and_names_engine_and_end_of_documents(make_project, instance):
+    said, heard = [], []
+    config = make_project()
+    build(Project.open(config, heard.append), instance, select="tokenized_shards", corpora=["web"], say=said.append)
+    begun, ended = said
+    assert begun == "raw_jsonl, tokenized_shards [web] …"
+    assert re.fullmatch(r"raw_jsonl, tokenized_shards \[web\]: made in [0-9.]+ s", ended)
+    notes = {progress.name for progress in heard if progress.stage == NOTE}
+    assert "EOD '<|endoftext|>' (id 0)" in notes
+    done = [one for one in heard if one.stage == "tokenized_shards"]
+    assert (done[0].done, done[-1].done) == (0, done[-1].total)
+    assert done[-1].documents
+    assert done[-1].tokens
+    (config.parent / "raw/web/part-0/web-0.jsonl").write_bytes(b"no line of JSON\n" * 1000)
+    said.clear()
+    build(Project.open(config), instance, corpora=["web"], say=said.append)
+    assert [line.partition(": ")[2].split(" in ")[0] for line in said] == ["", "failed"]
 
 
 @pytest.fixture

@@ -17,12 +17,10 @@ import nanoset_assets
 from nanoset_assets.build import build
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.hosted import describe
 from nanoset_assets.names import Names
 from nanoset_core import load_nanoset
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import MissingError, StaleError
-from nanoset_core.execution.progress import Progress
 from nanoset_core.pipeline.project import Project
 
 
@@ -81,11 +79,6 @@ def test_a_materialisation_without_a_data_version_is_one(instance):
     for path, partition in ((["whole"], None), (["cut"], "web")):
         instance.report_runless_asset_event(dg.AssetMaterialization(dg.AssetKey(path), partition=partition))
         assert latest_data_versions(instance, dg.AssetKey(path), {partition, "none"}) == {partition: ""}
-
-
-def test_progress_is_described_in_one_line():
-    line = describe(Progress("tokenized_shards", "web", 25_000_000, 100_000_000, documents=10, tokens=2_000), 5.0)
-    assert line == "tokenized_shards web: 25%, 2 documents/s, 0.00 M tokens/s, 5.0 MB/s, 15 s left"
 
 
 @pytest.fixture(scope="module")

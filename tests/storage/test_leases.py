@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import pickle
+import platform
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from nanoset_core.errors import StorageError
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import leases
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.leases import collecting, leased, leased_names
+from nanoset_core.storage.leases import Work, at_work, collecting, leased, leased_names, under_way
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.s3 import Upload
 from nanoset_core.versions.gc import collect, plan_gc
@@ -111,6 +112,27 @@ def test_kept_fresh_while_held_and_no_longer(access, other, monkeypatch):
             assert time.monotonic() < until
             time.sleep(0.1)
         assert not held(access), "what counts no more is removed"
+
+
+def test_a_lease_says_what_is_made_and_how_far_that_has_come(access, other, monkeypatch):
+    monkeypatch.setattr(leases, "RENEWED_SECONDS", 0.1)
+    host = platform.node()
+    at_work("nothing is held yet", 0.5)
+    with leased(access, ["pretrain", "web"], "pretrain"):
+        assert under_way(other) == {"pretrain": Work(host)}
+        with leased(access, ["web"], "web"):  # takes no lease of its own
+            at_work("index_mappings pretrain train", 1 / 3)
+        until = time.monotonic() + 20
+        while (work := under_way(other)["pretrain"]).share is None:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert (work, str(work)) == (
+            Work(host, "index_mappings pretrain train", 0.333),
+            f"index_mappings pretrain train 33%, on {host}",
+        )
+        with leased(other, ["pretrain", "code"]):  # of an earlier version, or by hand: all names are made
+            assert under_way(access).keys() == {"pretrain", "code"}
+    assert under_way(other) == {}
 
 
 def test_of_a_process_of_this_machine_that_was_killed_nothing_is_waited_for(place, tmp_path):

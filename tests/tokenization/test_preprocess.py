@@ -143,7 +143,7 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
     made = []
 
     def stop_after_one(progress):
-        if progress.stage == "tokenize":
+        if progress.stage == "tokenize" and progress.done:
             made.append(progress.done)
             raise KeyboardInterrupt
 

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
+from nanoset_core.execution.progress import Progress, hearing
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Recipe
@@ -362,6 +363,21 @@ def test_pairs_of_keys_stay_aligned(tmp_path):
     ids = [pq.read_table(shard.path("documents.parquet"))["id"].to_pylist() for shard in (first, second)]
     assert ids == [["0", "2"]] * 2
     assert len(MMapIndexedDataset(second.folder / "tokens").sequence_lengths) == 2
+
+
+def test_how_far_the_range_of_a_shard_has_come_is_told(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(shards_module, "_TOLD_SECONDS", -1)
+    text = lines(*(f"{row} fox " * 2000 for row in range(200)))
+    (corpus / "a.jsonl").write_bytes(text)
+    (corpus / "b.jsonl.gz").write_bytes(gzip.compress(text))
+    task, told = task_for(corpus, tmp_path / "out"), []
+    with hearing(told.append):
+        shard = make_shard(task)
+    news = [one for one in told if one.stage == "shards"]
+    assert len(news) > 4
+    assert [one.done for one in news] == sorted(one.done for one in news)
+    last = Progress("shards", shard.digest, task.source.size, task.source.size, "bytes", 400, shard.facts["tokens"])
+    assert news[-1] == last
 
 
 MAKE_ALL = """

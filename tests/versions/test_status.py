@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import random
 import shutil
 import time
@@ -309,6 +310,19 @@ def test_what_is_being_built_is_marked(copy):
     folder = copy()
     with leased(FileAccess(folder / "data"), ["web"]):
         assert {label for label, row in status(folder).items() if row.busy} == {"corpus web"}
+        assert states(folder) == {}
+        change_web(folder)
+        config = ["--config", str(folder / "nanoset.yaml")]
+        said = CliRunner().invoke(nanoset, ["status", *config])
+        rows = json.loads(CliRunner().invoke(nanoset, ["status", "--json", *config]).output)
+    host = platform.node()
+    assert said.exit_code == 1
+    assert f"being built: corpus web: on {host}" in said.output
+    (web,) = [row for row in rows if (row["kind"], row["name"]) == ("corpus", "web")]
+    assert {name: web[name] for name in ("state", "why", "building", "host", "share")} == {
+        "state": "being built", "why": [f"on {host}"], "building": True, "host": host, "share": None,
+    }  # fmt: skip
+    assert states(folder)["corpus web"] == "stale"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -18,7 +18,8 @@ from nanoset_core.serialization.text import format_age, format_bytes
 if TYPE_CHECKING:
     from nanoset_core.versions.status import Row
 
-_STYLES = {"up to date": "green", "stale": "yellow", "missing": "yellow", "failing": "bold red", "not read": "yellow"}
+_STYLES = dict.fromkeys(("up to date", "being built", "stale", "missing", "failing", "not read"), "yellow")
+_STYLES |= {"up to date": "green", "being built": "cyan", "failing": "bold red"}
 _DONE = ("up to date", "not read")
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "corpus": ("files", "documents", "tokens", "rejected"),
@@ -85,7 +86,8 @@ def _print_kind(kind: str, rows: list[Row], seconds: Seconds | None) -> None:
 
 
 def _cells(kind: str, row: Row, columns: Iterable[str], seconds: Seconds | None) -> terminal.Row:
-    state = row.state + (", being built" if row.busy else ""), _STYLES[row.state]
+    busy = ", being built" if row.busy and row.state != "being built" else ""
+    state = row.state + busy, _STYLES[row.state]
     found: terminal.Row = {kind: row.name + (f" {row.part}" if row.part else ""), "state": state}
     found |= {name: row.figures.get(name, row.details.get(name, "-")) for name in columns}
     found["size"] = format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "-"

@@ -57,6 +57,7 @@ def command(
 ) -> None:
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
     from nanoset_core.execution.processes import available_processors, forked_workers
+    from nanoset_core.execution.progress import hearing
     from nanoset_core.tokenization.distrust import described
     from nanoset_core.tokenization.files import define
     from nanoset_core.tokenization.framing import special_tokens_notice
@@ -77,7 +78,8 @@ def command(
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
     found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
-    click.echo(f"engine {engine_choice(tokenizer, settings.engine)}", err=True)
+    with hearing(lambda told: click.echo(told.name, err=True)):
+        engine_choice(tokenizer, settings.engine)
     size = sum(file.size for file in found.files)
     workers = min(settings.workers or available_processors(), 1 + size // RANGE_BYTES)
     with forked_workers(workers) as executor, progress_bars() as (listener, _):

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import orjson
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.execution.progress import Progress, note, tell
 from nanoset_core.tokenization.bpe.gate import GatedEngine, GigatokenEngine, is_installed, make_gate
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
 from nanoset_core.tokenization.bpe.proof import all_canaries, differing
@@ -122,6 +123,7 @@ class _Source:
         words, kept = self.kept("words", name), self.kept("numpy", name)
         if (found := kept.load()) is not None:
             return NumpyEngine(Rules.from_arrays(found), self.reference, words=words)
+        tell(_proving("numpy"))
         content = orjson.loads(self.definition.json())
         rules, texts = read_rules(content), all_canaries(content)
         del content  # some 20 MB
@@ -139,6 +141,7 @@ class _Source:
         known = make_gate(content) if gate is None else gate
         engine = GigatokenEngine(self.definition.source)
         if gate is None:
+            tell(_proving("gigatoken"))
             try:
                 with panics_as_errors():
                     wrong = differing(GatedEngine(engine, known, self.reference), self.reference, all_canaries(content))
@@ -148,6 +151,10 @@ class _Source:
                 raise _refused(kept, f"{len(wrong):,} of them differ")
             kept.save(known)
         return GatedEngine(engine, known, self.reference, self.numpy)
+
+
+def _proving(engine: str) -> Progress:
+    return note(f"proving the {engine} engine for this tokenizer (once)")
 
 
 def _prove(engine: NumpyEngine, texts: Sequence[str]) -> None:
