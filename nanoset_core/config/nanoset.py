@@ -152,6 +152,10 @@ class NanosetSpec:
         own = corpora_of(self.blend_of(split)) if get_preset(self.preset).names_tell_versions else ()
         return own or self.corpora
 
+    def trains_on(self, corpus: str) -> bool:
+        """Return whether train reads a corpus."""
+        return corpus in corpora_of(self.blend_of("train")) and (not self.shares or parse_split(self.shares)[0] > 0)
+
     @property
     def corpora(self) -> tuple[str, ...]:
         """Every corpus of any split, each once, in the order given; while phases are not resolved, of any phase."""

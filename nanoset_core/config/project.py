@@ -111,6 +111,12 @@ class ProjectConfig:
         """Return which files of that folder the corpus is made of."""
         return self.corpora.get(corpus, CorpusSpec()).choice
 
+    def trains_on(self, corpus: str) -> bool:
+        """Return whether training reads a corpus, as far as the settings tell."""
+        nanosets, webdatasets = self.nanosets.values(), self.webdatasets.values()
+        by_name = corpus in self.packed or any(corpus in one.corpora for one in webdatasets)
+        return by_name or any(one.trains_on(corpus) for one in nanosets)
+
     def documents_of(self, corpus: str) -> DocumentsSpec:
         """Return how a corpus's lines become documents, with its own keys where it has some."""
         spec = self.corpora.get(corpus, CorpusSpec())

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
+from nanoset_core.config.tokenization import CorpusSpec
 from nanoset_core.errors import ConfigError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project, despite_lost_copies
 from nanoset_core.pipeline.stage import CorpusStage, Key
-from nanoset_core.raw.contents import Contents, FileStat, Notice, contents_of
+from nanoset_core.raw.choice import held_out
+from nanoset_core.raw.contents import Contents, FileStat, Notice, contents_of, some
 from nanoset_core.raw.fingerprints import is_cut_unread
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.survey import (
@@ -155,7 +157,7 @@ def notices(project: Project, corpus: str, contents: Contents | None = None) -> 
     """
     if contents is None:
         contents = contents_now(project, corpus)
-    outputs = project.outputs
+    outputs, apart = project.outputs, _held_out(project.config, corpus, contents)
     try:
         current = outputs.current(STAGE, corpus)
         now, before = (
@@ -163,9 +165,29 @@ def notices(project: Project, corpus: str, contents: Contents | None = None) -> 
             for one in (current, outputs.previous(current) if current is not None else None)
         )
     except NanosetError:
-        return contents.notices()  # an inventory is damaged, which is reported elsewhere
+        return apart + contents.notices()  # an inventory is damaged, which is reported elsewhere
     as_they_are = {file.path: file.size for file in contents.texts}
-    return contents.notices(before | {path: size for path, size in now.items() if as_they_are.get(path) != size})
+    changed = {path: size for path, size in now.items() if as_they_are.get(path) != size}
+    return apart + contents.notices(before | changed)
+
+
+def _held_out(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
+    """Return the notice of files that are named as validation or test data among others that train reads.
+
+    It has the lines of nanoset.yaml that part them. `files` in nanoset.yaml says which are meant.
+    """
+    spec, paths = config.corpora.get(corpus, CorpusSpec()), [file.path for file in contents.ordered]
+    found = {path: named for path in paths if (named := held_out(path)) is not None}
+    if spec.files is not None or not 0 < len(found) < len(paths) or not config.trains_on(corpus):
+        return []
+    patterns: dict[str, list[str]] = {}
+    for split, pattern in dict.fromkeys(found.values()):
+        patterns.setdefault(split, []).append(pattern)
+    exclude = json.dumps([*spec.exclude, *(one for several in patterns.values() for one in several)])
+    folder = config.folder_name(corpus)
+    own = (f"{corpus}_{split}: {{folder: {folder}, files: {json.dumps(them)}}}" for split, them in patterns.items())
+    lines = ", ".join([f"corpora: {{{corpus}: {{exclude: {exclude}}}", *own]) + "}"
+    return [Notice("held_out", len(found), f"{some([*found])}; to part them write {lines}")]
 
 
 def pieces_by_file(inventory: Manifest | None) -> dict[str, list[Piece]]:

@@ -196,7 +196,11 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
     return RejectPolicy(
         RejectOptions(**{name: getattr(documents, name) for name in RejectOptions.__slots__}),
         documents.text_key,
-        replace(_NAMES, text_key=f"corpora.{corpus}.text_key") if own else _NAMES,
+        replace(
+            _NAMES,
+            text_key=f"corpora.{corpus}.text_key" if own else _NAMES.text_key,
+            leave_out=f"corpora: {{{corpus}: {{exclude: {{files}}}}}}",
+        ),
     )
 
 

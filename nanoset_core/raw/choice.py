@@ -1,10 +1,19 @@
-"""Which files of a corpus's folder are its own: patterns of paths."""
+"""Which files of a corpus's folder are its own: patterns of paths, and names by which some are held out."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import escape
+
+_KEYWORDS = {"valid": "validation|valid|dev|val", "test": "testing|test|evaluation|eval"}
+_HELD_OUT = {
+    split: re.compile(rf"(?:|.*?[-._ 0-9])(?:{words})(?:[-._ 0-9]|$)", re.IGNORECASE)
+    for split, words in _KEYWORDS.items()
+}
+"""Split → names of its files and folders, as far as they tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +60,17 @@ def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     if pattern[0] == "**":
         return any(matches(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1)) or not pattern[1:]
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and matches(parts[1:], pattern[1:])
+
+
+def held_out(path: str) -> tuple[str, str] | None:
+    """Return (valid or test, a pattern of such files) where a file's name, or a folder's, says that it is held out.
+
+    Source: datasets, `data_files.py`, SPLIT_KEYWORDS and NON_WORDS_CHARS, by which a folder's files become splits.
+    """
+    *folders, name = path.split("/")
+    for part, end in [(name, "*"), *((folder, "/") for folder in folders)]:
+        for split, pattern in _HELD_OUT.items():
+            if (found := pattern.match(part)) is not None:
+                start = found[0] if end == "*" else part
+                return split, re.sub(r"\d+", "*", escape(start)) + end
+    return None

@@ -17,7 +17,9 @@ from nanoset_core.raw.endings import ending_of, is_companion, is_text, is_unfini
 from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.paths import UTF_8_LOCALE, has_control_characters, is_locale_utf_8, is_utf_8
 
-NoticeKind = Literal["not_read", "unfinished", "empty", "unmatched", "shrunk", "gone", "awaited", "left_out"]
+NoticeKind = Literal[
+    "not_read", "unfinished", "empty", "unmatched", "shrunk", "gone", "awaited", "held_out", "left_out", "beside"
+]
 _RESTORE = "restore what was lost; nothing is to be done if that was meant"
 _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
     "not_read": (
@@ -39,7 +41,15 @@ _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
         "{file|files} that something writes to {is|are} taken once {it is|they are} left alone",
         "nothing is to be done",
     ),
+    "held_out": (
+        "{file is|files are} named as validation or test data, in a corpus that train reads",
+        'make them corpora of their own, for blend_per_split or none; `files: ["*"]` says that they are meant',
+    ),
     "left_out": ("{file is|files are} left out by the corpus's files and exclude", "nothing is to be done"),
+    "beside": (
+        "{file lies|files lie} beside the text and {is|are} not read, by {its name|their names}",
+        "nothing is to be done",
+    ),
 }
 """Kind → what it is, {of one file|of several}, and what to do."""
 _TEN = "0123456789"
@@ -192,8 +202,8 @@ class Notice:
 
     @property
     def is_as_asked(self) -> bool:
-        """Return whether it only repeats what the settings ask for."""
-        return self.kind == "left_out"
+        """Return whether it only tells what the settings ask for, or what is usual."""
+        return self.kind in ("left_out", "beside")
 
     @property
     def remedy(self) -> str:
@@ -276,6 +286,7 @@ class Contents:
             ],
             "gone": sorted(was.keys() - {file.path for file in texts} - {*self.left_out}, key=natural_key),
             "left_out": self.left_out,
+            "beside": [path for path in self.others if is_companion(path)],
         }
         not_read = [Notice("not_read", sum(map(len, by_ending.values())), names)] if names else []
         return not_read + [Notice(kind, len(paths), some(paths)) for kind, paths in found.items() if paths]

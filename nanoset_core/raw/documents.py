@@ -47,6 +47,8 @@ class DocumentBatch:
     """Of the files as stored, read since the batch before; those of a table once all its rows are read."""
     zeroed: Counter[str] = field(default_factory=Counter)
     """Table → documents of it whose text holds ZEROS."""
+    padding: Counter[str] = field(default_factory=Counter)
+    """Gzip file → zero bytes behind its members: legal, and what is left of a download that was cut short."""
     counted: list[tuple[Piece, int]] = field(default_factory=list)
     """Pieces of files whose lines had not been counted, now read to their ends, with their lines."""
 
@@ -116,6 +118,8 @@ def read_documents(
             batch.rejects.append(fault.reject(piece.path))
         except MemoryError as error:
             raise too_large(stored.path) from error
+        if stored.padding:
+            batch.padding[piece.path] += stored.padding
         if verify:
             stored.check()
         batch.stored_bytes += piece.end - position

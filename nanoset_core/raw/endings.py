@@ -22,7 +22,7 @@ ACCEPTED = f"{', '.join(LINES)} (each also with {' or '.join(COMPRESSED)}), {PAR
 
 HEAD_BYTES = 4096
 _NO_DATA = re.compile(
-    r"(dataset_dict|dataset_infos?|(.*\.)?manifest|metadata|state)\.json|cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow",
+    r"(dataset_dict|dataset_infos?|(.*\.)?manifest|metadata|state|croissant|checksums)\.json|cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow",
     re.IGNORECASE,
 )
 """What tools write beside a dataset's files to describe them, x.manifest.json too, as `nanoset tokenize` does; and what
@@ -44,10 +44,9 @@ _KINDS = (
     (re.compile(rb"PK\x03\x04"), "a zip archive, which is not read: unpack it"),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "text in UTF-16, which is not read: convert it to UTF-8"),
 )
-_AN_OBJECT_A_LINE = "JSON lines are expected, one object a line (if it is no text of the corpus, move it elsewhere)"
 _NO_LINES = (
-    (re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{"), f"one JSON array: {_AN_OBJECT_A_LINE}"),
-    (re.compile(rb"(\xef\xbb\xbf)?\s*\{[ \t\r]*\n\s*\""), f"JSON that is spread over lines: {_AN_OBJECT_A_LINE}"),
+    (re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{"), "one JSON array, not JSON lines"),
+    (re.compile(rb"(\xef\xbb\xbf)?\s*\{[ \t\r]*\n\s*\""), "one JSON document over many lines, not JSON lines"),
 )
 _NOT_TEXT = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
 

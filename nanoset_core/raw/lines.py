@@ -53,8 +53,9 @@ def codec_of(path: str) -> Codec | None:
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
     """Yield the text of a compressed piece in chunks; MemoryError where there is no room for zstd's window.
 
-    As with gzip.open and zstd, members may follow one another, and zeros may follow gzip members. FaultError where the
-    file ends within a member, or is damaged: text of the feed_bytes in which that shows may be missing.
+    As with gzip.open and zstd, members may follow one another, and zeros may follow gzip members, which are counted in
+    stored.padding. FaultError where the file ends within a member, or is damaged: text of the feed_bytes in which that
+    shows may be missing.
     """
     from isal import isal_zlib
     from zstandard import ZstdError
@@ -65,7 +66,9 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
         left, position, end = feed, end, end + len(feed)
         while left:
             if decoder is None:
-                left = left.lstrip(codec.padding) if begun else left
+                member = left.lstrip(codec.padding) if begun else left
+                stored.padding += len(left) - len(member)
+                left = member
                 decoder, begun = codec.new_decoder() if left else None, True
                 continue
             try:

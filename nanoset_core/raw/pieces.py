@@ -280,6 +280,8 @@ class StoredPiece:
         self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
         self.position = piece.begin
         """Where the bytes begin that were not read yet."""
+        self.padding = 0
+        """Zero bytes behind the members of a gzip file, as far as it was decompressed."""
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the bytes not read yet, up to 1 MiB at a time; SourceChangedError where the file ends too early."""

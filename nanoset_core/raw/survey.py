@@ -74,10 +74,7 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
 
 
 def _why_aside(contents: Contents) -> str:
-    notices = contents.notices()
-    found = "; ".join(notice.text for notice in notices) or "it is empty"
-    if contents.others and not notices:
-        found = f"{format_count(len(contents.others), 'companion')}, such as {contents.others[0]}"
+    found = "; ".join(notice.text for notice in contents.notices()) or "it is empty"
     return f"a folder in which nothing is read: {found}"
 
 

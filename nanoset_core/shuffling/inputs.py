@@ -233,7 +233,8 @@ def _files(
     if not found:
         expected = f"files ending in {ending or f'{ACCEPTED}, or {TAR}'}"
         raise InputError("no file to read", where=path, expected=expected, remedy="name their ending with --ext")
-    return found, [f"{path}: {notice.text}" for notice in contents.notices()] if ending is None else []
+    told = [notice.text for notice in contents.notices() if not notice.is_as_asked]
+    return found, [f"{path}: {text}" for text in told] if ending is None else []
 
 
 def _contents(folder: Location, output: Location | None) -> Contents:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.raw.choice import matches
-from nanoset_core.raw.contents import FileStat, contents_of, natural_key, stat_file
+from nanoset_core.raw.contents import Contents, FileStat, contents_of, natural_key, stat_file
 from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.survey import no_text
 from nanoset_core.storage.location import Location, RawFolder, RemoteFolder, is_remote, remote_location
@@ -61,7 +61,9 @@ def resolve_inputs(
         files, told = _resolve(os.fspath(given), leave_out)
         found += files
         notices += (f"{os.fspath(given)}: {one}" for one in told)
-    return replace(_below_one_folder(found), notices=tuple(notices))
+    made = _below_one_folder(found)
+    notices += [f"{made.folder}: {empty.text}" for empty in Contents(made.files).notices()]  # however they are named
+    return replace(made, notices=tuple(notices))
 
 
 def files_of(paths: Iterable[Location]) -> InputFiles:
@@ -154,4 +156,4 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> tup
         raise no_text(folder, contents, "no file to read")
     is_listed = isinstance(folder, RemoteFolder)
     files: list[_Found] = [(base / file.path, file if is_listed else None) for file in contents.ordered]
-    return files, [one.text for one in contents.notices()]
+    return files, [one.text for one in contents.notices() if not (one.is_as_asked or one.kind == "empty")]

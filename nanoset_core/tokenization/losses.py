@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from glob import escape
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from nanoset_core.errors import FormatError, InputError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.raw.contents import some
 from nanoset_core.raw.pieces import Piece
-from nanoset_core.raw.rejects import Reject, RejectOptions, is_fault
+from nanoset_core.raw.rejects import WRONG_FORMAT, Reject, RejectOptions, is_fault
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.regular_files import open_regular
@@ -114,13 +115,22 @@ class Losses:
         files = some([f"{path} {count:,}" for path, count in zeroed.items()], _FILES_NAMED)
         return f"{format_count(sum(zeroed.values()), 'document')} with runs of zero bytes: {files}"
 
+    def padded_text(self) -> str:
+        """Describe which gzip files hold zero bytes behind their members, as one clause; empty for none."""
+        if not (padding := self.facts.padding):
+            return ""
+        files = some([f"{path} {count:,} bytes" for path, count in padding.items()], _FILES_NAMED)
+        count = format_count(len(padding), "gzip file")
+        return f"{count} with zero bytes at the end, as of a download that was cut short: {files}"
+
     def beyond_rejects(self) -> str:
         """Describe what no list of rejected lines holds, as one clause; empty where there is nothing."""
-        return "; ".join(filter(None, (self.unreadable_text(), self.zeroed_text())))
+        return "; ".join(filter(None, (self.unreadable_text(), self.zeroed_text(), self.padded_text())))
 
     def texts(self) -> list[str]:
         """Return all clauses that are not empty."""
-        return [text for text in (self.unreadable_text(), self.damaged_text(), self.zeroed_text()) if text]
+        texts = (self.unreadable_text(), self.damaged_text(), self.zeroed_text(), self.padded_text())
+        return [text for text in texts if text]
 
 
 def losses_of(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
@@ -169,6 +179,8 @@ class SettingNames:
     rejected: str = "--max-rejected-fraction"
     unreadable: str = "--max-unreadable-fraction"
     text_key: str = "--json-key"
+    leave_out: str = "name the other files with --input"
+    """How files are left out, of which {files} is a list in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +215,25 @@ class RejectPolicy:
 
     def _unreadable(self, losses: Losses, folder: RawFolder) -> InputError:
         files, names, several = losses.unreadable, self.names, losses.facts.faults > 1
+        foreign = [escape(fault.file) for fault in files if fault.reason == WRONG_FORMAT]
+        leave_out = names.leave_out.replace("{files}", json.dumps(foreign))
+        if foreign and len(foreign) == losses.facts.faults:
+            return InputError(
+                f"{len(foreign):,} files are not what their endings say"
+                if several
+                else "a file is not what its ending says",
+                where=folder / files[0].file,
+                found=f"{files[0].detail}; {losses.unreadable_text()}",
+                expected=f"text in every file that is not left out ({leave_out})",
+                remedy=f"leave out what is no text of the corpus: {leave_out}; convert what is",
+            )
         limit, remedy = names.on_reject, f"fetch or write {'them' if several else 'it'} again"
         if self.options.on_reject != "fail":
             enough = max(1, math.ceil(losses.unreadable_share * 1000)) / 1000
             limit = f"{names.unreadable}: {self.options.max_unreadable_fraction:g}"
             remedy += f", or take what could be read of it: {names.unreadable} {enough:g}"
+        if foreign:
+            remedy += f"; leave out what is no text: {leave_out}"
         return InputError(
             f"{'files' if several else 'a file'} cannot be read to {'their' if several else 'its'} end",
             where=folder / files[0].file if files else folder,

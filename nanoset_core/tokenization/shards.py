@@ -128,10 +128,12 @@ class ShardFacts:
     """Entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones."""
     zeroed: dict[str, int] = field(default_factory=dict)
     """Table → documents of it whose text holds runs of zero bytes."""
+    padding: dict[str, int] = field(default_factory=dict)
+    """Gzip file → zero bytes behind its members."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts as manifests hold them."""
-        return {name: value for name, value in asdict(self).items() if value or name != "zeroed"}
+        return {name: value for name, value in asdict(self).items() if value or name not in _RARE}
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> ShardFacts:
@@ -148,11 +150,13 @@ class ShardFacts:
         counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
         reasons = dict(sorted((Counter(self.reasons) + Counter(other.reasons)).items()))
         histogram = [a + b for a, b in zip(self.length_histogram, other.length_histogram, strict=True)]
-        zeroed = dict(Counter(self.zeroed) + Counter(other.zeroed))
-        return ShardFacts(**counts, reasons=reasons, length_histogram=histogram, zeroed=zeroed)
+        zeroed, padding = (dict(Counter(getattr(self, name)) + Counter(getattr(other, name))) for name in _RARE)
+        return ShardFacts(**counts, reasons=reasons, length_histogram=histogram, zeroed=zeroed, padding=padding)
 
 
 _NAMES = frozenset(entry.name for entry in fields(ShardFacts))
+_RARE = ("zeroed", "padding")
+"""Counts by file; a manifest holds those that are not empty."""
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults", "read_bytes", "stored_bytes")
 
 
@@ -292,6 +296,7 @@ def _facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         reasons=Counter(reject.reason for reject in batch.rejects),
         length_histogram=np.bincount(digits, minlength=LENGTH_BINS)[:LENGTH_BINS].tolist(),
         zeroed=batch.zeroed,
+        padding=batch.padding,
     )
 
 

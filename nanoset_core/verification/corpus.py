@@ -174,6 +174,12 @@ def _check_losses(report: Report, project: Project, tokenized: Manifest) -> None
             None,
             "look at these files; where their text was overwritten, fetch or write them again",
         ),
+        (
+            "gzip files end with zero bytes",
+            lost.padded_text(),
+            None,
+            "compare their checksums with those at their source; where a download was cut short, fetch them again",
+        ),
     ):
         if found:
             report.warn(what, project.config.corpus_folder(tokenized.name), found, expected, remedy)

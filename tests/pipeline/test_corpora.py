@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 
@@ -17,7 +18,7 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.graph import check_corpora
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.verification.corpus import verify_inventory
+from nanoset_core.verification.corpus import verify_inventory, verify_shards
 from nanoset_core.verification.verify import verify_corpus
 from nanoset_core.versions.gc import plan_gc
 from nanoset_core.versions.status import project_status
@@ -249,3 +250,58 @@ def test_patterns_that_leave_nothing_name_themselves(copy):
     assert {row.name: row.state for row in project_status(project)}["web"] == "failing"
     with pytest.raises(InputError, match="files and exclude leave no file"):
         raw.make_inventory(project, "web")
+
+
+def test_a_document_in_json_beside_the_shards_is_named_with_what_leaves_it_out(copy):
+    project = copy()
+    (project.config.raw_folder / "web/corpus.json").write_text(json.dumps({"name": "web", "files": 2}, indent=1))
+    raw.make_inventory(project, "web")
+    with pytest.raises(InputError, match="not what its ending says") as caught:
+        tokenization.tokenize(project, "web")
+    assert str(caught.value.where).endswith("web/corpus.json")
+    assert "the file is one JSON document over many lines, not JSON lines" in caught.value.found
+    leave_out = 'corpora: {web: {exclude: ["corpus.json"]}}'
+    assert leave_out in caught.value.remedy
+    web = next(row for row in project_status(project) if row.name == "web")
+    assert leave_out in web.why[0]
+    project = copy(CORPORA + "  web: {exclude: [corpus.json]}\n")
+    raw.make_inventory(project, "web")
+    assert tokenization.tokenize(project, "web").facts["documents"] == 80
+
+
+def test_zeros_at_the_end_of_a_gzip_file_are_a_warning(copy):
+    project = copy()
+    (project.config.raw_folder / "web/3.jsonl.gz").write_bytes(gzip.compress(jsonl(WEB[:9]), mtime=0) + bytes(512))
+    for make in (raw.make_inventory, tokenization.tokenize, indexed.index):
+        make(project, "web")
+    told = "1 gzip file with zero bytes at the end, as of a download that was cut short: 3.jsonl.gz 512 bytes"
+    web = next(row for row in project_status(project) if row.name == "web")
+    assert (web.state, web.warnings) == ("up to date", (told,))
+    assert [finding.found for finding in verify_shards(project, "web").findings] == [told]
+
+
+def test_held_out_files_that_train_reads_are_told_with_what_parts_them(copy):
+    project = copy()
+    for name in ("train-0", "test-0", "test-1", "validation-0"):
+        (project.config.raw_folder / f"web/{name}.jsonl").write_bytes(jsonl(WEB[:3]))
+
+    def told(project, corpus="web"):
+        notices = {row.name: row.notices for row in project_status(project) if row.kind == "corpus"}
+        assert [one.what for one in verify_inventory(project, corpus).warnings] == [one.text for one in notices[corpus]]
+        return [one.text for one in notices[corpus]]
+
+    lines = (
+        'corpora: {web: {exclude: ["test-*", "validation-*"]}, web_test: {folder: web, files: ["test-*"]}, '
+        'web_valid: {folder: web, files: ["validation-*"]}}'
+    )
+    (text,) = told(project)
+    assert text == (
+        "3 files are named as validation or test data, in a corpus that train reads: "
+        f"test-0.jsonl, test-1.jsonl, validation-0.jsonl; to part them write {lines}"
+    )
+    assert len(told(project, "web_title")) == 1
+    assert told(copy("corpora: {web: {files: ['*']}, code: {text_key: content}}\n")) == []
+    for parted in (lines, CORPORA):
+        config = CONFIG.replace('"1,0,0"', '"0,1,0"') if parted is CORPORA else CONFIG
+        (project.config.file).write_text(config.replace("web_title: 1, ", "") + parted + "\n")
+        assert [one.kind for one in raw.notices(Project.open(project.config.file), "web") if not one.is_as_asked] == []

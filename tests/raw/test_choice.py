@@ -2,7 +2,7 @@
 
 import pytest
 
-from nanoset_core.raw.choice import FileChoice
+from nanoset_core.raw.choice import FileChoice, held_out
 from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.survey import known_inventory, take_inventory
 
@@ -63,3 +63,20 @@ def test_what_is_remembered_of_files_that_another_corpus_of_the_folder_takes_sta
         ("train-0.jsonl",),
         ("test-0.jsonl",),
     ]
+
+
+@pytest.mark.parametrize(("path", "named"), [
+    ("data/test-00000-of-00001.parquet", ("test", "test-*")),
+    ("data/validation-00000-of-00001.parquet", ("valid", "validation-*")),
+    ("test.jsonl", ("test", "test.*")),
+    ("c4-validation.00000-of-00008.json.gz", ("valid", "c*-validation.*")),
+    ("17_dev_3.jsonl", ("valid", "*_dev_*")),
+    ("wiki.Eval.jsonl", ("test", "wiki.Eval.*")),
+    ("en/valid/part-0.jsonl", ("valid", "valid/")),
+    ("v2.test/0.jsonl.zst", ("test", "v*.test/")),
+    *((path, None) for path in ("train-0.json", "latest.jsonl", "testament.jsonl", "values.json", "developers/0.json")),
+])  # fmt: skip
+def test_files_that_are_held_out_by_their_names(path, named):
+    assert held_out(path) == named
+    if named is not None:
+        assert FileChoice((named[1],)).takes(path)

@@ -19,7 +19,7 @@ def write(folder, *names, data=b"{}\n"):
 
 
 def told(folder, before=None):
-    return {notice.kind: notice.text for notice in contents_of(folder).notices(before)}
+    return {one.kind: one.text for one in contents_of(folder).notices(before) if one.kind != "beside"}
 
 
 def test_files_that_are_read_need_no_word(tmp_path):
@@ -29,11 +29,15 @@ def test_files_that_are_read_need_no_word(tmp_path):
     assert (contents.others, contents.notices()) == ((), [])
 
 
-def test_companions_are_counted_and_not_told(tmp_path):
+def test_companions_are_told_by_name_in_one_notice(tmp_path):
     write(tmp_path, "a.jsonl", "README.md", "_SUCCESS", "a.jsonl.crc", "sub/dataset_info.json")
     contents = contents_of(tmp_path)
     assert contents.others == ("README.md", "_SUCCESS", "a.jsonl.crc", "sub/dataset_info.json")
-    assert contents.notices() == []
+    (notice,) = contents.notices()
+    assert notice.is_as_asked
+    assert notice.text == (
+        "4 files lie beside the text and are not read, by their names: README.md, _SUCCESS, a.jsonl.crc and 1 more"
+    )
 
 
 def test_other_files_are_told_by_their_endings(tmp_path):
@@ -71,7 +75,8 @@ def test_folders_in_which_nothing_is_read(tmp_path, names_only):
     (tmp_path / "new").mkdir()
     assert list_corpora(tmp_path, names_only=names_only).aside == {
         "c4": "a folder in which nothing is read: 2 files are not read: 2 .json.bz2 (a.json.bz2, b.json.bz2)",
-        "docs": "a folder in which nothing is read: 1 companion, such as README.md",
+        "docs": "a folder in which nothing is read: "
+        "1 file lies beside the text and is not read, by its name: README.md",
         "new": "a folder in which nothing is read: it is empty",
         "notes.txt": "a file in no corpus, which is not read",
     }

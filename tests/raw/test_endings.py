@@ -42,7 +42,8 @@ def test_how_it_is_read(path, table, cuttable):
 def test_companions():
     paths = (
         "README.md sub/readme LICENSE LICENSE.txt _SUCCESS _committed_123 a.jsonl.crc sha256sums.txt a.jsonl.md5 "
-        "state.json cache-0123456789abcdef.arrow notes.md"
+        "state.json cache-0123456789abcdef.arrow notes.md dataset_info.json dataset_infos.json dataset_dict.json "
+        "a.lock croissant.json checksums.json"
     )
     assert [path for path in paths.split() if not is_companion(path)] == []
     assert [
@@ -126,10 +127,10 @@ def read(folder, name, data):
     ("a.parquet", LINES, "plain text"),
     ("a.arrow", gzip.compress(LINES, mtime=0), "gzip data"),
     ("a.arrow", parquet(), "a Parquet file"),
-    ("a.json", json.dumps(ROWS).encode(), "one JSON array: JSON lines are expected"),
+    ("a.json", json.dumps(ROWS).encode(), "one JSON array, not JSON lines"),
     ("a.json", json.dumps(ROWS, indent=1).encode(), "one JSON array"),
     ("a.json.gz", gzip.compress(json.dumps(ROWS, indent=1).encode(), mtime=0), "one JSON array"),
-    ("a.json", json.dumps(ROWS[0], indent=1).encode(), "JSON that is spread over lines"),
+    ("a.json", json.dumps(ROWS[0], indent=1).encode(), "one JSON document over many lines, not JSON lines"),
 ], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_names_what_it_looks_like(tmp_path, name, data, said):
     (batch,) = read(tmp_path, name, data)

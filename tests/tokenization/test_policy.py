@@ -13,7 +13,7 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
 from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.tokenization.inputs import resolve_inputs
-from nanoset_core.tokenization.losses import Listing, Losses, RejectPolicy
+from nanoset_core.tokenization.losses import Listing, Losses, RejectPolicy, SettingNames
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
 from nanoset_core.tokenization.shards import ShardFacts
 
@@ -141,3 +141,29 @@ def test_zeroed_tables_are_told_and_kept_in_manifests(tmp_path):
     facts = ShardFacts(zeroed={"a.arrow": 1}) + ShardFacts(zeroed={"a.arrow": 2, "b.parquet": 1})
     assert ShardFacts(**facts.to_json()) == facts
     assert Losses(facts).texts() == ["4 documents with runs of zero bytes: a.arrow 3, b.parquet 1"]
+
+
+def test_a_file_that_holds_no_lines_is_to_be_left_out(tmp_path):
+    foreign = ("b.json", 1, 0, "wrong_format", "the file is one JSON array, not JSON lines", "")
+    policy = RejectPolicy(RejectOptions(), names=SettingNames(leave_out="exclude: {files}"))
+    one = policy.refusal(losses(tmp_path, [foreign], faults=1), tmp_path)
+    assert "the file is one JSON array" in one.found
+    assert 'leave out what is no text of the corpus: exclude: ["b.json"]' in one.remedy
+    both = policy.refusal(losses(tmp_path, [FAULT, foreign], faults=2), tmp_path)
+    assert "whole files" in both.expected
+    assert both.remedy.endswith('; leave out what is no text: exclude: ["b.json"]')
+
+
+def test_zeros_at_the_end_of_a_gzip_file_are_told(tmp_path, tokenizer_file):
+    members = [gzip.compress(jsonl({"text": f"document {number}"} for number in range(9)), mtime=0) for _ in range(2)]
+    (tmp_path / "a.jsonl.gz").write_bytes(members[0] + bytes(len(members[1])))
+    (tmp_path / "b.jsonl.gz").write_bytes(members[0] + members[1])
+    told = "1 gzip file with zero bytes at the end, as of a download that was cut short: "
+    told += f"a.jsonl.gz {len(members[1])} bytes"
+    arguments = ["tokenize", "--input", str(tmp_path), "--output-prefix", str(tmp_path / "out"), "--workers", "1"]
+    for _ in range(2):  # the second call finds it made
+        outcome = CliRunner().invoke(nanoset, [*arguments, "--tokenizer", str(tokenizer_file)], catch_exceptions=False)
+        assert outcome.exit_code == 0
+        assert "27 documents" in outcome.output
+        assert told in outcome.output
+    assert "padding" not in ShardFacts().to_json()

@@ -206,6 +206,8 @@ def test_inputs(folder, tmp_path):
     assert [file.path for file in pattern.files] == ["part-2.jsonl", "part-10.jsonl"]
     assert [prefix.name for _, prefix in by_file(pattern, tmp_path / "o")] == ["o_part-2", "o_part-10"]
     assert resolve_inputs([folder]).notices == (f"{folder}: 1 file is empty: sub/a.jsonl",)
+    for given in ("sub/a.jsonl", "sub/*.jsonl"):
+        assert resolve_inputs([folder / given]).notices == (f"{folder}/sub: 1 file is empty: a.jsonl",)
     (folder / "notes.txt").touch()
     assert f"{folder}: 1 file is not read: 1 .txt (notes.txt)" in resolve_inputs([folder]).notices
     (notice,) = resolve_inputs([f"{folder}/[ps]*"]).notices
