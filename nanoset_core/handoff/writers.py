@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nanoset_core.config.nanoset import ScheduleSpec
@@ -68,6 +68,8 @@ class Handoff:
     """Note on a tokenizer that Megatron-LM does not know."""
     span: tuple[int, int] | None = None
     """Iterations of the phase that this nanoset is, (begin, end excl)."""
+    empty: Mapping[SplitName, str] = field(default_factory=dict)
+    """Split that has a share of the data and no sample → why."""
 
     @property
     def is_per_split(self) -> bool:
@@ -79,6 +81,12 @@ class Handoff:
         prefixes, weights = self.config.blend(split) or ([], None)
         paths = [self.config.trainer_path(prefix) for prefix in prefixes]
         return [(None if weights is None else weights[number], path) for number, path in enumerate(paths)]
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the trainer is given data of valid or test."""
+        shares = (1.0, 1.0, 1.0) if self.is_per_split else self.config.shares()
+        return any(self.data(split) and shares[SPLITS.index(split)] > 0 for split in SPLITS[1:])
 
     @property
     def run(self) -> ScheduleSpec | None:
@@ -124,6 +132,7 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
             raise ConfigError(what, where=where, found=repr(path), remedy=remedy)
     writer, command = _WRITERS[handoff.config.preset]
     texts, notes = writer(handoff)
+    notes += [f"{split}: {why}." for split, why in handoff.empty.items()]
     texts[START] = _start(handoff, command.format(folder=handoff.folder), sorted(texts), notes)
     return {name: text.encode() for name, text in texts.items()}, notes
 
@@ -198,6 +207,8 @@ def _arguments(handoff: Handoff, files: dict[str, str]) -> Iterator[str]:
 
 def _length(handoff: Handoff) -> Iterator[str]:
     schedule = handoff.schedule
+    if not handoff.evaluates:
+        yield "--eval-iters 0"  # core 0.16.1 evaluates with any other number, and fails without data
     if schedule is None:
         if (samples := handoff.config.train_split_samples) is not None:
             yield f"--train-samples {samples}"
@@ -212,7 +223,8 @@ def _length(handoff: Handoff) -> Iterator[str]:
         yield f"--train-iters {schedule.iterations}"
     yield f"--global-batch-size {schedule.global_batch_size}"
     yield f"--eval-interval {schedule.eval_interval}"
-    yield f"--eval-iters {schedule.eval_iters}"
+    if handoff.evaluates:
+        yield f"--eval-iters {schedule.eval_iters}"
 
 
 def _notes(handoff: Handoff) -> Iterator[str]:
