@@ -10,6 +10,7 @@ from nanoset_assets.instance_state import CHECK
 from nanoset_assets.stages_table import key_of, partitions_of, subjects_of
 from nanoset_assets.ui.metadata import table
 from nanoset_core.errors import NanosetError
+from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.verification.report import Report
@@ -17,7 +18,12 @@ from nanoset_core.verification.verify import CHECKS
 
 LOSSES = "losses"
 """The name of the check that warns of text that did not become tokens."""
-_LOSSES = "Warns of rejected lines and of files that are not readable to the end; blocks nothing."
+TRAINER = "trainer"
+"""The name of the check that warns of a trainer that will not find what was made."""
+_WARNINGS = {
+    LOSSES: (TOKENIZED, "Warns of rejected lines and of files that are not readable to the end; blocks nothing."),
+    TRAINER: (TRAINER_FILES, "Warns where the trainer will not find the index files; blocks nothing."),
+}
 
 
 _Find = Callable[[dg.AssetCheckExecutionContext, ProjectDefs, Stage, Key], dg.AssetCheckResult]
@@ -28,14 +34,15 @@ class VerificationError(NanosetError, ValueError):
 
 
 def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
-    """Make one blocking check for each asset whose faults would spoil what is made of it, and one of losses.
+    """Make one blocking check for each asset whose faults would spoil what is made of it, and those that warn.
 
-    Losses are apart, since Dagster's conditions wait for what a failed check is about.
+    Warnings are apart, since Dagster's conditions wait for what a failed check is about.
     """
     checks = [(stage, CHECK, description, _verified) for stage, (_, description) in CHECKS.items()]
+    warn = [(stage, name, description, _warned) for name, (stage, description) in _WARNINGS.items()]
     return [
         _check(stage, hosted, subject, keys, name, description, find)
-        for stage, name, description, find in [*checks, (TOKENIZED, LOSSES, _LOSSES, _lost)]
+        for stage, name, description, find in [*checks, *warn]
         for subject, keys in subjects_of(stage, hosted.config).items()
     ]
 
@@ -87,12 +94,12 @@ def _failure(report: Report) -> VerificationError:
     return VerificationError(f"what was made is not right: {first.what}{more}", **details)
 
 
-def _lost(context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key) -> dg.AssetCheckResult:
-    """Return a warning of text that did not become tokens."""
+def _warned(context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key) -> dg.AssetCheckResult:
+    """Return the warnings of an output that a stage has for it."""
     project = hosted.load()
-    lost = list(stage.warnings(project, stage.require(project, key)))
+    found = list(stage.warnings(project, stage.require(project, key)))
     return dg.AssetCheckResult(
-        passed=not lost,
+        passed=not found,
         severity=dg.AssetCheckSeverity.WARN,
-        description="; ".join(lost) or "every line became a document, or has no text",
+        description="; ".join(found) or "nothing is wrong",
     )

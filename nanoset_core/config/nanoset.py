@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from nanoset_core.config.trainer import TrainerSpec
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT, MASKS, check_masks
 from nanoset_core.mapping.coverage import Policy
@@ -36,6 +37,12 @@ _TEXTS = {
     "samples": ("samples and schedule both give the number of samples", "keep one of them"),
     "max_epochs": ("this corpus is not in the blend", "name a corpus of the blend, or remove the key"),
     "mask": ("this trainer has no such option, or fails with it", "remove the key"),
+    "identifiers": ("trainer and tokenizer_identifiers both give the tokenizer's identifiers", "keep one of them"),
+    "no hash": ("the cache names of this trainer do not hold its tokenizer", "remove the key"),
+    "version": (
+        "the preset is that of another version of megatron-core",
+        "set preset to megatron-0.10 for core 0.9 and 0.10, to megatron for newer ones",
+    ),
     "share": ("samples are asked of a split that gets no documents", "give it a share in `split`, or remove the key"),
 }
 """Rule of a nanoset → what is wrong, and the remedy; see `broken`."""
@@ -127,9 +134,11 @@ class NanosetSpec:
     trainer_python: str | None = None
     """Python that the trainer runs, in quotes, such as "3.12" (preset nemo): from 3.12 on it adds the shares of `split`
     up otherwise, and some sequences change splits. Absent = one before 3.12."""
+    trainer: TrainerSpec | None = None
+    """Megatron-LM's version and tokenizer options, which go into its cache names; START.md has the lines to write."""
     tokenizer_identifiers: Mapping[str, Any] | str = field(default_factory=FrozenDict)
-    """The trainer's tokenizer.unique_identifiers, which go into its cache names; or a file that holds them, such as a
-    …-description.txt that the trainer wrote."""
+    """Instead of `trainer`, its tokenizer.unique_identifiers; or a file that holds them, such as a …-description.txt
+    that the trainer wrote."""
     reset_position_ids: bool = False
     """Whether positions begin again after an end of document, in `load_nanoset` and for the trainer."""
     reset_attention_mask: bool = False
@@ -205,6 +214,8 @@ def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str,
 
 
 def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:
+    if spec.trainer is not None:
+        return replace(spec, tokenizer_identifiers=freeze(spec.trainer.identifiers()))
     if isinstance(spec.tokenizer_identifiers, Mapping):
         return spec
     path = file.parent / Path(spec.tokenizer_identifiers).expanduser()
@@ -285,6 +296,19 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     yield from broken(where, _TEXTS, *((name not in preset.masks, "mask", f".{name}", found) for name in nanoset.masks))
     for error in raised(check_masks, nanoset.masks):
         yield error.at(f"{where}.{error.where}")
+    if (trainer := nanoset.trainer) is None:
+        return
+    yield from broken(
+        where,
+        _TEXTS,
+        (bool(nanoset.tokenizer_identifiers), "identifiers", ".trainer", "both"),
+        (not preset.hashes_tokenizer, "no hash", ".trainer", found),
+    )
+    if errors := raised(trainer.arguments):
+        yield errors[0].at(f"{where}.trainer.{errors[0].where}")
+    elif preset.hashes_tokenizer:
+        is_old, at = trainer.minor <= 10, f"{found}, megatron_core {trainer.megatron_core}"
+        yield from broken(where, _TEXTS, (is_old != (nanoset.preset == "megatron-0.10"), "version", ".preset", at))
 
 
 def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:

@@ -6,6 +6,8 @@ Sources: Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tok
 
 from __future__ import annotations
 
+import json
+
 from nanoset_core.tokenization.files import Definition
 
 _NAMED = ("vocab.json", "tiktoken JSON", "SentencePiece")
@@ -37,8 +39,20 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
     return "--tokenizer-type GPTSentencePieceTokenizer", f"--tokenizer-model {path}", *lines
 
 
-def tokenizer_note(definition: Definition) -> str | None:
-    """Return a note for the user where Megatron-LM has no tokenizer for such a file, or reads it differently."""
+def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None:
+    """Return a note for the user where Megatron-LM has no tokenizer for such a file, or reads it differently.
+
+    Args:
+        definition: of the tokenizer.
+        eod: its end-of-document token.
+    """
+    if definition.kind == "tokenizer.json":
+        config = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eod}, ensure_ascii=False)
+        return (
+            "Megatron-LM's HuggingFaceTokenizer takes a folder (--tokenizer-model FOLDER) of tokenizer.json and "
+            "tokenizer_config.json; with the first alone it knows no EOD. Where there is no second, write it: "
+            f"{config}"
+        )
     if definition.kind in _NAMED and _holds_spaces(definition):
         return "No arguments name the tokenizer: there is a space in its path, or in a special token."
     if definition.kind == "vocab.json":

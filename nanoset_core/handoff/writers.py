@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pprint import pformat
 from typing import Any
 
 from nanoset_core.config.nanoset import ScheduleSpec
 from nanoset_core.errors import ConfigError
+from nanoset_core.handoff import preflight
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
 
@@ -18,6 +21,12 @@ DATA_ARGS = "data_args.txt"
 PER_SPLIT = "per_split_data_args.json"
 SEQUENCES = "sequences_per_dataset.json"
 ARGUMENTS = "arguments.txt"
+PREFLIGHT = "preflight.py"
+UNKNOWN_TOKENIZER = "Megatron-LM will build every index again, since nanoset.yaml does not name its tokenizer"
+_VERSION = 'megatron_core: "0.16.1"   # python -c "import megatron.core as core; print(core.__version__)"'
+_TRAINER = ("tokenizer_type: HuggingFaceTokenizer", "tokenizer_model: /models/x   # as the trainer is given it")
+_RUN = "--train-iters … --global-batch-size … --eval-interval … --eval-iters …"
+_NAMED = "--tokenizer-type … --tokenizer-model …"
 _UINT16_VOCABULARY = 65536  # GPTDatasetConfig.token_dtype_code: above it int32
 _NEMO_NAMES: dict[SplitName, str] = {"train": "train", "valid": "validation", "test": "test"}
 _NEMO_SAMPLES: dict[SplitName, str] = {
@@ -66,10 +75,15 @@ class Handoff:
     """Megatron-LM's arguments that name the tokenizer, a flag and its values each; none where the user names it."""
     tokenizer_note: str | None = None
     """Note on a tokenizer that Megatron-LM does not know."""
+    indexes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The trainer's description of each index that it will look for → its other files, names below `cache`."""
     span: tuple[int, int] | None = None
     """Iterations of the phase that this nanoset is, (begin, end excl)."""
-    empty: Mapping[SplitName, str] = field(default_factory=dict)
-    """Split that has a share of the data and no sample → why."""
+
+    @property
+    def section(self) -> str:
+        """Name that nanoset.yaml has for it: of all phases, if it is one."""
+        return self.name if self.span is None else self.name.rpartition("-phase-")[0]
 
     @property
     def is_per_split(self) -> bool:
@@ -81,12 +95,6 @@ class Handoff:
         prefixes, weights = self.config.blend(split) or ([], None)
         paths = [self.config.trainer_path(prefix) for prefix in prefixes]
         return [(None if weights is None else weights[number], path) for number, path in enumerate(paths)]
-
-    @property
-    def evaluates(self) -> bool:
-        """Whether the trainer is given data of valid or test."""
-        shares = (1.0, 1.0, 1.0) if self.is_per_split else self.config.shares()
-        return any(self.data(split) and shares[SPLITS.index(split)] > 0 for split in SPLITS[1:])
 
     @property
     def run(self) -> ScheduleSpec | None:
@@ -127,13 +135,14 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     prefixes = [path for split in SPLITS for _, path in handoff.data(split)]
     for path in (*prefixes, handoff.folder, handoff.cache):
         if any(map(str.isspace, path)):
-            what, where = "the trainer cuts its data arguments at spaces", f"nanosets.{handoff.name}.trainer_path"
+            what, where = "the trainer cuts its data arguments at spaces", f"nanosets.{handoff.section}.trainer_path"
             remedy = "set trainer_path to a link without spaces, or move the outputs"
             raise ConfigError(what, where=where, found=repr(path), remedy=remedy)
     writer, command = _WRITERS[handoff.config.preset]
     texts, notes = writer(handoff)
-    notes += [f"{split}: {why}." for split, why in handoff.empty.items()]
-    texts[START] = _start(handoff, command.format(folder=handoff.folder), sorted(texts), notes)
+    more = "" if handoff.tokenizer else f" {_NAMED}"
+    command = command.format(folder=handoff.folder, more=more, length=handoff.config.sequence_length)
+    texts[START] = _start(handoff, command, sorted(texts), notes)
     return {name: text.encode() for name, text in texts.items()}, notes
 
 
@@ -143,8 +152,30 @@ def _start(handoff: Handoff, command: str, names: list[str], notes: list[str]) -
     if handoff.span is not None:
         lines.append(f"It is the phase of iterations {handoff.span[0]:,} to {handoff.span[1]:,}.")
     lines += ["", "Start:", "", f"    {command}", "", f"Files here: {', '.join(names)}; index files: {handoff.cache}"]
+    if PREFLIGHT in names:
+        lines += ["", "Whether the trainer will find them, asked where it runs, with its options:", ""]
+        named = " ".join(handoff.tokenizer) or _NAMED
+        lines.append(f"    python {handoff.folder}/{PREFLIGHT} {named}{'' if handoff.schedule else f' {_RUN}'}")
+        if not handoff.config.tokenizer_identifiers:
+            lines += ["", f"**{UNKNOWN_TOKENIZER}.** Write into nanoset.yaml, and build again:", ""]
+            known = [_VERSION, *(map(_key, handoff.tokenizer) if handoff.tokenizer else _TRAINER)]
+            lines += [
+                "    nanosets:",
+                f"      {handoff.section}:",
+                "        trainer:",
+                *(f"{' ' * 10}{line}" for line in known),
+            ]
     lines += ["", "To know:", "", *(f"- {note}" for note in notes)] if notes else []
     return "\n".join(lines) + "\n"
+
+
+def _key(argument: str) -> str:
+    """Return the line of `trainer` in nanoset.yaml for an argument that names the tokenizer."""
+    flag, *values = argument.split()
+    name = flag.removeprefix("--").replace("-", "_")
+    if name in ("tokenizer_special_tokens", "tiktoken_special_tokens"):
+        return f"special_tokens: {json.dumps(values, ensure_ascii=False)}"
+    return f"{name}: {values[0] if values else 'true'}"
 
 
 def _megatron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
@@ -169,7 +200,22 @@ def _megatron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
         counts = {path: [count.sequences, count.document_indices] for path, count in handoff.datasets.items()}
         files[SEQUENCES] = json.dumps(counts, indent=1) + "\n"
     files[ARGUMENTS] = "".join(f"{line}\n" for line in _arguments(handoff, files))
+    files[PREFLIGHT] = _preflight(handoff)
     return files, [*notes, *filter(None, [handoff.tokenizer_note]), *_notes(handoff)]
+
+
+def _preflight(handoff: Handoff) -> str:
+    """Return preflight.py with what it looks for."""
+    samples = {split: handoff.config.samples(split) for split in SPLITS if handoff.samples[split]}
+    values = {
+        'NANOSET = ""': handoff.section,
+        "INDEXES: dict[str, list[str]] = {}": {name: list(others) for name, others in handoff.indexes.items()},
+        "SAMPLES: dict[str, int | None] = {}": {} if handoff.transitions else samples,
+    }
+    text = inspect.getsource(preflight)
+    for line, value in values.items():
+        text = text.replace(line, line.partition("=")[0] + "= " + pformat(value, width=120))
+    return text
 
 
 def loads_fast(handoff: Handoff) -> bool:
@@ -207,8 +253,6 @@ def _arguments(handoff: Handoff, files: dict[str, str]) -> Iterator[str]:
 
 def _length(handoff: Handoff) -> Iterator[str]:
     schedule = handoff.schedule
-    if not handoff.evaluates:
-        yield "--eval-iters 0"  # core 0.16.1 evaluates with any other number, and fails without data
     if schedule is None:
         if (samples := handoff.config.train_split_samples) is not None:
             yield f"--train-samples {samples}"
@@ -223,8 +267,7 @@ def _length(handoff: Handoff) -> Iterator[str]:
         yield f"--train-iters {schedule.iterations}"
     yield f"--global-batch-size {schedule.global_batch_size}"
     yield f"--eval-interval {schedule.eval_interval}"
-    if handoff.evaluates:
-        yield f"--eval-iters {schedule.eval_iters}"
+    yield f"--eval-iters {schedule.eval_iters}"
 
 
 def _notes(handoff: Handoff) -> Iterator[str]:
@@ -331,7 +374,11 @@ def _yaml(value: dict[str, Any]) -> dict[str, str]:
 
 
 _Writer = Callable[[Handoff], tuple[dict[str, str], list[str]]]
-_MEGATRON = f"torchrun … pretrain_gpt.py $(cat {{folder}}/{ARGUMENTS}) …"
+_MEGATRON = rf"""torchrun --nproc-per-node 8 pretrain_gpt.py $(cat {{folder}}/{ARGUMENTS}){{more}} \
+        --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --max-position-embeddings {{length}} \
+        --micro-batch-size 4 --lr 3e-4 --bf16
+
+The options of the model and its training, from --num-layers on, are an example."""
 _NANOTRON = "merge data.yaml into nanotron's YAML, then run_train.py --config-file …"
 _WRITERS: dict[str, tuple[_Writer, str]] = {
     "megatron": (_megatron_files, _MEGATRON),

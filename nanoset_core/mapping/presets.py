@@ -100,6 +100,11 @@ class Preset:
     starts_without_scanning: bool = False
     """Whether the trainer takes --per-dataset-sequences-path and --dataloader-fast-cache-load."""
 
+    @property
+    def hashes_tokenizer(self) -> bool:
+        """Whether names of index files depend on the trainer's tokenizer."""
+        return "tokenizer" in self.member_keys
+
     def check_options(self, *, add_extra_token: bool, shuffle_documents: bool, surplus: float) -> None:
         """Raise ConfigError for an option that this trainer does not have."""
         if self.extra_token_only and not add_extra_token:
