@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -20,29 +20,43 @@ from nanoset_core.shuffling.webdataset import MANIFEST_NAME
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
 
+Uneven = Literal["raise", "drop", "repeat", "keep"]
+
 
 class ShardReader:
     """Iterate over the contexts of one rank, in the manifest's order; the position can be saved and restored.
 
     Rank r of R takes the shards r, r + R, … of `manifest.jsonl`, and worker w of W of these every W-th from the w-th:
-    all ranks and workers together take every sample exactly once. Each iteration goes on where the last one, or a
-    loaded state, stopped; after the end the next one starts anew. Where torch was imported before, a reader counts as
-    one of its IterableDatasets: `DataLoader(reader, batch_size=None, num_workers=2)`; torchdata's
-    StatefulDataLoader saves and restores the state of each worker.
+    unless `uneven` says otherwise, all ranks and workers together take every sample exactly once. Each iteration goes
+    on where the last one, or a loaded state, stopped; after the end the next one starts anew. Where torch was imported
+    before, a reader counts as one of its IterableDatasets: `DataLoader(reader, batch_size=None, num_workers=2)`;
+    torchdata's StatefulDataLoader saves and restores the state of each worker.
+
+    Args:
+        folder: of the tars and their manifest.
+        rank: within the data-parallel group.
+        world_size: ranks of the group.
+        uneven: what happens where ranks would have different numbers of samples, so that distributed training waits for
+            ever at the end: an error, or `drop`: each rank takes as many as the smallest one has; `repeat`: as many as
+            the largest, its own again from the start (torch's DistributedSampler has both); `keep`: what its tars hold,
+            be it none.
 
     Raises:
         MissingError: there is no manifest.
-        ConfigError: the rank lies outside [0, world_size).
+        ConfigError: the rank lies outside [0, world_size); ranks have different numbers of samples, or (unless they are
+            kept) one has none.
     """
 
-    def __init__(self, folder: Path | str, *, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(self, folder: Path | str, *, rank: int = 0, world_size: int = 1, uneven: Uneven = "raise") -> None:
         if not 0 <= rank < world_size:
             found, remedy = f"{rank} of {world_size}", "give the rank within the data-parallel group, and its size"
             raise ConfigError("no such rank", found=found, expected="0 <= rank < world_size", remedy=remedy)
         self.folder = Path(folder)
         self.rank, self.world_size = rank, world_size
         self._rows = manifest_rows(self.folder / MANIFEST_NAME)
-        self._manifest = hashlib.sha256(repr(self._rows).encode()).hexdigest()
+        self._shards = _shards_of(self._rows, rank, world_size, uneven, self.folder)
+        made_from = (uneven, self._rows) if uneven in ("drop", "repeat") else self._rows
+        self._manifest = hashlib.sha256(repr(made_from).encode()).hexdigest()
         self._place: tuple[int, int] = (0, 0)  # shards of this worker that are done, samples of the next one
         self._loaded: tuple[int, int] | None = None  # worker and workers of a state that was loaded
         data = sys.modules.get("torch.utils.data")
@@ -52,7 +66,7 @@ class ShardReader:
     @property
     def samples(self) -> int:
         """Samples of this rank, all its workers together."""
-        return sum(samples for _, samples in self._rows[self.rank :: self.world_size])
+        return sum(taken for *_, taken in self._shards)
 
     def __iter__(self) -> Iterator[NDArray[np.integer[Any]]]:
         """Yield the contexts from the current position on, each of shape (length,).
@@ -63,14 +77,15 @@ class ShardReader:
         worker, workers = current = _torch_worker() or (0, 1)
         if self._loaded not in (None, current) and self._place != (0, 0):
             raise _foreign("worker {} of {}".format(*self._loaded), f"worker {worker} of {workers}")
-        self._loaded, shards = current, self._rows[self.rank :: self.world_size][worker::workers]
+        self._loaded, shards = current, self._shards[worker::workers]
         done, begin = self._place
         for number in range(done, len(shards)):
-            stem, samples = shards[number]
-            for context in iterate_counted(self.folder / f"{stem}.tar", samples, begin):
+            stem, samples, taken = shards[number]
+            contexts = iterate_counted(self.folder / f"{stem}.tar", samples, begin)
+            for context in contexts if taken == samples else islice(contexts, taken - begin):
                 begin += 1
                 # The state counts a sample as soon as it is handed out.
-                self._place = (number, begin) if begin < samples else (number + 1, 0)
+                self._place = (number, begin) if begin < taken else (number + 1, 0)
                 yield context
             begin = 0
         self._place = (0, 0)
@@ -88,6 +103,37 @@ class ShardReader:
             raise _foreign(f"rank {found[0]} of {found[1]}", f"rank {self.rank} of {self.world_size}, of this manifest")
         self._place = (int(state["shard"]), int(state["sample"]))
         self._loaded = (int(state["worker"]), int(state["workers"]))
+
+
+def _shards_of(
+    rows: list[tuple[str, int]], rank: int, world_size: int, uneven: Uneven, folder: Path
+) -> list[tuple[str, int, int]]:
+    """Return (name, samples, samples taken) of the shards of a rank, in order."""
+    counts = [sum(samples for _, samples in rows[one::world_size]) for one in range(world_size)]
+    own = [(stem, samples, samples) for stem, samples in rows[rank::world_size]]
+    least, most = min(counts), max(counts)
+    if least == most or uneven == "keep":
+        return own
+    if uneven == "raise" or not least:
+        found = f"{len(rows):,} tars for {world_size:,} ranks: {least:,} to {most:,} samples a rank"
+        more = "make more tars (a smaller samples_per_shard), equal ones (even: true), or use fewer ranks"
+        raise ConfigError(
+            "the ranks have different numbers of samples: distributed training would wait for ever at the end",
+            where=folder / MANIFEST_NAME,
+            found=found,
+            expected="as many tars of equal size for each rank",
+            remedy=f"{more}; uneven='keep' takes them as they are"
+            if not least
+            else f"give uneven='drop' (every rank "
+            f"takes {least:,}), 'repeat' (every rank takes {most:,}) or 'keep'; or {more}",
+        )
+    left, shards = least if uneven == "drop" else most, []
+    for stem, samples, _ in cycle(own):
+        shards.append((stem, samples, min(samples, left)))
+        left -= samples
+        if left <= 0:
+            return shards
+    return shards
 
 
 def _foreign(found: str, expected: str) -> StaleError:

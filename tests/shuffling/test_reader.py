@@ -36,13 +36,16 @@ def firsts(contexts):
     return [int(context[0]) for context in contexts]
 
 
+KEEP = "keep"
+
+
 def consumers(folder, world_size, workers, patch):
     """One list of samples for each rank's each worker."""
     found = []
     for rank in range(world_size):
         for worker in range(workers):
             patch.setattr(reader_module, "_torch_worker", lambda worker=worker: (worker, workers))
-            found.append(firsts(ShardReader(folder, rank=rank, world_size=world_size)))
+            found.append(firsts(ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)))
     return found
 
 
@@ -57,7 +60,9 @@ def test_every_sample_once_for_any_ranks_and_workers(folder, world_size, workers
         for samples in found:
             assert [place[sample] for sample in samples] == sorted(place[sample] for sample in samples)
         assert consumers(folder, world_size, workers, patch) == found
-        counts = [ShardReader(folder, rank=rank, world_size=world_size).samples for rank in range(world_size)]
+        counts = [
+            ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP).samples for rank in range(world_size)
+        ]
         assert sum(counts) == CONTEXTS
 
 
@@ -73,16 +78,16 @@ def test_stopped_and_resumed_anywhere_the_order_is_the_same(folder, world_size, 
     worker = data.draw(st.integers(0, workers - 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader_module, "_torch_worker", lambda: (worker, workers))
-        expected = firsts(ShardReader(folder, rank=rank, world_size=world_size))
+        expected = firsts(ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP))
         found, state = [], None
         for stop in stops:
-            reader = ShardReader(folder, rank=rank, world_size=world_size)
+            reader = ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)
             if state is not None:
                 reader.load_state_dict(json.loads(json.dumps(state)))
             taken = [int(context[0]) for _, context in zip(range(min(stop, len(expected) - len(found))), reader)]  # noqa: B905
             found += taken
             state = reader.state_dict()
-        reader = ShardReader(folder, rank=rank, world_size=world_size)
+        reader = ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)
         if state is not None:
             reader.load_state_dict(state)
         assert found + firsts(reader) == expected
@@ -101,14 +106,14 @@ def test_an_iteration_goes_on_and_then_starts_anew(folder):
 
 
 def test_states_of_others_are_refused(folder, tmp_path, monkeypatch):
-    state = ShardReader(folder, rank=1, world_size=2).state_dict()
+    state = ShardReader(folder, rank=1, world_size=2, uneven=KEEP).state_dict()
     for rank, world_size in ((0, 2), (0, 1), (1, 3)):
         with pytest.raises(StaleError, match="another reader"):
-            ShardReader(folder, rank=rank, world_size=world_size).load_state_dict(state)
+            ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP).load_state_dict(state)
     rows = (folder / "manifest.jsonl").read_text().splitlines()
     (tmp_path / "manifest.jsonl").write_text("\n".join(rows[:-1]) + "\n")
     with pytest.raises(StaleError, match="another reader"):
-        ShardReader(tmp_path, rank=1, world_size=2).load_state_dict(state)
+        ShardReader(tmp_path, rank=1, world_size=2, uneven=KEEP).load_state_dict(state)
     monkeypatch.setattr(reader_module, "_torch_worker", lambda: (0, 2))
     reader = ShardReader(folder)
     next(iter(reader))
@@ -123,9 +128,45 @@ def test_states_of_others_are_refused(folder, tmp_path, monkeypatch):
 def test_ranks_and_folders_that_are_none(folder, tmp_path):
     for rank, world_size in ((1, 1), (-1, 2), (0, 0)):
         with pytest.raises(ConfigError, match="no such rank"):
-            ShardReader(folder, rank=rank, world_size=world_size)
+            ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)
     with pytest.raises(MissingError, match="no manifest"):
         ShardReader(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tars", "ranks", "uneven", "counts"),
+    [
+        (2, 4, "raise", "2 tars for 4 ranks: 0 to 6 samples a rank|more tars"),
+        (2, 4, "drop", "0 to 6|fewer ranks"),
+        (2, 4, "keep", [6, 3, 0, 0]),
+        (2, 2, "raise", "3 to 6 samples a rank|uneven='drop'"),
+        (2, 2, "drop", [3, 3]),
+        (2, 2, "repeat", [6, 6]),
+        (7, 3, "drop", [12, 12, 12]),
+        (7, 3, "repeat", [15, 15, 15]),
+        (7, 1, "raise", [39]),
+        (4, 2, "keep", [12, 9]),
+    ],
+)
+def test_ranks_of_different_numbers_are_refused_or_made_even(tmp_path, tars, ranks, uneven, counts):
+    contexts = 6 * tars - 3
+    folder = written(tmp_path, contexts * 4, sequence_length=4, samples_per_shard=6)
+    if isinstance(counts, str):
+        with pytest.raises(ConfigError, match="different numbers") as caught:
+            ShardReader(folder, world_size=ranks, uneven=uneven)
+        assert all(word in str(caught.value) for word in counts.split("|"))
+        return
+    readers = [ShardReader(folder, rank=rank, world_size=ranks, uneven=uneven) for rank in range(ranks)]
+    found = [firsts(reader) for reader in readers]
+    assert [reader.samples for reader in readers] == list(map(len, found)) == counts
+    own = [firsts(ShardReader(folder, rank=rank, world_size=ranks, uneven="keep")) for rank in range(ranks)]
+    for taken, whole in zip(found, own, strict=True):
+        assert taken == (whole + whole)[: len(taken)]
+    for reader, taken in zip(readers, found, strict=True):
+        first = [int(context[0]) for _, context in zip(range(len(taken) // 2), reader)]  # noqa: B905
+        resumed = ShardReader(folder, rank=reader.rank, world_size=ranks, uneven=uneven)
+        resumed.load_state_dict(reader.state_dict())
+        assert first + firsts(resumed) == taken
 
 
 TORCH = """
