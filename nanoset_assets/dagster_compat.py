@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import dagster as dg
@@ -14,6 +14,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
 from dagster._utils.schedules import is_valid_cron_string
+from dagster_shared.check import CheckError
 
 from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, received_signal
 
@@ -31,10 +32,13 @@ __all__ = [
     "latest_data_versions",
     "latest_materializations",
     "latest_planned",
+    "repository_of",
     "unsound_checks",
 ]
 
 DATA_VERSION_TAG = "dagster/data_version"
+INPUT_DATA_VERSION_TAG = "dagster/input_data_version"
+"""Followed by `/` and the key of what an asset was made from."""
 
 
 def latest_data_versions(
@@ -77,6 +81,13 @@ def latest_planned(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: 
     """Return (the last run that was to make an asset, or one partition of it; id of the event that says so, or 0)."""
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
     return (None, 0) if planned is None else (planned.run_id, planned.storage_id)
+
+
+def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition | None:
+    """Return all definitions of the code location in which a run is; None where it is of a job alone."""
+    with suppress(CheckError):
+        return context.repository_def
+    return None
 
 
 def unsound_checks(

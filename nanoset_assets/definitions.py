@@ -10,6 +10,7 @@ import dagster as dg
 from nanoset_assets.buckets import bucket_resources
 from nanoset_assets.checks import checks_for
 from nanoset_assets.hosted import Automation, ProjectDefs
+from nanoset_assets.overview import overview_asset, overview_sensor
 from nanoset_assets.raw_text_sensor import landing_sensor, raw_text_sensor
 from nanoset_assets.stages_table import stage_asset, subjects_of
 from nanoset_assets.stale_sensor import eager, job_of, reconcile_schedule, stale_sensor
@@ -76,12 +77,13 @@ def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.De
     assets = [asset for assets in by_job.values() for asset in assets]
     corpus_job = jobs[INVENTORY.kind]
     sensors = [] if automation == "none" else [raw_text_sensor(hosted, corpus_job)]
+    sensors.append(overview_sensor(hosted))
     if hosted.upstream:
         sensors.append(landing_sensor(hosted, corpus_job))
     if automation == "own":
         sensors.append(stale_sensor(hosted, jobs.values()))
     return dg.Definitions(
-        assets=list(eager(assets, hosted.names) if automation == "host" else assets),
+        assets=[*(eager(assets, hosted.names) if automation == "host" else assets), overview_asset(hosted)],
         asset_checks=checks_for(hosted),
         jobs=list(jobs.values()),
         sensors=sensors,

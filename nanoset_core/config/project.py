@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, resolved
 from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
@@ -31,6 +31,7 @@ from nanoset_core.serialization.parsing import (
     located,
     read_yaml,
 )
+from nanoset_core.serialization.settings import Range
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import (
     RemoteFolder,
@@ -79,6 +80,8 @@ class ProjectConfig:
     """Name → a set of shuffled tar shards."""
     packed: tuple[str, ...] = ()
     """Corpora that are also written as Modalities' .pbin."""
+    token_target: Annotated[int, Range(1)] | None = None
+    """Tokens that are wanted in all; the UI's `overview` shows how far the corpora are. Changes no output."""
     automation: AutomationSpec = field(default_factory=AutomationSpec)
     """When the platform looks for new text, and builds what is missing or stale."""
     storage: StorageSpec = field(default_factory=StorageSpec)

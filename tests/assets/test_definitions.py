@@ -100,6 +100,7 @@ def edges(node):
 
 def test_every_edge_is_there(nodes):
     assert {name: sorted(edges(node)) for name, node in nodes.items()} == {
+        "overview": [],
         "raw_jsonl": [],
         "tokenized_shards": ["raw_jsonl"],
         "indexed_dataset": ["tokenized_shards"],
@@ -143,7 +144,7 @@ def test_partitions_are_there(nodes):
 
 def test_sensors_and_schedule_are_there_and_on(snapshot):
     sensors = {sensor.name: sensor for sensor in snapshot.sensors}
-    assert set(sensors) == {"raw_text", "missing_or_stale"}
+    assert set(sensors) == {"overview", "raw_text", "missing_or_stale"}
     assert [target.job_name for target in sensors["raw_text"].target_dict.values()] == ["corpus"]
     assert {sensor.sensor_type.value for sensor in sensors.values()} == {"STANDARD"}
     (schedule,) = snapshot.schedules

@@ -146,9 +146,9 @@ def test_whose_automation_builds_ours(config):
     assert conditions("own") == conditions("none") == set()
     assert "raw_jsonl" not in conditions("host")
     assert {"tokenized_shards", "pretrain/blend", "shuffled/manifest"} <= conditions("host")
-    assert units("own") == {"raw_text", "missing_or_stale", "reconcile"}
-    assert units("host") == {"raw_text", "default_automation_condition_sensor"}
-    assert units("none") == set()
+    assert units("own") == {"overview", "raw_text", "missing_or_stale", "reconcile"}
+    assert units("host") == {"overview", "raw_text", "default_automation_condition_sensor"}
+    assert units("none") == {"overview"}
 
 
 @pytest.mark.parametrize("passed", [True, False])

@@ -18,6 +18,7 @@ from nanoset_assets import raw_text_sensor as sensors
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance_state import OWNER_TAG, close_abandoned_runs, is_run_process, owner_tag
 from nanoset_assets.names import Names
+from nanoset_assets.overview import OVERVIEW
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.pipeline import raw, tokenization
@@ -324,7 +325,7 @@ def test_it_is_off_and_on_from_the_configuration(make_project):
         repository = build_definitions(load_config(config)).get_repository_def()
         for sensor in repository.sensor_defs:
             assert sensor.default_status.value == status
-            assert sensor.minimum_interval_seconds == 7
+            assert sensor.minimum_interval_seconds == (60 if sensor.name == OVERVIEW else 7)
         assert [schedule.default_status.value for schedule in repository.schedule_defs] == [status]
 
 

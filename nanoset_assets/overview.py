@@ -1,0 +1,184 @@
+"""The asset `overview`: what a project holds, what is stale and why, what it cost, and which version others have read.
+
+It looks and builds nothing: it tells of stale outputs whoever builds them, sensors of the project, a host, or nobody.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dagster as dg
+
+from nanoset_assets.dagster_compat import DATA_VERSION_TAG, INPUT_DATA_VERSION_TAG, latest_data_versions, repository_of
+from nanoset_assets.hosted import ProjectDefs, tick_result
+from nanoset_assets.stages_table import GROUP
+from nanoset_assets.ui.metadata import failure, markdown, table
+from nanoset_core.errors import NanosetError
+from nanoset_core.pipeline.graph import asked_nodes
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Node
+from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.versions.status import Row, project_status
+
+OVERVIEW = "overview"
+"""The name of the asset, and of the sensor that keeps it up to date."""
+CHECK = "up_to_date"
+"""The name of its check, which warns of outputs that are not what the files, settings and code of today ask for."""
+SECONDS = 60
+"""Between two looks, at least: each compares all outputs, as `nanoset status` does."""
+_EVENTS = 200
+"""Materialisations of an asset that are looked at for what its versions cost."""
+_NAMED = 3
+_DESCRIPTION = (
+    "The whole project on one page: tokens of each corpus, what is made of them, what is stale and why, and which "
+    "version was read by assets that depend on it. The sensor of this name looks every minute, and builds nothing."
+)
+
+
+class Look(NamedTuple):
+    """What a look at a project found."""
+
+    metadata: dict[str, Any]
+    stale: list[str]
+    """What is not up to date, and why."""
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """What the check says."""
+        count = format_count(len(self.stale), "output")
+        description = f"{count} missing or stale; the first: {self.stale[0]}" if self.stale else "nothing is stale"
+        return {"passed": not self.stale, "severity": dg.AssetCheckSeverity.WARN, "description": description}
+
+
+def overview_asset(hosted: ProjectDefs) -> dg.AssetsDefinition:
+    """Make the asset: materialised by hand it looks at once."""
+    key = hosted.names.asset(OVERVIEW)
+
+    @dg.asset(
+        key=key,
+        group_name=hosted.names.group(GROUP),
+        check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description="Warns of what is missing or stale, and why.")],
+        owners=list(hosted.owners),
+        tags=dict(hosted.tags),
+        description=_DESCRIPTION,
+    )
+    def overview(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+        try:
+            found = look(hosted, context.instance, repository_of(context))
+        except NanosetError as error:
+            raise failure(error) from error
+        check = dg.AssetCheckResult(check_name=CHECK, **found.verdict)
+        yield dg.MaterializeResult(metadata=found.metadata, check_results=[check])
+
+    return overview
+
+
+def overview_sensor(hosted: ProjectDefs) -> dg.SensorDefinition:
+    """Make the sensor that reports the overview anew where it has changed, without a run."""
+    key, ticks = hosted.names.asset(OVERVIEW), hosted.ticks(OVERVIEW)
+    ticks["minimum_interval_seconds"] = max(SECONDS, ticks["minimum_interval_seconds"])
+
+    @dg.sensor(description=f"Keeps {key.to_user_string()} up to date, and builds nothing.", **ticks)
+    def overview(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        found = look(hosted, context.instance, context.repository_def)
+        mark = hashlib.sha256(repr(found).encode()).hexdigest()
+        if mark == context.cursor:
+            return tick_result(context, [], [], "nothing has changed", cursor=mark)
+        events = [
+            dg.AssetMaterialization(key, metadata=found.metadata),
+            dg.AssetCheckEvaluation(key, CHECK, **found.verdict),
+        ]
+        return tick_result(context, [], found.stale[:_NAMED], "reported", cursor=mark, asset_events=events)
+
+    return overview
+
+
+def look(hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.RepositoryDefinition | None) -> Look:
+    """Compare all outputs with what is asked for today; `repository` has the assets that may read them."""
+    project = hosted.load()
+    rows = list(project_status(project))
+    corpora = [row.name for row in rows if row.kind == "corpus"]
+    nodes = list(asked_nodes(project.config, corpora))
+    cost = _cost(hosted, instance, nodes)
+    stale = {row.label: "; ".join(row.why) for row in rows if row.why and row.state != "not read"}
+    readers = [] if repository is None else list(_readers(hosted, instance, repository, nodes))
+    made = [row for row in rows if row.kind not in ("corpus", "folder")]
+    tables = {
+        "not_up_to_date": [{"output": label, "why": why} for label, why in stale.items()],
+        "corpora": [_shown(row, cost) for row in rows if row.kind == "corpus"],
+        "made_of_them": [_shown(row, cost) for row in made],
+        "read_by": readers,
+    }
+    shown = {name: table(found, len(found)) for name, found in tables.items() if found}
+    summary, numbers = _totals(project, rows)
+    metadata = {"summary": summary, **shown, **numbers, "outputs_not_up_to_date": len(stale)}
+    return Look(metadata, [f"{label}: {why}" for label, why in stale.items()])
+
+
+def _totals(project: Project, rows: Sequence[Row]) -> tuple[dg.MarkdownMetadataValue, dict[str, Any]]:
+    """Return the sums over all corpora and outputs: as a sentence, and as numbers that Dagster plots over time."""
+    corpora = [row for row in rows if row.kind == "corpus"]
+    tokens, documents = (sum(row.figures.get(name, 0) for row in corpora) for name in ("tokens", "documents"))
+    size, target = sum(row.figures.get("bytes", 0) for row in rows), project.config.token_target
+    text = f"**{format_count(tokens, 'token')}** in {format_count(documents, 'document')} of "
+    text += f"{len(corpora):,} {'corpus' if len(corpora) == 1 else 'corpora'}; {format_bytes(size)} of outputs."
+    reached = {} if target is None else {"token_target": target, "target_reached": round(tokens / target, 4)}
+    goal = [] if target is None else [f"**{tokens / target:.1%}** of the {target:,} tokens that are wanted."]
+    return markdown(text, *goal), {"tokens": tokens, "documents": documents, "size_bytes": size, **reached}
+
+
+def _shown(row: Row, cost: Mapping[tuple[str, str, str | None], float]) -> dict[str, Any]:
+    counts = ("documents", "tokens") if row.kind == "corpus" else ("samples", "sequences", "tokens")
+    return {
+        "name": row.name + (f" {row.part}" if row.part else ""),
+        "state": row.state,
+        **{name: f"{row.figures[name]:,}" if name in row.figures else "" for name in counts},
+        "size": format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "",
+        "seconds": f"{cost[row.kind, row.name, row.part]:,.1f}",
+    }
+
+
+def _cost(
+    hosted: ProjectDefs, instance: dg.DagsterInstance, nodes: Sequence[Node]
+) -> Mapping[tuple[str, str, str | None], float]:
+    """Return row → seconds in which its latest versions were made: those of the longest run, since others found them
+    there."""
+    rows = {(node.asset, node.partition): node.row for node in nodes}
+    longest: dict[tuple[tuple[str, ...], str | None], tuple[str | None, float]] = {}
+    for asset in dict.fromkeys(node.asset for node in nodes):
+        for record in instance.fetch_materializations(hosted.names.asset(asset), limit=_EVENTS).records:
+            made = record.asset_materialization
+            if made is None or "seconds" not in made.metadata:
+                continue
+            version, seconds = (made.tags or {}).get(DATA_VERSION_TAG), float(str(made.metadata["seconds"].value))
+            last, most = longest.get((asset, made.partition), (version, 0.0))
+            if version == last:
+                longest[asset, made.partition] = last, max(most, seconds)
+    spent: dict[tuple[str, str, str | None], float] = defaultdict(float)
+    for place, (_, seconds) in longest.items():
+        if place in rows:
+            spent[rows[place]] += seconds
+    return spent
+
+
+def _readers(
+    hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, nodes: Sequence[Node]
+) -> Iterator[dict[str, Any]]:
+    """Yield assets of others that depend on ours, those without partitions, and which version they were made from."""
+    graph, ours = repository.asset_graph, {hosted.names.asset(node.asset) for node in nodes}
+    for key in sorted(ours.intersection(graph.get_all_asset_keys())):
+        if graph.get(key).partitions_def is not None:
+            continue
+        now = latest_data_versions(instance, key, {None}).get(None)
+        for reader in sorted(graph.get(key).child_keys - ours):
+            event = instance.get_latest_materialization_event(reader)
+            made = None if event is None else event.asset_materialization
+            version = ((made and made.tags) or {}).get(f"{INPUT_DATA_VERSION_TAG}/{key.to_user_string()}")
+            yield {
+                "asset": reader.to_user_string(),
+                "has_read": key.to_user_string(),
+                "version": version or "none yet",
+                "which_is": "" if version is None else "the latest" if version == now else "an older one",
+                "run": "" if event is None else event.run_id[:8],
+            }
