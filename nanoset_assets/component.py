@@ -119,7 +119,7 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
         return ScaffoldParams
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
-        from nanoset_core.config.template import write_config
+        from nanoset_core.config.first import write_config
 
         folder, params = request.target_path, request.params
         names = names_of(params.key_prefix or folder.name, None, "the key prefix; by default the folder's name")

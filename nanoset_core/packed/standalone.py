@@ -21,9 +21,10 @@ from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, location, on_this_machine
 from nanoset_core.storage.working_copies import downloaded, work_folder
 from nanoset_core.tokenization.bpe import EngineName
+from nanoset_core.tokenization.end_token import end_token
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_files, tokenizer_path
 from nanoset_core.tokenization.inputs import InputFiles, resolve_inputs
-from nanoset_core.tokenization.preprocess import Preprocessed, PreprocessOptions, end_token, preprocess
+from nanoset_core.tokenization.preprocess import Preprocessed, PreprocessOptions, preprocess
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 
 

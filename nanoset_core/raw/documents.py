@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from nanoset_core.errors import NanosetError
-from nanoset_core.raw.contents import Contents
 from nanoset_core.raw.endings import format_of
 from nanoset_core.raw.importing import NotJsonError, json_values
 from nanoset_core.raw.lines import LineBlock, read_lines
@@ -21,8 +19,6 @@ from nanoset_core.storage.location import RawFolder
 
 BATCH_BYTES = 1 << 20
 BATCH_REJECTS = 10_000
-SAMPLE_BYTES, SAMPLE_BATCH = 1 << 20, 64 << 10
-"""Read to measure a corpus, and at once."""
 ZEROS = "\0" * 8
 """Text with so many zero bytes is a sign of damage that a table without checksums cannot show."""
 
@@ -225,31 +221,3 @@ def _ids_at(rows: Any, names: tuple[str, ...]) -> list[str | None]:
     except NotJsonError:
         return [None] * len(array)
     return list(map(id_text, values))
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What was read of a corpus, and what that says of the rest."""
-
-    documents: int = 0
-    """Documents that were read."""
-    text_bytes: int = 0
-    """UTF-8 bytes of their texts."""
-    whole: float = 1.0
-    """How many times as much there is at least, judged by the stored bytes."""
-
-
-def measure(folder: RawFolder, found: Contents, text_key: str) -> Measure:
-    """Read about the first MiB of a corpus's lines; files that cannot be read are passed over: a build will say so."""
-    documents = text_bytes = read_bytes = stored = 0
-    for file in found.ordered:
-        before, source = read_bytes, SourceRange((Piece(file.path, 0, file.size, 1, ""),))
-        with suppress(NanosetError):
-            for batch in read_documents(folder, source, text_key=text_key, batch_bytes=SAMPLE_BATCH, verify=False):
-                documents += len(batch.texts)
-                text_bytes += sum(len(text.encode(errors="replace")) for text in batch.texts)
-                read_bytes += batch.read_bytes
-                if read_bytes >= SAMPLE_BYTES:
-                    return Measure(documents, text_bytes, found.size / (stored + min(file.size, read_bytes - before)))
-        stored += file.size
-    return Measure(documents, text_bytes, found.size / stored if stored else 1.0)

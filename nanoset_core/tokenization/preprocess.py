@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -25,20 +23,17 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.working_copies import copies_in, work_folder
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.distrust import SHARE, Encoder, encoders_of
 from nanoset_core.tokenization.document_table import tokens_by_file
-from nanoset_core.tokenization.files import TokenizerPath, as_source, define
+from nanoset_core.tokenization.files import TokenizerPath, as_source
 from nanoset_core.tokenization.framing import Framing, SpecialTokens, WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.losses import Listing, Losses, RejectPolicy, losses_of, stored_sizes
 from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts, ShardSettings, TokenizeJob
 from nanoset_core.tokenization.tokenizer import (
     TokenizerFacts,
-    naming_special_tokens,
-    special_tokens,
     token_id,
     tokenizer_facts,
 )
@@ -102,34 +97,6 @@ class Preprocessed:
     """False where it was there already."""
     encoders: tuple[Encoder, ...] = field(default=(), compare=False)
     """Which engines made its shards, and how many documents were compared; none where it was there already."""
-
-
-def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
-    """Return the end-of-document token: the one given; else that of the trainer for files of this kind; else what
-    tokenizer_config.json beside the tokenizer says.
-
-    Raises:
-        ConfigError: None of them names one.
-        FormatError: It is no tokenizer.
-    """
-    if given is not None:
-        return given
-    if tokenizer.is_file() and (own := define(tokenizer).eod) is not None:
-        return own
-    beside = tokenizer.parent / "tokenizer_config.json"
-    with suppress(FileNotFoundError, ValueError, KeyError, TypeError, IndexError):
-        named = json.loads(read_regular(beside))["eos_token"]
-        named = named["content"] if isinstance(named, dict) else named
-        if isinstance(named, str):
-            return named
-    special = special_tokens(tokenizer)
-    raise ConfigError(
-        "the end-of-document token is not known",
-        where=tokenizer,
-        found=f"no eos_token in {beside}",
-        expected=f"one of its special tokens: {', '.join(map(repr, special[:12]))}" if special else None,
-        remedy=f"name the token with --eod{naming_special_tokens(tokenizer)}",
-    )
 
 
 def preprocess(

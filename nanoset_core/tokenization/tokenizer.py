@@ -75,7 +75,7 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
         MissingError, FormatError: See load_tokenizer.
         ConfigError: The tokenizer has no such token.
     """
-    special = _special_ids(file)
+    special = special_ids(file)
     found = special.get(token)
     if found is None:
         found = _plain_id(file, stat_signature(file), token)
@@ -102,10 +102,11 @@ def naming_special_tokens(file: TokenizerPath) -> str:
 
 def special_tokens(file: TokenizerPath) -> tuple[str, ...]:
     """Return the texts of a tokenizer's special tokens; raises as `tokenizer_facts`."""
-    return tuple(_special_ids(file))
+    return tuple(special_ids(file))
 
 
-def _special_ids(file: TokenizerPath) -> Mapping[str, int]:
+def special_ids(file: TokenizerPath) -> Mapping[str, int]:
+    """Return name → id of a tokenizer's special tokens; raises as `tokenizer_facts`."""
     return define(file).special_tokens or dict(_answers(file, stat_signature(file))["special_tokens"])
 
 

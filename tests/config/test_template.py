@@ -8,9 +8,10 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from nanoset_core.cli import nanoset
-from nanoset_core.config import template
+from nanoset_core.config import first
+from nanoset_core.config.first import write_config
 from nanoset_core.config.project import load_config
-from nanoset_core.config.template import Noted, config_text, write_config
+from nanoset_core.config.template import Noted, config_text
 from nanoset_core.errors import ConfigError
 
 
@@ -61,8 +62,10 @@ def documents(folder, name, count, size):
 @pytest.mark.parametrize(("count", "size", "length", "split"), [
     (3, 15, 4, "1,0,0"),
     (3, 5000, 512, "1,0,0"),
-    (3000, 5000, 2048, "1,0,0"),
-    (30_000, 5000, 2048, "99,1,0"),
+    (100, 5000, 1024, "80,20,0"),
+    (500, 5000, 2048, "90,10,0"),
+    (3000, 5000, 2048, "90,5,5"),
+    (30_000, 5000, 2048, "98,1,1"),
 ])  # fmt: skip
 def test_the_split_and_the_length_suit_the_text(tmp_path, count, size, length, split):
     documents(tmp_path, "web", count, size)
@@ -72,7 +75,7 @@ def test_the_split_and_the_length_suit_the_text(tmp_path, count, size, length, s
 
 
 def test_enough_text_has_the_usual_split(tmp_path, monkeypatch):
-    monkeypatch.setattr(template, "_LEAST_ROOM", 1)
+    monkeypatch.setattr(first, "_LEAST_ROOM", 1)
     documents(tmp_path, "web", 10_000, 5000)
     assert load_config(write_config(tmp_path).path).nanosets["pretrain"].split == "969,30,1"
 

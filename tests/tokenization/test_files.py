@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenization.bpe import make_engine, patterns
+from nanoset_core.tokenization.end_token import end_token
 from nanoset_core.tokenization.files import TokenizerFile, define, tokenizer_path
 from nanoset_core.tokenization.files.source import byte_characters
 from nanoset_core.tokenization.files.split_patterns import PATTERNS, NamedPattern
-from nanoset_core.tokenization.preprocess import end_token
 from nanoset_core.tokenization.tokenizer import special_tokens, token_id, tokenizer_facts
 
 FILES = Path(__file__).parents[1] / "golden" / "tokenization" / "files"

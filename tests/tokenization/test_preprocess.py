@@ -16,9 +16,10 @@ from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.tokenization import preprocess as preprocess_module
+from nanoset_core.tokenization.end_token import end_token
 from nanoset_core.tokenization.files import tokenizer_path
 from nanoset_core.tokenization.inputs import by_file, resolve_inputs
-from nanoset_core.tokenization.preprocess import PreprocessOptions, end_token, preprocess
+from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
 
 EMPTY = {"id": "empty", "text": ""}
 

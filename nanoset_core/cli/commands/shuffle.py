@@ -101,8 +101,8 @@ def command(
     from nanoset_core.shuffling.options import ShuffleOptions
     from nanoset_core.shuffling.standalone import preview, shuffle
     from nanoset_core.shuffling.webdataset import complete_exp_data
+    from nanoset_core.tokenization.end_token import end_token
     from nanoset_core.tokenization.files import tokenizer_files
-    from nanoset_core.tokenization.preprocess import end_token
 
     found = find_inputs(
         inputs,

@@ -59,10 +59,11 @@ def command(
     from nanoset_core.execution.processes import available_processors, forked_workers
     from nanoset_core.execution.progress import hearing
     from nanoset_core.tokenization.distrust import described
+    from nanoset_core.tokenization.end_token import chat_notice, end_token, named_end
     from nanoset_core.tokenization.files import define
     from nanoset_core.tokenization.framing import special_tokens_notice
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
-    from nanoset_core.tokenization.preprocess import RANGE_BYTES, PreprocessOptions, end_token, own_rejects, preprocess
+    from nanoset_core.tokenization.preprocess import RANGE_BYTES, PreprocessOptions, own_rejects, preprocess
     from nanoset_core.tokenization.shards import engine_choice
     from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
@@ -74,12 +75,15 @@ def command(
         what, remedy = "two options say different things", "leave one of them out"
         raise ConfigError(what, where="--special-tokens", found=both, remedy=remedy)
     options["special_tokens"] = options["special_tokens"] or same
-    options["eod"] = end_token(tokenizer, options["eod"]) if append_eod else None
+    end = named_end(tokenizer, end_token(tokenizer, options["eod"])) if append_eod else None
+    options["eod"] = end and end.text
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
     found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
     with hearing(lambda told: click.echo(told.name, err=True)):
         engine_choice(tokenizer, settings.engine)
+    if end is not None:
+        click.echo(f"documents end with {end}", err=True)
     size = sum(file.size for file in found.files)
     workers = min(settings.workers or available_processors(), 1 + size // RANGE_BYTES)
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
@@ -87,7 +91,8 @@ def command(
         results = [result for files, prefix in jobs for result in run(files, prefix, settings)]
     template = tokenizer_facts(tokenizer).template
     added = special_tokens_notice(settings.preset, template, settings.special_tokens, settings.bos)
-    print_notices([*found.notices, *filter(None, [define(tokenizer).notice, added])])
+    of_chats = chat_notice(tokenizer, end, "--eod") if end else ""
+    print_notices([*found.notices, *filter(None, [define(tokenizer).notice, added, of_chats])])
     if encoders := [encoder for result in results for encoder in result.encoders]:
         click.echo(described(encoders), err=True)
     for result in results:

@@ -1,0 +1,207 @@
+"""`nanoset init`: what it finds, chooses and says, and that a build takes it."""
+
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from sample_project import build_all, encoded, sentences
+from tokenizers import AddedToken, Tokenizer, models
+
+from nanoset_core import load_nanoset
+from nanoset_core.cli import nanoset
+from nanoset_core.cli.commands import init
+from nanoset_core.config.first import write_config
+from nanoset_core.config.project import load_config
+from nanoset_core.errors import ConfigError
+
+
+def run(*arguments):
+    return CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
+
+
+def write(folder, path, rows):
+    file = folder / "raw" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(encoded(file.name, rows, 7))
+
+
+def nested(row):
+    return {"data": {"text": row["text"], "id": row["id"]}}
+
+
+def renamed(row):
+    return {"content": row["text"], "path": row["id"]}
+
+
+HUGGING_FACE = {
+    "wiki/data/train-00000-of-00002.parquet": (60, dict),
+    "wiki/data/train-00001-of-00002.parquet": (60, dict),
+    "wiki/data/validation-00000-of-00001.parquet": (20, dict),
+    "wiki/data/test-00000-of-00001.parquet": (20, dict),
+}
+"""Path → number of documents, and what makes a line of one."""
+KINDS = {
+    "Hugging Face": (HUGGING_FACE, {"train": "wiki", "valid": "wiki_valid", "test": "wiki_test"}),
+    "one without": (
+        {"web/train/a.jsonl": (60, dict), "web/dev/a.jsonl": (20, dict), "code/a.jsonl": (60, dict)},
+        {"train": {"code": 0.5, "web": 0.5}, "valid": "web_valid"},
+    ),
+    "folders": (
+        {"train/a.arrow": (60, dict), "validation/a.jsonl.zst": (20, dict)},
+        {"train": "train", "valid": "validation"},
+    ),
+    "other keys": ({"web/a.jsonl.gz": (600, nested), "code/a.jsonl": (600, renamed)}, {}),
+}
+
+
+@pytest.fixture
+def start(tmp_path, tokenizer_file):
+    """Writes text and a tokenizer, and runs `nanoset init`; → what it says."""
+
+    def begin(files):
+        for path, (count, line) in files.items():
+            write(tmp_path, path, list(map(line, sentences("web", count))))
+        (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+        outcome = run("init", tmp_path)
+        assert outcome.exit_code == 0, outcome.output
+        return outcome.output
+
+    return begin
+
+
+def facts_of(folder, corpus):
+    return json.loads((folder / "data/tokenized" / corpus / "current/manifest.json").read_text())["facts"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_project_of_each_kind_is_built_as_it_is_written(tmp_path, start, kind):
+    files, blends = KINDS[kind]
+    assert "name your tokenizer" not in start(files)
+    config = load_config(tmp_path / "nanoset.yaml").nanosets["pretrain"]
+    assert config.blend_per_split == blends
+    assert config.split != "1,0,0"
+    build_all(tmp_path / "nanoset.yaml")
+    for split, samples in config.samples.items():
+        assert len(load_nanoset(tmp_path / "data", "pretrain", split)) >= samples
+    assert {"train", "valid"} <= config.samples.keys()
+    assert [facts_of(tmp_path, corpus)["rejected"] for corpus in config.corpora] == [0] * len(config.corpora)
+
+
+def test_held_out_files_are_in_no_training_data(tmp_path, start):
+    assert "1 file of wiki for valid" in start(HUGGING_FACE)
+    text = (tmp_path / "nanoset.yaml").read_text()
+    assert "exclude: [validation-*, test-*]" in text
+    assert yaml.safe_load(text)["webdatasets"]["shuffled"]["corpora"] == ["wiki"]
+    build_all(tmp_path / "nanoset.yaml")
+    counts = [facts_of(tmp_path, corpus)["documents"] for corpus in ("wiki", "wiki_valid", "wiki_test")]
+    assert counts == [120, 20, 20]
+
+
+def test_nothing_but_test_files_is_for_training(tmp_path):
+    write(tmp_path, "web/test-0.jsonl", sentences("web", 9))
+    config = load_config(write_config(tmp_path).path)
+    assert (config.nanosets["pretrain"].blend, dict(config.corpora)) == ("web", {})
+
+
+def test_a_held_out_part_without_a_sample_is_left_out_with_a_word(tmp_path):
+    write(tmp_path, "web/train.jsonl", sentences("web", 400))
+    write(tmp_path, "web/test.jsonl", sentences("web", 1))
+    start = write_config(tmp_path)
+    assert dict(load_config(start.path).nanosets["pretrain"].blend_per_split) == {"train": "web"}
+    [said] = [line for line in start.chosen if "blend_per_split" in line]
+    assert "web_test left out" in said
+
+
+@pytest.mark.parametrize(("row", "named"), [
+    ({"question": "What is it?", "answer": "A test."}, "question, answer"),
+    ({"messages": [{"role": "user", "content": "What is it?"}]}, "messages (list)"),
+])  # fmt: skip
+def test_a_text_that_cannot_be_told_is_asked_for_or_refused(tmp_path, row, named):
+    write(tmp_path, "chat/a.jsonl", [row] * 3)
+    outcome = run("init", tmp_path)
+    assert isinstance(outcome.exception, ConfigError)
+    assert outcome.exception.found == f"the keys {named}"
+    assert "--text-key" in outcome.exception.remedy
+    assert not (tmp_path / "nanoset.yaml").exists()
+    assert run("init", tmp_path, "--text-key", "answer").exit_code == 0
+    assert load_config(tmp_path / "nanoset.yaml").documents.text_key == "answer"
+
+
+def test_a_terminal_is_asked(tmp_path, monkeypatch):
+    write(tmp_path, "chat/a.jsonl", [{"question": "q", "answer": "a"}] * 3)
+    asked = []
+    monkeypatch.setattr(init, "_ask", lambda question, answers: asked.append((question, answers)) or answers[1])
+    assert run("init", tmp_path).exit_code == 0
+    assert asked == [("Which key of chat holds the text?", ["question", "answer"])]
+    assert load_config(tmp_path / "nanoset.yaml").documents.text_key == "answer"
+
+
+def tokenizer_of(folder, special, config=None, generation=None):
+    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in special])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    if config is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": config}))
+    if generation is not None:
+        ids = [tokenizer.token_to_id(name) for name in generation]
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+
+
+@pytest.mark.parametrize(("special", "config", "generation", "eod", "reason"), [
+    (["<|endoftext|>", "<|im_end|>"], "<|im_end|>", None, "<|endoftext|>",
+     "Id 2, by its common name. tokenizer_config.json names <|im_end|>, which ends turns of a chat."),
+    (["<|return|>", "<|endoftext|>"], "<|return|>", ["<|return|>", "<|endoftext|>"], "<|endoftext|>",
+     "Id 3, by generation_config.json. tokenizer_config.json names <|return|>"),
+    (["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], None, None, "<|end_of_text|>",
+     "Id 3, by its common name."),
+    (["<eos>", "<end_of_turn>"], {"content": "<end_of_turn>"}, None, "<eos>", "Id 2, by its common name."),
+    (["<|stop|>"], "<|stop|>", None, "<|stop|>", "Id 2, by tokenizer_config.json."),
+    (["</s>"], "<gone>", None, "</s>", "Id 2, by its common name."),
+    (["<|im_end|>"], "<|im_end|>", None, "<|im_end|>", "It ends turns of a chat: see that this is meant."),
+])  # fmt: skip
+def test_the_token_that_ends_documents_in_pre_training(tmp_path, special, config, generation, eod, reason):
+    tokenizer_of(tmp_path, special, config, generation)
+    write(tmp_path, "web/a.jsonl", [{"text": "ab"}])
+    said = run("init", tmp_path).output
+    assert f"chose tokenizer.eod: {eod}. " in said
+    assert reason in said
+    assert "notice" not in said, "a build takes it"
+    assert reason in (tmp_path / "nanoset.yaml").read_text()
+    assert load_config(tmp_path / "nanoset.yaml").tokenizer.eod == eod
+
+
+def test_without_a_token_for_ends_none_is_written(tmp_path):
+    tokenizer_of(tmp_path, ["<|pad|>"])
+    said = run("init", tmp_path).output
+    assert "tokenization.append_eod: False. The tokenizer names no token that ends documents" in said
+    assert "notice" not in said
+    assert load_config(tmp_path / "nanoset.yaml").tokenizer.eod is None
+
+
+def test_tokenize_names_the_token_and_flags_one_of_chats(tmp_path):
+    tokenizer_of(tmp_path, ["<|endoftext|>", "<|im_end|>"], "<|im_end|>")
+    write(tmp_path, "web/a.jsonl", [{"text": "ab"}])
+    words = ("tokenize", "--input", tmp_path / "raw/web", "--tokenizer", tmp_path, "--append-eod", "--output-prefix")
+    said = run(*words, tmp_path / "a").stderr
+    assert "documents end with <|im_end|> (id 3, by tokenizer_config.json)\n" in said
+    assert (
+        "ends turns of a chat: pre-training takes <|endoftext|> (id 2); to take it, give --eod '<|endoftext|>'" in said
+    )
+    said = run(*words, tmp_path / "b", "--eod", "<|endoftext|>").stderr
+    assert "documents end with <|endoftext|> (id 2, by --eod)\n" in said
+    assert "chat" not in said
+
+
+@pytest.mark.parametrize(("preset", "word"), [("nanotron", "train_steps"), ("nemo", "max_steps")])
+def test_handoffs_ask_for_the_samples_of_the_schedule(tmp_path, start, preset, word):
+    start({"web/a.jsonl": (300, dict)})
+    path = tmp_path / "nanoset.yaml"
+    schedule = yaml.safe_load(path.read_text())["nanosets"]["pretrain"]["schedule"]
+    path.write_text(path.read_text().replace("    seed: 1234\n", f"    seed: 1234\n    preset: {preset}\n", 1))
+    build_all(path)
+    handoff = tmp_path / "data/nanosets/pretrain/handoff/current"
+    samples = schedule["iterations"] * schedule["global_batch_size"]
+    assert f"for {samples:,} samples: {word} * global" in (handoff / "START.md").read_text()
+    if preset == "nanotron":
+        assert yaml.safe_load((handoff / "data.yaml").read_text())["tokens"]["train_steps"] == schedule["iterations"]
