@@ -18,6 +18,7 @@ from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.paths import has_control_characters, is_inside
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3 import SCHEME, S3Store
+from nanoset_core.storage.s3_reading import S3Reader
 from nanoset_core.storage.store import Store, Stored
 
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://")
@@ -229,7 +230,8 @@ def remote_location(
         what, found = "the endpoint holds a user's name or password", f"{scheme}//…@{address.rpartition('@')[2]}"
         remedy = "remove it: credentials come by the usual AWS chain, and would stand in logs here"
         raise ConfigError(what, where="storage.endpoint_url", found=found, remedy=remedy)
-    store = S3Store(first, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
+    kind = S3Reader if only_read else S3Store
+    store = kind(first, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
     return RemoteFolder(store, path)
 
 

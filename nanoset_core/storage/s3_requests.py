@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import io
@@ -64,12 +65,34 @@ def new_client(
     try:
         import boto3
         import botocore.session
-        from botocore import UNSIGNED
         from botocore.config import Config
-        from botocore.exceptions import BotoCoreError
     except ImportError as error:
         what, remedy = "buckets need boto3", "pip install 'nanoset-platform[s3]'"
         raise StorageError(what, where=endpoint_url or "S3", found=str(error), remedy=remedy) from error
+    with setting_up(endpoint_url):
+        inner = quick_times(botocore.session.Session())
+        session = boto3.session.Session(region_name=region, botocore_session=inner, profile_name=profile)
+        config = Config(**client_settings(endpoint_url, anonymous, read_seconds))
+        region = session.region_name or "us-east-1"
+        return session.client("s3", endpoint_url=endpoint_url, region_name=region, config=config)
+
+
+@contextlib.contextmanager
+def setting_up(endpoint_url: str | None) -> Iterator[None]:
+    """Raise what botocore says of its configuration as a StorageError."""
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        yield
+    except (BotoCoreError, ValueError) as error:
+        what, remedy = "the bucket's client cannot be set up", "correct `storage` in nanoset.yaml, or the AWS settings"
+        raise StorageError(what, where=endpoint_url or "S3", found=str(error), remedy=remedy) from error
+
+
+def client_settings(endpoint_url: str | None, anonymous: bool, read_seconds: int) -> dict[str, Any]:
+    """Return botocore's settings of a client."""
+    import botocore
+
     # Retried by `with_retries`: botocore gives up sooner, for all threads at once, while a gateway starts anew.
     settings: dict[str, Any] = {
         "retries": {"mode": "standard", "total_max_attempts": 1},
@@ -77,25 +100,23 @@ def new_client(
         "read_timeout": read_seconds,
         "max_pool_connections": CONNECTIONS,
         "tcp_keepalive": True,
-        "user_agent": f"nanoset Boto3/{boto3.__version__}",  # the default is put together anew for every request
+        "user_agent": f"nanoset Botocore/{botocore.__version__}",  # the default is put together anew for every request
     }
     if endpoint_url or {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & os.environ.keys():
         settings["s3"] = {"addressing_style": "path"}
     if anonymous:
-        settings["signature_version"] = UNSIGNED
-    try:
-        inner = botocore.session.Session()
-        inner.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
-        session = boto3.session.Session(region_name=region, botocore_session=inner, profile_name=profile)
-        region = session.region_name or "us-east-1"
-        return session.client("s3", endpoint_url=endpoint_url, region_name=region, config=Config(**settings))
-    except (BotoCoreError, ValueError) as error:
-        what, remedy = "the bucket's client cannot be set up", "correct `storage` in nanoset.yaml, or the AWS settings"
-        raise StorageError(what, where=endpoint_url or "S3", found=str(error), remedy=remedy) from error
+        settings["signature_version"] = botocore.UNSIGNED
+    return settings
+
+
+def quick_times(session: T) -> T:
+    """Return a session of botocore that reads times faster: most of what a long listing costs is its times."""
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)  # type: ignore[attr-defined]
+    return session
 
 
 def _time(text: Any) -> datetime:
-    """Read a time in an answer, as botocore does but faster: most of what a long listing costs is its times."""
+    """Read a time in an answer, as botocore does but faster."""
     try:
         return datetime.fromisoformat(text) if text[4:5] == "-" else parsedate_to_datetime(text)
     except (TypeError, ValueError):

@@ -19,7 +19,7 @@ from chosen_server import CREDENTIALS, chosen_server
 from dagster_history import quick_history  # noqa: F401 - for all tests of this room
 from sample_project import build_all, write_project
 
-from nanoset_core.storage import s3
+from nanoset_core.storage import s3, s3_reading
 from nanoset_core.storage.s3 import S3Store
 
 PACKED = {"nanosets:": "packed: [web, code]\nnanosets:"}
@@ -72,6 +72,7 @@ def place(endpoint: str) -> Iterator[S3Store]:
 def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set up clients anew, by the environment of one test."""
     monkeypatch.setattr(s3, "new_client", functools.cache(s3.new_client.__wrapped__))
+    monkeypatch.setattr(s3_reading, "_client", functools.cache(s3_reading._client.__wrapped__))
 
 
 def with_root(place: S3Store) -> dict[str, str]:
