@@ -62,6 +62,11 @@ class BuildReport:
     seconds: float = 0.0
     """Of the whole build."""
 
+    @property
+    def ended(self) -> set[str]:
+        """Labels of the steps that will not be made."""
+        return {*self.failed, *self.skipped}
+
 
 def build(
     project: Project,
@@ -141,9 +146,14 @@ def build(
                 for run in following:
                     part = run[0].node.partition
                     what = ", ".join("/".join(step.node.asset) for step in run) + (f" [{part}]" if part else "")
-                    say(f"{what} …")
-                    say(f"{what}: {_execute(run, hosted, definitions, report, how)}")
+                    if report.ended.isdisjoint(need.label for step in run for need in step.needs):
+                        say(f"{what} …")
+                        say(f"{what}: {_execute(run, hosted, definitions, report, how)}")
+                    else:
+                        report.skipped += [step.node.label for step in run if step.node.label not in report.failed]
         graph.look_again(step.node for step in chosen)
+        refused = ((step.node, report.failed.get(step.node.label)) for step in chosen)
+        graph.reasons |= {node: [Reason(one_line(why))] for node, why in refused if isinstance(why, StorageError)}
     if noted(project.outputs, again=True) != distrusted:
         # What other corpora were tokenized with is stale by now.
         again = build(project, instance, select=select, corpora=corpora, verbose=verbose, say=say)
@@ -169,21 +179,19 @@ def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], di
 def _execute(
     run: list[Step], hosted: ProjectDefs, definitions: dg.Definitions, report: BuildReport, how: Mapping[str, Any]
 ) -> str:
-    """Execute one run in this process, unless something that it needs has failed; write into the report what became
-    of it, and return that in short."""
+    """Execute one run in this process; write into the report what became of it, and return that in short."""
     nodes, failures = [step.node for step in run], hosted.failures
     failures.clear()
-    started, done, outcome = time.monotonic(), 0, "not made, since it needs what failed"
-    held_up = {*report.failed, *report.skipped}
-    if held_up.isdisjoint(need.label for step in run for need in step.needs):
-        error = _error_of(nodes, hosted.names, definitions, how)
-        node, reason = failures[0] if error is not None and failures else (nodes[0], error)
-        done = len(run) if reason is None else nodes.index(node)
-        outcome = f"{'made' if reason is None else 'failed'} in {time.monotonic() - started:.1f} s"
-        if reason is not None:
-            report.failed[node.label] = reason
+    started = time.monotonic()
+    error = _error_of(nodes, hosted.names, definitions, how)
+    node, reason = failures[0] if error is not None and failures else (nodes[0], error)
+    seconds = time.monotonic() - started
+    done, outcome = len(run), f"made in {seconds:.1f} s"
+    if reason is not None:
+        done, outcome = nodes.index(node), f"{node.label} failed after {seconds:.1f} s"
+        report.failed[node.label] = reason
     report.skipped += [node.label for node in nodes[done:] if node.label not in report.failed]
-    seconds = (time.monotonic() - started) / len(run)
+    seconds /= len(run)
     report.made |= {node.label: seconds for node in nodes[:done]}
     return outcome
 

@@ -19,6 +19,7 @@ from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.outputs.root import Seen
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import REPLACED
 from nanoset_core.raw.contents import some
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _replaced(report: BuildReport) -> Iterator[str]:
             told["; ".join(settings)][f"{step.node.stage.kind} {step.node.key.subject}"] = None
     for changes, names in told.items():
         yield f"Made by other settings than before: {some(list(names), _NAMED)} ({changes})."
-    if told:
+    if any(REPLACED in step.reasons for step in report.steps if step.node.label in report.made):
         yield "If another nanoset.yaml has this root, it finds these stale now: give it a root, or names, of its own."
 
 

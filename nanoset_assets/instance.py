@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from importlib import resources
@@ -21,16 +22,18 @@ HOME_VARIABLE = "DAGSTER_HOME"
 SETTINGS = "dagster.yaml"
 LOCK = ".lock"
 """Locked while an instance is opened: two processes that make Dagster's tables at once leave them broken."""
+_LEAST_BYTES = 64 << 10
 _ROOM = "make room there and run again: what is finished is kept"
 _ASIDE = "move the folder away and run again: a new history is begun, and what is finished is kept"
+_FULL, _IO_FAULT = "database or disk is full", "disk I/O error"
 _FAULTS = {
-    "database or disk is full": ("the disk is full, or the quota used up", _ROOM),
+    _FULL: ("the disk is full, or the quota used up", _ROOM),
     "readonly database": ("the history may not be written", "give this user the right to write there, and run again"),
     "unable to open database": (
         "the history cannot be opened",
         "give this user the right to write there, or make room",
     ),
-    "disk I/O error": ("the disk takes no more, or fails", "make room there, or see what the system log says"),
+    _IO_FAULT: ("the disk takes no more, or fails", "make room there, or see what the system log says"),
     "database is locked": ("another process keeps the history locked", "end that process, or wait, and run again"),
     "malformed": ("the history is damaged", _ASIDE),
     "not a database": ("the history is damaged", _ASIDE),
@@ -117,10 +120,18 @@ def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
         fault = _database_fault(error)
         if fault is None:
             raise
-        known = (value for text, value in _FAULTS.items() if text in str(fault))
+        text = _FULL if _IO_FAULT in str(fault) and _is_full(home) else str(fault)
+        known = (value for said, value in _FAULTS.items() if said in text)
         what, remedy = next(known, ("the history cannot be used", "see what the database says, and run again"))
         found = str(getattr(fault, "orig", None) or fault).strip()
         raise HistoryError(what, where=home, found=found, remedy=remedy) from error
+
+
+def _is_full(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a disk has no room: SQLite cannot tell that from one that fails, where it maps a file."""
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(folder).free < _LEAST_BYTES
+    return False
 
 
 def _database_fault(error: BaseException | None) -> BaseException | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce, wraps
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
+from click.core import ParameterSource
 
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.errors import ConfigError
@@ -58,9 +60,21 @@ ANY_FILE = LocationType(dir_okay=False, anywhere=True)
 ANY_FOLDER = LocationType(file_okay=False, anywhere=True)
 ANY_PATH = LocationType(anywhere=True)
 
+
+def _own_or_above(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
+    """Return the nanoset.yaml of this folder, or, as git does, that of the nearest folder above, and say so."""
+    is_default = context.get_parameter_source(parameter.name or "") is ParameterSource.DEFAULT
+    if not is_default or value.exists() or context.params.get("prefix") is not None:  # of a PREFIX nothing is read
+        return value
+    above = (folder / value for folder in Path.cwd().parents)
+    if (found := next(filter(os.path.isfile, above), None)) is not None:
+        click.echo(f"project {found}", err=True)
+    return found or value
+
+
 CONFIG_OPTION = click.option(
     *("--config", "-c"), type=FILE, default=Path(CONFIG_FILE), show_default=True, envvar="NANOSET_CONFIG",
-    help="The project's nanoset.yaml.",
+    callback=_own_or_above, help="The project's nanoset.yaml; default: that of this folder, or of the nearest above.",
 )  # fmt: skip
 OVERWRITE_OPTION = click.option(
     "--overwrite", is_flag=True, help="Replace an output of other input or settings; else that is an error."

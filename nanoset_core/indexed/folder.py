@@ -22,7 +22,7 @@ from nanoset_core.outputs.recorded import (
     record_of,
     record_path,
 )
-from nanoset_core.storage.location import Location, RemoteFolder
+from nanoset_core.storage.location import Location, RemoteFolder, store_of
 from nanoset_core.storage.store import Stored
 from nanoset_core.storage.working_copies import downloaded
 
@@ -78,6 +78,24 @@ def merge_folder(
     facts = draft.facts if record is None else record["facts"]
     counted = tuple(zip(parts, facts["documents"], strict=True))
     return Merged(output_prefix, counted, facts["tokens"], made=record is None)
+
+
+def pairs_at(place: Location) -> list[Location]:
+    """Return the prefixes of the pairs that a path means: that of one, a file of one, a folder of some, or what their
+    names begin with, as `web` for web_text_document; where there is none, the prefix that the path would be."""
+    prefix = place.with_name(place.stem) if place.suffix in (".bin", ".idx") else place
+    beside = _stems(prefix.parent)
+    if prefix.name in beside:
+        return [prefix]
+    within = [place / stem for stem in _stems(place)]
+    begun = [prefix.with_name(stem) for stem in beside if stem.startswith(f"{prefix.name}_")]
+    return within or begun or [prefix]
+
+
+def _stems(folder: Location) -> list[str]:
+    """Return the names of a folder's pairs, or halves of such, sorted."""
+    names = [name for name in store_of(folder).level()[1] if not name.startswith(".")]
+    return sorted({stem for stem, dot, end in (name.rpartition(".") for name in names) if end in ("bin", "idx")})
 
 
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:

@@ -10,6 +10,8 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 
 NOT_BUILT = "not built yet"
 _LONGEST = 40
+_WORDS = {"trainer_path": "where trainers find the outputs (trainer_path, or else where they lie)"}
+"""Option of a recipe that nobody may have set → what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def setting_differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> 
     """Return the settings that differ, as `name: before → now`."""
     before, now = _flat(found), _flat(wanted)
     return [
-        f"{name}: {_change(before.get(name), now.get(name))}"
+        f"{_WORDS.get(name, name)}: {_change(before.get(name), now.get(name))}"
         for name in dict.fromkeys([*before, *now])
         if before.get(name) != now.get(name)
     ]

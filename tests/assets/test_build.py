@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 
@@ -20,6 +21,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import NOTE
 from nanoset_core.indexed import MMapIndexedDataset
 from nanoset_core.packed import PackedDataset
+from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline.graph import Graph, graph_over
 from nanoset_core.pipeline.project import Project
 
@@ -64,7 +66,25 @@ def test_a_build_says_what_begins_and_ends_and_names_engine_and_end_of_documents
     (config.parent / "raw/web/part-0/web-0.jsonl").write_bytes(b"no line of JSON\n" * 1000)
     said.clear()
     build(Project.open(config), instance, corpora=["web"], say=said.append)
-    assert [line.partition(": ")[2].split(" in ")[0] for line in said] == ["", "failed"]
+    assert [line.partition("]: ")[2].rpartition(" after ")[0] for line in said] == ["", "tokenized_shards [web] failed"]
+
+
+def test_a_full_disk_is_why_an_output_is_missing_and_what_never_ran_is_not_said(
+    make_project, instance, capsys, monkeypatch
+):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(indexed, "merge_heard", full)
+    lines = []
+    project = Project.open(make_project())
+    report = build(project, instance, say=lines.append)
+    assert report.failed.keys() == {f"indexed_dataset [{corpus}]" for corpus in ("books", "code", "web")}
+    assert len(lines) == 6
+    assert all(line.startswith("raw_jsonl, tokenized_shards, indexed_dataset [") for line in lines)
+    assert "missing: corpus web: the disk is full" in (shown := said(project, report, capsys))
+    assert "corpus web: not built yet" not in shown
+    assert "pretrain/index_mappings [train]" in report.skipped
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import shutil
 import sqlite3
 import sys
 
@@ -128,6 +129,13 @@ def test_a_history_that_takes_no_more_ends_the_build(config, monkeypatch):
         with pytest.raises(HistoryError, match="the disk is full") as raised:
             build(Project.open(config.file), instance)
     assert str(config.file.parent / ".dagster") in str(raised.value)
+
+
+@pytest.mark.parametrize(("free", "said"), [(0, "the disk is full"), (1 << 30, "the disk takes no more, or fails")])
+def test_a_full_disk_is_told_from_one_that_fails(tmp_path, monkeypatch, free, said):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1 << 40, 1 << 39, free))
+    with pytest.raises(HistoryError, match=said), history_faults(tmp_path):
+        raise OperationalError("insert", {}, sqlite3.OperationalError("disk I/O error"))
 
 
 def begin_with(limit, file):

@@ -5,7 +5,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from nanoset_core.cli.options import option_for
+from nanoset_core.cli.options import CONFIG_OPTION, option_for
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.serialization.settings import Range, settings
 
@@ -61,3 +61,25 @@ def test_every_key_of_nanoset_yaml_explains_itself():
     for setting in found:
         assert setting.help[:1].isupper() or setting.help.startswith("tokshuf: "), setting.key
         assert setting.help.endswith((".", "…")), setting.key
+
+
+def test_from_a_subfolder_the_nearest_configuration_above_is_taken_and_named(tmp_path, monkeypatch):
+    @click.command()
+    @CONFIG_OPTION
+    def look(config):
+        click.echo(f"read {config}")
+
+    def said(*words):
+        return CliRunner().invoke(look, words).output.splitlines()
+
+    (tmp_path / "a/b/c").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a/b")
+    assert said() == ["read nanoset.yaml"], "there is none, which the command tells"
+    (tmp_path / "nanoset.yaml").touch()
+    (tmp_path / "a/nanoset.yaml").touch()
+    for folder in ("a/b", "a/b/c"):
+        monkeypatch.chdir(tmp_path / folder)
+        assert said() == [f"project {tmp_path}/a/nanoset.yaml", f"read {tmp_path}/a/nanoset.yaml"]
+    assert said("--config", "other.yaml") == ["read other.yaml"]
+    monkeypatch.chdir(tmp_path / "a")
+    assert said() == ["read nanoset.yaml"]

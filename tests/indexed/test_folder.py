@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.indexed.folder import merge_folder
+from nanoset_core.indexed.folder import merge_folder, pairs_at
 
 
 def write(prefix, *documents):
@@ -31,6 +31,31 @@ def folder(tmp_path):
     write(tmp_path / "mm" / "a", [1, 2], [3])
     write(tmp_path / "mm" / "b", [4])
     return tmp_path / "mm"
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ("mm/a", ["mm/a"]),
+        ("mm/a.bin", ["mm/a"]),
+        ("mm/a.idx", ["mm/a"]),
+        ("mm", ["mm/a", "mm/b", "mm/web_text_document"]),
+        ("mm/web", ["mm/web_text_document"]),
+        ("mm/none", ["mm/none"]),
+        ("none/none.bin", ["none/none"]),
+    ],
+)
+def test_a_path_means_the_pairs_that_are_there(folder, named, found):
+    write(folder / "web_text_document", [5])
+    (folder / "notes.txt").touch()
+    assert pairs_at(folder.parent / named) == [folder.parent / prefix for prefix in found]
+    is_there = "none" not in named
+    verified, shown = (
+        CliRunner().invoke(nanoset, [name, str(folder.parent / named)]) for name in ("verify", "inspect")
+    )
+    assert (verified.exit_code == 0, shown.exit_code == 0) == (is_there, is_there)
+    assert f"{len(found):,} outputs: " in verified.output
+    assert [f"{folder.parent / prefix}: " in shown.output for prefix in found] == [is_there] * len(found)
 
 
 def test_its_own_output_is_not_joined_again(folder):

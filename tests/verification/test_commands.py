@@ -105,3 +105,12 @@ def test_verify_what_tokenize_left(tmp_path, tokenizer_file):
     text = run("verify", prefix, "--deep", code=1)
     assert "a sequence does not begin and end" in text
     assert "a file has other bytes than when it was written" in text
+
+
+def test_a_split_that_is_not_built_is_one_finding(built, tmp_path):
+    config = tmp_path / "nanoset.yaml"
+    config.write_text((built / "nanoset.yaml").read_text().replace("root: data", f"root: {tmp_path}/data"))
+    for name in ("raw", "tokenizer.json"):
+        (tmp_path / name).symlink_to(built / name)
+    shown = run("verify", "--select", "pretrain/train", "--config", config, code=1)
+    assert "1 outputs: 1 errors" in shown

@@ -325,6 +325,13 @@ def test_what_is_being_built_is_marked(copy):
     assert states(folder)["corpus web"] == "stale"
 
 
+def test_a_project_that_moved_says_so_in_words(copy):
+    folder = copy()
+    set_config(folder, "    trainer_path: /lustre/data\n", "")
+    said = "where trainers find the outputs (trainer_path, or else where they lie): /lustre/data → "
+    assert any(reason.startswith(said) for reason in why(folder, "nanoset pretrain train"))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
     folder = copy()

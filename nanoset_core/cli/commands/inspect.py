@@ -23,9 +23,12 @@ SHOWN_CHARACTERS = 160
 @tokenizer_options("to decode with")
 @click.option("--sequences", default=3, show_default=True, help="How many sequences to show.")
 def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -> None:
-    """Show what the indexed dataset at PREFIX (.bin/.idx) holds, and its first sequences."""
-    for line in describe_dataset(prefix, tokenizer, sequences):
-        click.echo(line)
+    """Show what the indexed dataset at PREFIX (.bin/.idx), or each one in a folder, holds, and its first sequences."""
+    from nanoset_core.indexed.folder import pairs_at
+
+    for pair in pairs_at(prefix):
+        for line in describe_dataset(pair, tokenizer, sequences):
+            click.echo(line)
 
 
 def describe_dataset(

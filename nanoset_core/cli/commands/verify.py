@@ -42,7 +42,8 @@ def command(
     eod: str | None,
     as_json: bool,
 ) -> None:
-    """Check all that a project built, or one .bin/.idx pair at PREFIX; exit code 1 where there is an error.
+    """Check all that a project built, or the .bin/.idx pair at PREFIX, or those of a folder; exit code 1 where there is
+    an error.
 
     Counts, indices, pointers, vocabulary, end-of-document tokens, index caches, tars; documents tokenized again from
     their source lines. Without --deep big files are looked at in spread places.
@@ -51,9 +52,10 @@ def command(
     if prefix is not None:
         if select:
             raise click.UsageError("--select is for projects, not for a PREFIX")
+        from nanoset_core.indexed.folder import pairs_at
         from nanoset_core.verification.dataset import verify_prefix
 
-        reports = [verify_prefix(prefix, tokenizer, eod, deep=deep)]
+        reports = (verify_prefix(pair, tokenizer, eod, deep=deep) for pair in pairs_at(prefix))
     else:
         if tokenizer is not None or eod is not None:
             raise click.UsageError("--tokenizer and --eod are for a PREFIX; a project names its own")
