@@ -180,7 +180,10 @@ class NanosetSpec:
     @property
     def shares(self) -> str | None:
         """Shares of train, valid and test; None where each has data of its own."""
-        return None if self.blend_per_split else self.split or DEFAULT_SPLIT
+        split = self.split or DEFAULT_SPLIT
+        if get_preset(self.preset).hashes_tokenizer:
+            split = "".join(split.split())  # Megatron-LM hashes the text, and its command line is cut at spaces
+        return None if self.blend_per_split else split
 
     @property
     def masks(self) -> tuple[str, ...]:

@@ -90,10 +90,11 @@ def main() -> int:
         _say(f"{len(lost)} of {len(files)} index files are not there, such as {os.path.join(cache, lost[0])}")
         _say("Run `nanoset build`, or set trainer_path in nanoset.yaml to where the trainer finds the output root.")
         return 1
-    missing = [name for name in INDEXES if not _is_found(cache, name, identifiers)]
-    if missing:
+    tokenizer = {"tokenizer": identifiers}
+    missing = [name for name in INDEXES if not _is_found(cache, name, _described(given) | tokenizer)]
+    if not all(_is_found(cache, name, tokenizer) for name in INDEXES):
         lines.append(_line("tokenizer_identifiers", identifiers, "trainer"))
-    if lines:
+    if missing or lines:
         _say(f"{len(missing) or 'Some'} of {len(INDEXES)} indexes will be built again.")
         _say("In nanoset.yaml:", "", "nanosets:", f"  {NANOSET}:", *(f"    {line}" for line in lines))
         return 1
@@ -121,12 +122,14 @@ def _different(built: list[str], given: list[str]) -> list[str]:
     """Return a line of nanoset.yaml for each option that asks for other index files.
 
     Raises:
-        ValueError: the data are given otherwise than by arguments.txt.
+        ValueError: the data are given otherwise than by arguments.txt, or --split is spelled otherwise.
     """
     flags = (*_KEYS, *_PHASES, *_NAMED)
     was, now = _words(built, *flags), _words(given, *flags)
     if other := [*(flag for flag in _NAMED if was[flag] != now[flag]), *(flag for flag in _DATA if flag in given)]:
         raise ValueError(f"arguments.txt names the data: leave {', '.join(other)} out")
+    if " " in (now["--split"] or ""):
+        raise ValueError("Megatron-LM hashes --split as it is spelled: leave its spaces out, as arguments.txt does")
     lines = [_line(key, _number(now[flag])) for flag, key in _KEYS.items() if was[flag] != now[flag]]
     changed = [flag for flag in _PHASES if was[flag] != now[flag]]
     return lines if SAMPLES else lines + [f"# {flag} {now[flag]}: change schedule, or phases" for flag in changed]
@@ -197,14 +200,22 @@ def _identifiers(options: argparse.Namespace) -> Any:
     return importlib.import_module("megatron.training.tokenizer").build_tokenizer(options).unique_identifiers
 
 
-def _is_found(cache: str, name: str, identifiers: Any) -> bool:
-    """Return whether the trainer's hash, with its own tokenizer, names the files that are there."""
+def _described(given: list[str]) -> dict[str, Any]:
+    """Return what the descriptions hold of the run's options."""
+    now = _words(given, *_KEYS)
+    return {
+        "sequence_length": _number(now["--seq-length"]),
+        "random_seed": _number(now["--seed"]),
+        "split": now["--split"],
+    }
+
+
+def _is_found(cache: str, name: str, run: dict[str, Any]) -> bool:
+    """Return whether the trainer's hash, with its own tokenizer and options, names the files that are there."""
     with open(os.path.join(cache, name), encoding="utf-8") as file:
         description = json.load(file)
-    for one in (description, *description.get("datasets", ())):
-        one["tokenizer"] = identifiers
-        if "datasets" in one:
-            del one["tokenizer"]
+    for one in description.get("datasets", (description,)):
+        one.update((key, value) for key, value in run.items() if one.get(key) is not None)
     text = json.dumps(description, indent=4)
     return name.startswith(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest())
 

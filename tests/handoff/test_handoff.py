@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 from nanoset_core.config.nanoset import ScheduleSpec
+from nanoset_core.config.trainer import TrainerSpec
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.handoff import Handoff, handoff_files
 from nanoset_core.handoff.data_args import blend_from_words, config_from_arguments, read_data_args, read_per_split
 from nanoset_core.handoff.tokenizer import tokenizer_arguments, tokenizer_note
-from nanoset_core.handoff.writers import DatasetCounts
+from nanoset_core.handoff.writers import UNKNOWN_TOKENIZER, DatasetCounts
 from nanoset_core.loading import NanosetConfig
 from nanoset_core.tokenization.files import TokenizerFile, define
 
@@ -229,6 +230,24 @@ def test_megatron_is_told_which_tokenizer_it_is(tokenizer, words):
     assert arguments == lines
     written = texts(handoff(tokenizer=tuple(arguments)))["arguments.txt"].splitlines()
     assert [line for line in written if "token" in line or "vocab" in line or "merge" in line] == lines
+
+
+def test_start_has_the_lines_that_name_the_tokenizer_where_nobody_has():
+    spoken = tokenizer_arguments(define(LEGACY))
+    said = texts(handoff(tokenizer=spoken, schedule=RUN))["START.md"]
+    section = yaml.safe_load(said.partition("build again:\n")[2].partition("To know")[0])
+    spec = TrainerSpec(**section["nanosets"]["pretrain"]["trainer"] | {"special_tokens": ("<s>", "<mask>")})
+    assert sorted(spec.arguments()) == sorted(spoken)
+    assert f"preflight.py {' '.join(spoken)}\n" in said
+    assert "HuggingFaceTokenizer" in texts(handoff())["START.md"].partition(UNKNOWN_TOKENIZER)[2]
+    named = replace(handoff().config, tokenizer_identifiers={"class": "x"})
+    assert UNKNOWN_TOKENIZER not in texts(handoff(config=named))["START.md"]
+    assert UNKNOWN_TOKENIZER not in texts(handoff("nemo"))["START.md"]
+
+
+def test_a_bare_tokenizer_json_gets_the_file_that_names_its_eod():
+    note = tokenizer_note(define(FILES.parent / "tokenizer.json"), "</s>")
+    assert json.loads(note[note.index("{") :])["eos_token"] == "</s>"
 
 
 def test_what_megatron_has_no_tokenizer_for(tmp_path):

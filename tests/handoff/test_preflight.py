@@ -13,7 +13,10 @@ import pytest
 import yaml
 from sample_project import build_all, write_project
 
+from nanoset_core.handoff.writers import UNKNOWN_TOKENIZER
 from nanoset_core.pipeline import handoff
+from nanoset_core.pipeline.project import Project
+from nanoset_core.versions.status import project_status
 
 TRAINER = {"megatron_core": "0.19.0", "tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": "/models/hf"}
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/megatron/tokenizer_identifiers.json").read_bytes())
@@ -97,14 +100,19 @@ def test_what_is_right_and_what_is_not(made, core):
 
 def test_settings_of_a_project_that_names_neither_trainer_nor_run(made, core):
     folder = made(trainer=None, schedule=None)
+    warned = [row for row in project_status(Project.open(folder.parents[4] / "nanoset.yaml")) if row.warnings]
+    assert [(row.label, UNKNOWN_TOKENIZER in row.warnings[0]) for row in warned] == [("nanoset pretrain handoff", True)]
     words = ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "/models/hf"]
     code, said = asked(folder, core, *words)
     assert (code, "--global-batch-size" in said) == (2, True)
     code, said = asked(folder, core, *words, "--train-iters", "50", "--global-batch-size", "8", "--eval-iters", "1")
     assert code == 1
     changes = pasted(said)
+    assert changes["tokenizer_identifiers"] == IDENTIFIERS
     assert changes["schedule"] == {**SCHEDULE, "eval_interval": 1000}
-    assert asked(made(**changes), core, *words)[0] == 0
+    folder = made(**changes)
+    assert asked(folder, core, *words)[0] == 0
+    assert not any(row.warnings for row in project_status(Project.open(folder.parents[4] / "nanoset.yaml")))
 
 
 def test_samples_that_are_no_whole_iterations(made, core):
@@ -114,6 +122,14 @@ def test_samples_that_are_no_whole_iterations(made, core):
     changes = pasted(asked(folder, core, *run, "--train-samples", "301")[1])
     assert changes["samples"] == {"train": 301, "valid": 16, "test": 8}
     assert asked(made(**changes), core, *run)[0] == 0
+
+
+def test_shares_with_spaces_are_given_and_hashed_without(made, core):
+    folder = made(split="80, 15, 5")
+    assert "--split 80,15,5\n" in (folder / "arguments.txt").read_text()
+    assert asked(folder, core)[0] == 0
+    code, said = asked(folder, core, "--split", "80, 15, 5")
+    assert (code, "leave its spaces out" in said) == (2, True)
 
 
 def test_phases(made, core):
