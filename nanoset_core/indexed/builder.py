@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -105,14 +106,19 @@ class MMapIndexedDatasetBuilder:
         self._write(self._encode(tokens), sizes, None)
         self._documents.frombytes((np.cumsum(counts) + first).tobytes())
 
-    def add_index(self, prefix: str | os.PathLike[str]) -> int:
+    def add_index(self, prefix: str | os.PathLike[str], tokens: tuple[Path, int] | None = None) -> int:
         """Append a whole indexed dataset with its documents; return the bytes of its tokens.
+
+        Args:
+            prefix: of the dataset.
+            tokens: (file that holds its tokens, byte at which they begin); absent = its own .bin holds nothing else.
 
         Raises:
             MissingError: it is not there.
             FormatError: its token type differs, or its .bin is not just its sequences in order.
         """
-        path, index = bin_path(prefix), read_idx(idx_path(prefix))
+        path, begin = tokens or (bin_path(prefix), 0)
+        index = read_idx(idx_path(prefix))
         if index.dtype != self.dtype:
             raise FormatError(
                 "datasets of different token types cannot be merged",
@@ -122,7 +128,9 @@ class MMapIndexedDatasetBuilder:
                 remedy="tokenize both with the same tokenizer, or write one of them again with the other's dtype",
             )
         size_bytes = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
-        found = path.stat().st_size if path.is_file() else "no"
+        found: int | str = path.stat().st_size - begin if path.is_file() else "no"
+        if tokens is not None and isinstance(found, int):
+            found = min(found, size_bytes)
         if not found == size_bytes == index.end_bytes:
             raise FormatError(
                 "the .bin is not just the sequences of its .idx, back to back",
@@ -136,7 +144,7 @@ class MMapIndexedDatasetBuilder:
         self._lengths.frombytes(index.sequence_lengths.tobytes())
         self._documents.frombytes((index.document_indices[1:] + first).tobytes())
         with open(path, "rb") as file:
-            append_file(file, self._file, size_bytes)
+            append_file(file, self._file, size_bytes, begin)
         return size_bytes
 
     def finalize(self) -> None:
@@ -254,20 +262,22 @@ def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_pr
         ConfigError: there are none.
         MissingError, FormatError: one is not there or damaged, or token types differ.
     """
-    merge_heard(prefixes, output_prefix, no_progress)
+    merge_heard([(os.fspath(prefix), None) for prefix in prefixes], output_prefix, no_progress)
 
 
 def merge_heard(
-    prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str], joined: OnJoin
+    parts: Sequence[tuple[str, tuple[Path, int] | None]], output_prefix: str | os.PathLike[str], joined: OnJoin
 ) -> None:
-    """Merge as `merge_indexed_datasets`; `joined` takes the bytes of each dataset's tokens once they are copied."""
-    parts = [os.fspath(prefix) for prefix in prefixes]
+    """Merge as `merge_indexed_datasets`; `joined` takes the bytes of each dataset's tokens once they are copied.
+
+    The parts are (prefix, where its tokens are), as `MMapIndexedDatasetBuilder.add_index` takes them.
+    """
     if not parts:
         raise ConfigError("nothing to merge", where=output_prefix, expected="one dataset or more")
-    first = read_idx(idx_path(parts[0]), validate=False)
+    first = read_idx(idx_path(parts[0][0]), validate=False)
     with MMapIndexedDatasetBuilder(output_prefix, first.dtype, multimodal=first.modes is not None) as builder:
         for part in parts:
-            joined(builder.add_index(part))
+            joined(builder.add_index(*part))
 
 
 def deal_documents(source: str | os.PathLike[str], target: str | os.PathLike[str], partitions: int) -> None:

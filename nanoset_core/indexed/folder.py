@@ -145,7 +145,7 @@ def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft,
     with downloaded(files) as here:
         parts, size = [path.with_suffix("") for path in here[::2]], sum(path.stat().st_size for path in here[::2])
         meter = Meter(listener, "merge", output_prefix.name, size)
-        merge_heard(parts, draft.folder / output_prefix.name, meter.advance)
+        merge_heard([(str(part), None) for part in parts], draft.folder / output_prefix.name, meter.advance)
         indexes = [read_idx(path, validate=False) for path in here[1::2]]
         counts = [len(index.document_indices) - 1 for index in indexes]
         draft.facts = {"documents": counts, "tokens": size // indexes[0].dtype.itemsize}

@@ -78,6 +78,10 @@ class FileFact:
     """Of its bytes; None where hashing would cost a second pass over the data."""
     pieces: str | None = None
     """For a file joined within a store: the file beside it that lists the sha256 of its pieces."""
+    within: str | None = None
+    """For one that is a range of another output's file and not kept twice: that file, below the root."""
+    begin: int = 0
+    """Byte of it at which the range begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +121,16 @@ class Manifest:
         named = [name] if name in self.files else [file for file in self.files if file.startswith(f"{name}.")]
         for file in named:
             fact = self.files[file]
+            if fact.within is not None:
+                continue
             pieces = None if fact.pieces is None else self.path(fact.pieces)
             self.access.fetch(self.folder / file, size=fact.size, sha256=fact.sha256, pieces=pieces)
         return self.folder / name
+
+    def place(self, name: str) -> tuple[Path, int]:
+        """Return (file with the bytes of one of its files: itself, or one of another output; first byte there)."""
+        fact = self.files[name]
+        return (self.folder / name, 0) if fact.within is None else (self.access.folder / fact.within, fact.begin)
 
     def url(self, name: str = "") -> str:
         """Return where a file, or the whole output, is stored, for messages."""
@@ -162,7 +173,13 @@ class Manifest:
 
     def sizes(self) -> Mapping[str, int]:
         """Return relative name → bytes of those of its files that are there."""
-        return self.access.sizes(self.folder, self.files) if self.stored is None else self.stored
+        sizes = self.access.sizes(self.folder, self.files) if self.stored is None else self.stored
+        elsewhere = {name: fact for name, fact in self.files.items() if fact.within is not None}
+        if not elsewhere:
+            return sizes
+        whole = {name: self.access.size(self.place(name)[0]) or 0 for name in elsewhere}
+        there = {name: fact.size for name, fact in elsewhere.items() if fact.begin + fact.size <= whole[name]}
+        return {name: size for name, size in sizes.items() if name not in elsewhere} | there
 
 
 def first_fault(found: Mapping[str, int], wanted: Mapping[str, int]) -> tuple[str, int | None] | None:
@@ -186,7 +203,13 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
         value = json.loads(data)
         _check_content(value)
         files = {
-            name: FileFact(int(fact["bytes"]), fact.get("sha256"), fact.get("pieces"))
+            name: FileFact(
+                int(fact["bytes"]),
+                fact.get("sha256"),
+                fact.get("pieces"),
+                fact.get("within"),
+                int(fact.get("begin", 0)),
+            )
             for name, fact in value["files"].items()
         }
         recipe, digest = dict(value["recipe"]), value["digest"]
@@ -210,6 +233,8 @@ def _check_content(value: Mapping[str, Any]) -> None:
     for name, fact in value["files"].items():
         if not is_inside(name):
             raise ValueError(f"a file named {name!r}, which is not below its folder")
+        if not is_inside(fact.get("within", name)):
+            raise ValueError(f"{name!r} within {fact['within']!r}, which is not below the root")
         if "pieces" in fact and value["files"][fact["pieces"]].keys() != {"bytes", "sha256"}:
             raise ValueError(f"no list of the pieces of {name!r}")
 
@@ -236,6 +261,7 @@ def manifest_bytes(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str,
             name: {"bytes": fact.size}
             | ({"sha256": fact.sha256} if fact.sha256 else {})
             | ({"pieces": fact.pieces} if fact.pieces else {})
+            | ({"within": fact.within, "begin": fact.begin} if fact.within else {})
             for name, fact in sorted(files.items())
         },
     }
@@ -247,7 +273,9 @@ def pack(manifest: Manifest) -> bytes:
     """Return a manifest as bytes, without its `stored`; see `unpack`."""
     import orjson  # slow to import, which a reader of finished outputs need not
 
-    files = {name: (fact.size, fact.sha256, fact.pieces) for name, fact in manifest.files.items()}
+    files = {
+        name: (fact.size, fact.sha256, fact.pieces, fact.within, fact.begin) for name, fact in manifest.files.items()
+    }
     return zlib.compress(orjson.dumps((manifest.recipe, manifest.digest, manifest.facts, files)), 1)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.execution.progress import Meter
 from nanoset_core.indexed.builder import merge_heard
 from nanoset_core.indexed.composing import StoredPair, write_merged_idx
@@ -19,14 +21,16 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import INVENTORY
+from nanoset_core.pipeline.shard_tokens import keep_tokens
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node, size_bytes
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED, sha256_file
-from nanoset_core.storage.store import PieceDigest, pieces_text, read_pieces
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.store import PieceCheck, PieceDigest, Stored, pieces_text, read_pieces
 from nanoset_core.tokenization.framing import pair_name
+from nanoset_core.tokenization.shards import BIN, TOKENS
 from nanoset_core.tokenization.shards import STAGE as SHARDS
-from nanoset_core.tokenization.shards import TOKENS
 
 VERSION = 1
 STAGE = "datasets"
@@ -51,20 +55,60 @@ def index(project: Project, corpus: str) -> Manifest:
         if project.outputs.access.has_copies:
             files = _compose(project, tokenized, recipe, folder, prefix)
         else:
-            files = _merge(project, tokenized, folder, prefix)
+            files = _merge(project, tokenized, recipe, folder, prefix)
         counts = {name: tokenized.facts[name] for name in ("documents", "sequences", "tokens", "rejected", "faults")}
         return {"prefix": prefix, **counts, "dtype": recipe.options["dtype"]}, files
 
     return project.outputs.make_current(project.outputs.commit(recipe, write))
 
 
-def _merge(project: Project, tokenized: Manifest, folder: Path, prefix: str) -> dict[str, str | FileFact]:
+def _merge(
+    project: Project, tokenized: Manifest, recipe: Recipe, folder: Path, prefix: str
+) -> dict[str, str | FileFact]:
     """Merge the shards in a folder; return the sha256 of the files there."""
-    shards = tokenization.each_shard(project, tokenized.name, tokenized.facts[SHARDS], lambda one: one.path(TOKENS))
+    shards, pieces = _apart_from(project, tokenized, project.outputs.place(recipe)), list[PieceDigest]()
+    if any(shard.files[BIN].within for shard in shards):
+        pieces = [PieceDigest(_sha256(shard), shard.files[BIN].size) for shard in shards]
+    parts = [(str(shard.path(TOKENS)), shard.place(BIN)) for shard in shards]
     size = tokenized.facts["tokens"] * np.dtype(tokenized.recipe["options"]["dtype"]).itemsize
     meter = Meter(project.listener, DatasetStage.asset, tokenized.name, size)
-    merge_heard(shards, folder / prefix, meter.advance)
-    return {name: sha256_file(folder / name) for name in (f"{prefix}.bin", f"{prefix}.idx")}
+    merge_heard(parts, folder / prefix, meter.advance)
+    return {
+        f"{prefix}.bin": _checked_sha256(folder / f"{prefix}.bin", pieces),
+        f"{prefix}.idx": sha256_file(folder / f"{prefix}.idx"),
+    }
+
+
+def _apart_from(project: Project, tokenized: Manifest, place: Path) -> Sequence[Manifest]:
+    """Return the shards of a corpus; those with tokens in a folder that is about to be replaced get theirs back."""
+    shards = tokenization.current_shards(project, tokenized)
+    inside = [shard for shard in shards if shard.place(BIN)[0].parent == place]
+    for shard in inside:
+        keep_tokens(shard)
+    return tokenization.current_shards(project, tokenized) if inside else shards
+
+
+def _checked_sha256(path: Path, pieces: Sequence[PieceDigest]) -> str:
+    """Return the sha256 of a file; StorageError where its pieces, if any are given, are not those that were written."""
+    if not pieces:
+        return sha256_file(path)
+    check, whole = PieceCheck(pieces), hashlib.sha256()
+    store, name = LocalStore(path.parent), path.name
+    for block in store.blocks(stored) if (stored := store.stat(name)) is not None else ():
+        check.add(block)
+        whole.update(block)
+    if (fault := check.fault()) is None:
+        return whole.hexdigest()
+    raise StorageError(
+        "tokens of shards are not those that were written",
+        where=path,
+        found=fault,
+        remedy="run `nanoset verify --deep`, delete the shards that it names, and build again: they are made anew",
+    )
+
+
+def _sha256(shard: Manifest) -> str:
+    return shard.files[BIN].sha256 or shard.access.sha256(shard.folder / BIN)
 
 
 def _compose(
@@ -80,13 +124,27 @@ def _compose(
     files: dict[str, str | FileFact] = {f"{prefix}.idx": sha256_file(folder / f"{prefix}.idx")}
     place, name, pieces = outputs.access.name(outputs.place(recipe)), f"{prefix}.bin", None
     outputs.invalidate(recipe)
-    sources, digests = [pair.bin for pair in pairs], [pair.sha256 for pair in pairs]
-    meter = Meter(project.listener, DatasetStage.asset, tokenized.name, sum(source.size for source in sources))
+    size = sum(pair.bin.size for pair in pairs)
+    sources, digests = _joined(pairs)
+    meter = Meter(project.listener, DatasetStage.asset, tokenized.name, size)
     sha256 = store.compose(f"{place}/{name}", sources, sha256=digests, joined=meter.advance)
     if sha256 is None:
         pieces = f"{name}{PIECES}"
-        (folder / pieces).write_bytes(pieces_text(map(PieceDigest, digests, (source.size for source in sources))))
-    return files | {name: FileFact(sum(source.size for source in sources), sha256, pieces)}
+        (folder / pieces).write_bytes(pieces_text(PieceDigest(pair.sha256, pair.bin.size) for pair in pairs))
+    return files | {name: FileFact(size, sha256, pieces)}
+
+
+def _joined(pairs: Sequence[StoredPair]) -> tuple[list[Stored], list[str | None]]:
+    """Return the tokens of datasets with their sha256; ranges that lie back to back in one object as one, without."""
+    sources, digests = list[Stored](), list[str | None]()
+    for pair in pairs:
+        last, one = sources[-1] if sources else None, pair.bin
+        if last is not None and (last.name, last.mark, last.begin + last.size) == (one.name, one.mark, one.begin):
+            sources[-1], digests[-1] = replace(last, size=last.size + one.size), None
+        else:
+            sources.append(one)
+            digests.append(pair.sha256)
+    return sources, digests
 
 
 def _stored_shards(project: Project, tokenized: Manifest) -> list[StoredPair]:
@@ -94,19 +152,21 @@ def _stored_shards(project: Project, tokenized: Manifest) -> list[StoredPair]:
     access = project.outputs.access
     place = f"{SHARDS}/{tokenized.name}"
 
-    def tokens(shard: Manifest) -> tuple[int, str]:
-        sha256 = shard.files[f"{TOKENS}.bin"].sha256 or access.sha256(shard.folder / f"{TOKENS}.bin")
-        return int(shard.facts["sequences"]), sha256
+    def tokens(shard: Manifest) -> tuple[str, str, int, int, int, str]:
+        path, begin = shard.place(BIN)
+        names = access.name(path), access.name(shard.folder / f"{TOKENS}.idx")
+        return *names, begin, shard.files[BIN].size, int(shard.facts["sequences"]), _sha256(shard)
 
     known = tokenization.each_shard(project, tokenized.name, tokenized.facts[SHARDS], tokens)
-    names = {f"{place}/{digest}/{TOKENS}.{end}" for digest in tokenized.facts["shards"] for end in ("bin", "idx")}
+    names = {name for found in known for name in found[:2]}
     stored = {found.name: found for found in access.store.list(place) if found.name in names}
-    if gone := sorted(names - stored.keys()):
-        raise MissingError("the object is gone", where=access.store.url(gone[0]), remedy="run `nanoset build`")
-    folders = (f"{place}/{digest}/{TOKENS}" for digest in tokenized.facts["shards"])
+    for name in sorted(names - stored.keys()):
+        if (found := access.store.stat(name)) is None:
+            raise MissingError("the object is gone", where=access.store.url(name), remedy="run `nanoset build`")
+        stored[name] = found
     return [
-        StoredPair(stored[f"{folder}.bin"], stored[f"{folder}.idx"], *found)
-        for folder, found in zip(folders, known, strict=True)
+        StoredPair(replace(stored[binary], begin=begin, size=size), stored[idx], sequences, sha256)
+        for binary, idx, begin, size, sequences, sha256 in known
     ]
 
 
@@ -158,10 +218,10 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
         FormatError: the current set cannot be read, or, with `strict`, one that was looked at.
     """
     current = outputs.current(tokenization.STAGE, dataset.name)
-    if current is not None and _has_same_origin(current, dataset):
+    if current is not None and has_same_origin(current, dataset):
         return current
     for found in outputs.versions(tokenization.STAGE, dataset.name, strict=strict):
-        if _has_same_origin(found, dataset):
+        if has_same_origin(found, dataset):
             return found
     raise MissingError(
         "the shards that the dataset was merged from are gone",
@@ -171,7 +231,8 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
     )
 
 
-def _has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
+def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
+    """Return whether a set of shards is of the same files and settings as a dataset, so that it holds its tokens."""
     options = {key: value for key, value in dataset.recipe["options"].items() if key not in _DATASET_OPTIONS}
     return (
         tokenized.recipe["parents"] == dataset.recipe["parents"]

@@ -246,4 +246,4 @@ class Node:
 
 def size_bytes(manifest: Manifest) -> int:
     """Return the bytes of an output's own files."""
-    return sum(fact.size for fact in manifest.files.values())
+    return sum(fact.size for fact in manifest.files.values() if fact.within is None)

@@ -52,6 +52,8 @@ class FileAccess:
     """Bytes that copies may take; None where all of them stay."""
     snapshot: Snapshot | None = field(default=None, kw_only=True, compare=False, repr=False)
     """What a listing of the store said: it is believed instead of asking again."""
+    asked: dict[str, int | None] | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """Name → bytes of what lies outside of the listing and was asked for; None: it is asked for each time."""
 
     @property
     def store(self) -> Store:
@@ -166,9 +168,15 @@ class FileAccess:
     def size(self, path: Path) -> int | None:
         """Return the bytes of a file as it is stored; None where it is not there."""
         name = self.name(path)
-        told = self._told(name)
-        found = self.store.stat(name) if told is None else told.file(name)
-        return None if found is None else found.size
+        if (told := self._told(name)) is not None:
+            return None if (entry := told.file(name)) is None else entry.size
+        if self.asked is not None and name in self.asked:
+            return self.asked[name]
+        found = self.store.stat(name)
+        size = None if found is None else found.size
+        if self.asked is not None:
+            self.asked[name] = size
+        return size
 
     def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
         """Return the bytes of those files of a folder that are there, of these relative names."""
@@ -197,9 +205,13 @@ class FileAccess:
 
     def sha256(self, path: Path) -> str:
         """Return the hex sha256 of a file as it is stored; FileNotFoundError where it is not there."""
-        if (found := self.store.sha256(self.name(path))) is None:
+        return self.store.sha256_of(self.stored(path))
+
+    def stored(self, path: Path, begin: int = 0, size: int | None = None) -> Stored:
+        """Return what the store says of a file, or of `size` bytes of it; FileNotFoundError where it is not there."""
+        if (found := self.store.stat(self.name(path))) is None:
             raise FileNotFoundError(self.url(path))
-        return found
+        return found if size is None else replace(found, begin=begin, size=size)
 
     def names(self, folder: Path) -> frozenset[str]:
         """Return the names of what lies right in a folder."""
@@ -258,7 +270,7 @@ class FileAccess:
         if self.origin is None:
             return [work(self, parent / name) for name in names]
         place = self.name(parent)
-        listed, first = self.origin.list(place), list[Stored]()
+        listed, first, asked = self.origin.list(place), list[Stored](), dict[str, int | None]()
         if 1 < len(names) <= _ASKED_ONE_BY_ONE:
             first = list(islice(listed, _ENTRIES_TOLD))
         if len(names) < 2 or len(first) == _ENTRIES_TOLD:
@@ -266,7 +278,7 @@ class FileAccess:
 
         def look(one: tuple[str, Sequence[Stored]]) -> tuple[str, R]:
             snapshot = Snapshot.of_folder(f"{place}/{one[0]}", one[1])
-            return one[0], work(replace(self, snapshot=snapshot), parent / one[0])
+            return one[0], work(replace(self, snapshot=snapshot, asked=asked), parent / one[0])
 
         cut, wanted = len(place) + 1, set(names)
         inner = (one for one in chain(first, listed) if "/" in one.name[cut:])

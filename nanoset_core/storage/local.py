@@ -142,24 +142,24 @@ def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
         excess -= size
 
 
-def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int) -> None:
-    """Append the first bytes of a file by `os.copy_file_range`, which shares extents, or else by reads and writes."""
+def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int, begin: int = 0) -> None:
+    """Append bytes of a file by `os.copy_file_range`, which shares extents, or else by reads and writes."""
     target.flush()
     done = 0
     # What the system refuses here, reads and writes do, or they fail as well.
     with contextlib.suppress(OSError, AttributeError):
         while done < size_bytes and (
             copied := os.copy_file_range(
-                source.fileno(), target.fileno(), min(_PIECE_BYTES, size_bytes - done), offset_src=done
+                source.fileno(), target.fileno(), min(_PIECE_BYTES, size_bytes - done), offset_src=begin + done
             )
         ):
             done += copied
     target.seek(0, os.SEEK_END)
-    source.seek(done)
+    source.seek(begin + done)
     while done < size_bytes and (piece := source.read(min(_LOOP_BYTES, size_bytes - done))):
         target.write(piece)
         done += len(piece)
     if done != size_bytes:
         what, remedy = "the file ended early while it was copied", "run again once nothing writes to it any more"
-        where, found, expected = f"{source.name}, byte {done}", f"{done} bytes", f"{size_bytes} bytes"
+        where, found, expected = f"{source.name}, byte {begin + done}", f"{done} bytes", f"{size_bytes} bytes"
         raise SourceChangedError(what, where=where, found=found, expected=expected, remedy=remedy)

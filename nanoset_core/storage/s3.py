@@ -220,11 +220,11 @@ class S3Store(Store):
 
     def blocks(self, stored: Stored) -> Iterator[bytes]:
         """Fetched by ranges in parallel."""
-        window = RANGE_BYTES * THREADS
-        for begin in range(0, stored.size, window):
-            starts = range(begin, min(begin + window, stored.size), RANGE_BYTES)
+        window, end = RANGE_BYTES * THREADS, stored.begin + stored.size
+        for begin in range(stored.begin, end, window):
+            starts = range(begin, min(begin + window, end), RANGE_BYTES)
             yield from in_parallel(
-                lambda start: self.read_range(stored.name, start, min(start + RANGE_BYTES, stored.size), stored.mark),
+                lambda start: self.read_range(stored.name, start, min(start + RANGE_BYTES, end), stored.mark),
                 starts,
             )
 
@@ -269,7 +269,7 @@ class S3Store(Store):
         name: str,
         sources: Sequence[Stored],
         *,
-        sha256: Sequence[str] | None = None,
+        sha256: Sequence[str | None] | None = None,
         joined: OnJoin = no_progress,
     ) -> str | None:
         from nanoset_core.storage.s3_joining import join

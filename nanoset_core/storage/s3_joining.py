@@ -99,7 +99,7 @@ def _is_sent(part: Sequence[Piece]) -> bool:
 
 
 def join(
-    store: S3Store, name: str, sources: Sequence[Stored], sha256: Sequence[str] | None, joined: OnJoin
+    store: S3Store, name: str, sources: Sequence[Stored], sha256: Sequence[str | None] | None, joined: OnJoin
 ) -> str | None:
     """Write an object of others, in two levels where they are too many parts; see `Store.compose`."""
     sizes = [source.size for source in sources]
@@ -127,7 +127,7 @@ def join(
 
 
 def _join_runs(
-    store: S3Store, name: str, runs: Sequence[tuple[Sequence[Stored], Sequence[str] | None]], joined: OnJoin
+    store: S3Store, name: str, runs: Sequence[tuple[Sequence[Stored], Sequence[str | None] | None]], joined: OnJoin
 ) -> None:
     """Join runs of sources under unfinished names beside `name` first, which are removed at the end."""
     folder, slash, base = checked_name(name).rpartition("/")
@@ -148,7 +148,9 @@ def _join_runs(
 class Joining:
     """An object that is put together of others."""
 
-    def __init__(self, store: S3Store, sources: Sequence[Stored], sha256: Sequence[str] | None, joined: OnJoin) -> None:
+    def __init__(
+        self, store: S3Store, sources: Sequence[Stored], sha256: Sequence[str | None] | None, joined: OnJoin
+    ) -> None:
         """Take arguments as `Store.compose`."""
         self._store, self._sources, self._joined = store, sources, joined
         self._sha256: Sequence[str | None] = sha256 or [None] * len(sources)
@@ -189,7 +191,7 @@ class Joining:
         blocks = []
         for number, begin, end in part:
             source, wanted = self._sources[number], self._sha256[number]
-            data = self._store.read_range(source.name, begin, end, source.mark)
+            data = self._store.read_range(source.name, source.begin + begin, source.begin + end, source.mark)
             found = hashlib.sha256(data).hexdigest() if wanted is not None and len(data) == source.size else wanted
             if found != wanted:
                 raise damaged(self._store.url(source.name), f"sha256 {found}", f"sha256 {wanted}")
@@ -199,8 +201,9 @@ class Joining:
     def _copy(self, upload: Upload, number: int, piece: Piece) -> None:
         source, wanted = self._sources[piece.source], self._sha256[piece.source]
         url, is_whole = self._store.url(source.name), piece.end - piece.begin == source.size
+        begin, end = source.begin + piece.begin, source.begin + piece.end
         with self._store.reading(source.name, source.mark):
-            told = upload.copy(number, source.name, source.mark, piece.begin, piece.end)
+            told = upload.copy(number, source.name, source.mark, begin, end)
         if is_whole and wanted is not None and "ChecksumSHA256" in told:
             if (found := told["ChecksumSHA256"]) != encoded(bytes.fromhex(wanted)):
                 raise damaged(url, f"sha256 {found} in base64", f"sha256 {wanted}")
@@ -216,9 +219,9 @@ class Joining:
         url, head = self._store.url(source.name), self._store.stat(source.name)
         if head is None:
             raise gone(url)
-        if head.mark != source.mark or head.size < source.size:
+        if head.mark != source.mark or head.size < source.begin + source.size:
             found, expected = (f"ETag {one.mark}, {one.size:,} bytes" for one in (head, source))
             raise changed(url, found, expected)
-        if None not in (wanted, noted := head.sha256) and noted != wanted:
+        if None not in (wanted, noted := head.sha256) and noted != wanted and head.size == source.size:
             raise damaged(url, f"sha256 {noted}, as its writer noted it", f"sha256 {wanted}")
         return head

@@ -48,6 +48,8 @@ class Stored:
     """Mark of the upload in parts that made it."""
     is_digest: bool = field(default=False, compare=False)
     """Whether its mark is a digest, where it has that form."""
+    begin: int = 0
+    """For a range of an object, which has `size` bytes: the byte of the object at which it begins."""
 
 
 def no_progress(size: int) -> None:
@@ -122,16 +124,22 @@ class Store(ABC):
         return self.read_range(name, begin, end, found.mark) if begin < end else b"", found
 
     def blocks(self, stored: Stored) -> Iterator[bytes]:
-        """Yield an object's bytes in order; raises as `read_range`."""
-        for begin in range(0, stored.size, RANGE_BYTES):
-            yield self.read_range(stored.name, begin, min(begin + RANGE_BYTES, stored.size), stored.mark)
+        """Yield the bytes of an object, or of a range of one, in order; raises as `read_range`."""
+        end = stored.begin + stored.size
+        for begin in range(stored.begin, end, RANGE_BYTES):
+            yield self.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
 
     def sha256(self, name: str) -> str | None:
         """Return the hex sha256 of an object's bytes, which are read; None where there is no such object."""
-        found, sha256 = self.stat(name), hashlib.sha256()
-        for block in () if found is None else self.blocks(found):
+        found = self.stat(name)
+        return None if found is None else self.sha256_of(found)
+
+    def sha256_of(self, stored: Stored) -> str:
+        """Return the hex sha256 of the bytes of an object, or of a range of one; raises as `read_range`."""
+        sha256 = hashlib.sha256()
+        for block in self.blocks(stored):
             sha256.update(block)
-        return None if found is None else sha256.hexdigest()
+        return sha256.hexdigest()
 
     def fetch(
         self,
@@ -193,14 +201,14 @@ class Store(ABC):
         name: str,
         sources: Sequence[Stored],
         *,
-        sha256: Sequence[str] | None = None,
+        sha256: Sequence[str | None] | None = None,
         joined: OnJoin = no_progress,
     ) -> str | None:
         """Write an object that is other objects behind one another; those of a bucket stay within it.
 
         Args:
             name: of the object.
-            sources: of this store, as it said of them.
+            sources: of this store, as it said of them; or ranges of them.
             sha256: hex, of each source, where they are known: compared with what the store knows of them.
             joined: takes the bytes of each part that was joined; one call at a time.
 

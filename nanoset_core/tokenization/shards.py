@@ -36,6 +36,8 @@ from nanoset_core.tokenization.framing import Framed, Framing, frame
 STAGE = "shards"
 VERSION = 2
 TOKENS = "tokens"
+BIN = f"{TOKENS}.bin"
+"""The only file of a shard that may be a range of a dataset instead."""
 DOCUMENTS = "documents.parquet"
 REJECTS = "rejects.jsonl"
 LENGTH_BINS = 32
@@ -211,7 +213,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
                     )
                 )
                 told = time.monotonic()
-    names = (f"{TOKENS}.bin", f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
+    names = (BIN, f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
     encoder = distrust.Encoder(engine.name, engine.version, audit.documents, engine.helper)
     found = facts.to_json() | count_facts(counted) | {distrust.ENCODER: asdict(encoder)}
     return found, {name: sha256_file(folder / name) for name in names if settings.hashed}

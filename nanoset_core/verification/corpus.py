@@ -17,7 +17,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Key, size_bytes
+from nanoset_core.pipeline.stage import Key
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS, ShardFacts
 from nanoset_core.verification.dataset import verify_dataset
@@ -93,7 +93,10 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
             raw.current_inventory(project, corpus)  # which is to be whole
         if deep:
             digests = tokenized.facts[tokenization.SHARDS]
-            parts = [digests[part.start : part.stop] for part in runs([size_bytes(shard) for shard in shards])]
+            parts = [
+                digests[part.start : part.stop]
+                for part in runs([sum(fact.size for fact in shard.files.values()) for shard in shards])
+            ]
             run(report, Parts(partial(_look_at_shards, corpus=corpus), parts, project=project))
         else:
             for shard in shards:

@@ -156,7 +156,7 @@ def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
 
 def check_file(report: Report, manifest: Manifest, name: str, deep: bool, remedy: str = BUILD) -> bool:
     """Note what is wrong with one file of an output; return whether nothing is."""
-    path, access = manifest.folder / name, manifest.access
+    path, access = manifest.place(name)[0], manifest.access
     found = access.size(path) if manifest.stored is None else manifest.stored.get(name)
     again = f"delete {manifest.url()}, and {remedy}"
     return check_written(report, access, path, found, manifest.files[name], (remedy, again), deep=deep)
@@ -185,7 +185,8 @@ def check_written(
     if size != fact.size or not deep or fact.sha256 is None:
         what = f"{kind} has another size than when it was written"
         return report.compare(what, where, f"{size:,} bytes", expected, remedies[0])
-    found, what = f"sha256 {access.sha256(path)}", f"{kind} has other bytes than when it was written"
+    stored = access.stored(path) if fact.within is None else access.stored(path, fact.begin, fact.size)
+    found, what = f"sha256 {access.store.sha256_of(stored)}", f"{kind} has other bytes than when it was written"
     return report.compare(what, where, found, f"sha256 {fact.sha256}", remedies[1])
 
 

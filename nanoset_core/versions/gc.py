@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,13 +32,16 @@ from nanoset_core.storage.leases import FOLDER, LEASE_SECONDS, collecting, lease
 from nanoset_core.storage.listing import Entry
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.store import in_parallel
+from nanoset_core.tokenization.shards import BIN
+from nanoset_core.tokenization.shards import STAGE as SHARDS
+from nanoset_core.versions.dropping import Surplus, drop, held_by, surplus
 
 UNSEEN = (
     "not seen are builds by versions of nanoset that know no leases, and machines that were cut off from the bucket "
     f"for {LEASE_SECONDS // 60} minutes or more"
 )
-Kind = Literal["version", "unfinished", "cache file"]
-"""A version's folder, one whose build never ended, or one of the trainers' index files."""
+Kind = Literal["version", "unfinished", "cache file", "tokens"]
+"""A version's folder, one whose build never ended, an index file of trainers, tokens of a shard that a dataset has."""
 _SIDECAR = "nanoset.json"
 """Ending of the notes beside index files."""
 _DEEPEST = 4
@@ -119,7 +122,25 @@ def plan_gc(project: Project, **policy: Any) -> Collection:
 
     StorageError where a folder of outputs, or a version that has to stay, cannot be read.
     """
-    return _plan(project, Policy(**policy), leased_names(project.outputs.access))
+    leases = leased_names(project.outputs.access)
+    dropping = [replace(one, why_not=_busy(leases, one.corpus)) for one in surplus(project)]
+    moving = {one.shard.name for one in dropping if one.why_not is None}
+    return _with_tokens(_plan(project, Policy(**policy), leases, moving), dropping)
+
+
+def _busy(leases: Mapping[str, str], subject: str) -> str | None:
+    return f"a build on {leases[subject]} works on it" if subject in leases else None
+
+
+def _with_tokens(found: Collection, dropped: Iterable[Surplus]) -> Collection:
+    """Return a collection with shards that dropped, or are to drop, their tokens."""
+    garbage, left = list[Garbage](), list(found.left)
+    for one in dropped:
+        if one.why_not is not None:
+            left.append(LeftAlone(one.shard / BIN, one.why_not))
+        elif one.size:
+            garbage.append(Garbage(one.shard / BIN, f"{SHARDS}/{one.corpus}", one.corpus, "tokens", one.size))
+    return replace(found, garbage=(*garbage, *found.garbage), left=tuple(left))
 
 
 def collect(project: Project, **policy: Any) -> Collection:
@@ -132,6 +153,7 @@ def collect(project: Project, **policy: Any) -> Collection:
     outputs = project.outputs
     if not outputs.folder.is_dir() and next(outputs.access.store.list(), None) is None:
         return Collection((), (), ())
+    dropped = list(drop(project))
     gone: dict[Garbage, tuple[Path, ...]] = {}
     with collecting(outputs.access) as leases:
         planned = _plan(project, Policy(**policy), leases)
@@ -155,7 +177,7 @@ def collect(project: Project, **policy: Any) -> Collection:
                 del gone[item]
     sweep(outputs)
     removed = dict.fromkeys([*(path for path in planned.unfinished if not path.exists()), *swept])
-    return Collection(tuple(gone), tuple(left), tuple(removed), planned.unseen)
+    return _with_tokens(Collection(tuple(gone), tuple(left), tuple(removed), planned.unseen), dropped)
 
 
 def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
@@ -230,8 +252,12 @@ def _outputs(listing: FileAccess, stage: str, name: str = "") -> Iterator[_Outpu
             yield from _outputs(listing, stage, f"{name}/{entry.name}".lstrip("/"))
 
 
-def _needed(listing: FileAccess, outputs: Sequence[_Output], policy: Policy) -> tuple[set[str], dict[str, set[str]]]:
+def _needed(
+    listing: FileAccess, outputs: Sequence[_Output], policy: Policy, moving: Container[str]
+) -> tuple[set[str], dict[str, set[str]]]:
     """Follow every current version, and every other that the policy keeps, to all that it needs.
+
+    Shards that are `moving` need no dataset: their tokens are about to lie within the current one.
 
     Returns (digests of versions, also of those that may be in the making; nanoset → files that its versions list).
     Raises StorageError where one of these cannot be read, so that it cannot be told what it needs.
@@ -247,6 +273,7 @@ def _needed(listing: FileAccess, outputs: Sequence[_Output], policy: Policy) -> 
         followed.add(digest)
         output = places[digest]
         if output.stage in named_by:
+            waiting += held_by(root, output.folder / digest) if digest not in moving else []
             continue
         try:
             manifest = root.manifest_at(output.folder / digest)
@@ -280,11 +307,11 @@ def _unreadable(place: Path, why: str) -> StorageError:
     return StorageError(what, where=place, found=why, remedy=remedy)
 
 
-def _plan(project: Project, policy: Policy, leases: Mapping[str, str]) -> Collection:
+def _plan(project: Project, policy: Policy, leases: Mapping[str, str], moving: Container[str] = ()) -> Collection:
     """Judge all that is there; leases: name that is worked on → the machine that does."""
     listing = project.outputs.access.listing()
     outputs = [output for folder in _stage_folders() for output in _outputs(listing, folder)]
-    needed, listed = _needed(listing, outputs, policy)
+    needed, listed = _needed(listing, outputs, policy, moving)
     found = [
         _judge(listing, output, digest) for output in outputs for digest in output.versions if digest not in needed
     ]
@@ -293,7 +320,7 @@ def _plan(project: Project, policy: Policy, leases: Mapping[str, str]) -> Collec
     left = [item for item in found if isinstance(item, LeftAlone)]
     garbage = [item for item in found if isinstance(item, Garbage)]
     held = [item for item in garbage if item.subject in leases]
-    left += (LeftAlone(item.path, f"a build on {leases[item.subject]} works on it") for item in held)
+    left += (LeftAlone(item.path, str(_busy(leases, item.subject))) for item in held)
     left += _unasked(project, outputs)
     garbage = [item for item in garbage if item.subject not in leases]
     gone = {item.path for item in garbage}

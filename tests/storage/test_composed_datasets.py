@@ -19,7 +19,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import read_pieces
-from nanoset_core.verification.verify import verify_indexed
+from nanoset_core.verification.verify import verify_indexed, verify_shards
 from nanoset_core.versions.gc import collect, plan_gc
 
 CORPUS = "noise"
@@ -259,3 +259,46 @@ def test_a_shard_that_is_not_the_one_of_its_manifest_is_refused(project, place):
     store.delete(name)
     tokenize(project.config.file)
     indexed.index(project, CORPUS)
+
+
+def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(here, project, place, tmp_path):
+    """On each machine anew: what one dropped, the next one appends to, and verifies."""
+    indexed.index(project, CORPUS)
+    config = project.config.file
+    config.write_text(config.read_text().replace("storage: {", "storage: {shards: drop, "))
+    project = Project.open(config)
+    planned, before = plan_gc(project), s3_server.objects(place)
+    assert [item.kind for item in planned.garbage] == ["tokens"] * 3
+    assert len(collect(project).garbage) == 3
+    left = s3_server.objects(place)
+    assert before.keys() - left.keys() == {name for name in before if name.endswith("/tokens.bin")}
+    assert {name for name in left if left[name] != before[name]} == {
+        name for name in before if name.startswith("shards/") and name.endswith("manifest.json")
+    }
+    forget_copies(project)
+    local = shutil.copytree(here.parent, tmp_path / "local", symlinks=True) / here.name
+    for one in (local, config):
+        (one.parent / "raw" / CORPUS / "part-3.jsonl").write_bytes(jsonl([{"text": "late " * 40}]))
+    indexed.index(tokenize(local), CORPUS)
+    project = tokenize(config)
+    with Wire(place) as wire:
+        made = indexed.index(project, CORPUS)
+    shards = tokenization.current_shards(project, project.outputs.current("tokenized", CORPUS))
+    (new,) = (shard.files["tokens.bin"].size for shard in shards if shard.files["tokens.bin"].within is None)
+    assert sum(wire.values()) < 2 * new + made.files[BIN].size / 50, "only the new shard passed through"
+    wanted, name = outputs_of(local), f"datasets/{CORPUS}/{made.digest}/{BIN}"
+    assert s3_server.objects(place)[name] == wanted[name]
+    assert verify_indexed(project, CORPUS, deep=True).passed
+    assert verify_shards(project, CORPUS, deep=True).passed
+    old = {item.path for item in plan_gc(project).garbage}
+    assert {item.path for item in collect(project).garbage} == old
+    assert len({one.rpartition("/")[0] for one in names(place) if one.endswith(BIN)}) == 1
+    assert not [one for one in s3_server.objects(place) if one.endswith("/tokens.bin")]
+    again = Project.open(config, rebuild=True)
+    assert indexed.index(again, CORPUS).files == made.files, "of ranges of itself"
+    assert s3_server.objects(place)[name] == wanted[name]
+    tokenization.tokenize(again, CORPUS)
+    indexed.index(again, CORPUS)
+    assert s3_server.objects(place)[name] == wanted[name]
+    assert collect(project).size == made.files[BIN].size, "shards that were made again dropped theirs again"
+    assert verify_shards(project, CORPUS, deep=True).passed

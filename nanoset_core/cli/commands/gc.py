@@ -84,7 +84,7 @@ def _print_collection(found: Collection) -> None:
     rows = [
         {
             "output": output,
-            "versions": (versions := sum(item.kind != "cache file" for item in items)),
+            "versions": (versions := sum(item.kind in ("version", "unfinished") for item in items)),
             "files": len(items) - versions,
             "size": format_bytes(sum(item.size for item in items)),
         }
