@@ -40,6 +40,9 @@ from nanoset_core.pipeline.stages import sweep
 from nanoset_core.storage.leases import leased
 from nanoset_core.tokenization.distrust import noted
 
+USER_TAG = "user"
+"""On runs: who launched them, in the UI's list of runs."""
+
 
 @dataclass(slots=True)
 class BuildReport:
@@ -135,7 +138,7 @@ def build(
         wanted = graph.recipe(step.node)
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
             report.replaced[step.node.label] = settings
-    tags = owner_tag(names) | ({REBUILD_TAG: "true"} if rebuild else {})
+    tags = owner_tag(names) | {USER_TAG: "nanoset build"} | ({REBUILD_TAG: "true"} if rebuild else {})
     loggers = {"console": {"config": {"log_level": "INFO" if verbose else "CRITICAL"}}}
     how = {"instance": instance, "tags": tags, "run_config": {"loggers": loggers}}
     with connections_kept():

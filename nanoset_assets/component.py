@@ -171,6 +171,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         "the same one share its limit.",
     )
     run_tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of all runs of its jobs.")
+    op_tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of the ops of all its assets.")
+    retries: int = Field(default=0, ge=0, description="How often an asset that fails is made again within its run.")
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
@@ -206,6 +208,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             tags=dict(self.tags),
             pool=self.pool,
             run_tags=dict(self.run_tags),
+            op_tags=dict(self.op_tags),
+            retries=self.retries,
         )
 
 

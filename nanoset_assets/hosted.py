@@ -45,6 +45,10 @@ class ProjectDefs:
     """Of its assets that use a whole machine; None: one of its own."""
     run_tags: Mapping[str, str] = field(default_factory=dict)
     """Of all runs of its jobs."""
+    op_tags: Mapping[str, str] = field(default_factory=dict)
+    """Of the ops of all its assets."""
+    retries: int = 0
+    """How often an asset that fails is made again within its run."""
     building: Project | None = None
     """The project of the `nanoset build` that executes the runs in its process."""
     failures: list[tuple[Node, Exception]] = field(default_factory=list)

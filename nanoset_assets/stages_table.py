@@ -309,6 +309,8 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
         partitions_def=partitions_of(stage, hosted, keys),
         group_name=names.group(GROUP if stage.by_corpus else subject),
         code_version=str(stage.version),
+        op_tags=dict(hosted.op_tags),
+        retry_policy=dg.RetryPolicy(hosted.retries) if hosted.retries else None,
         owners=list(hosted.owners),
         kinds=set(page.kinds),
         tags={**tags, **hosted.tags},

@@ -205,6 +205,9 @@ def test_every_asset_is_checked_in_a_build(make_project, instance):
     config = make_project()
     report = build(Project.open(config), instance)
     assert not report.failed
+    assert {run.tags["user"] for run in instance.get_runs()} == {"nanoset build"}, (
+        "which the UI shows as who launched it"
+    )
     found = evaluations(instance)
     assert all(evaluation.passed and evaluation.blocking for evaluation in found.values())
     assert set(found) == {("/".join(step.node.asset), step.node.partition) for step in report.steps}

@@ -96,6 +96,8 @@ def test_owners_tags_and_upstream_are_on_the_assets(sandbox, make_project):
             "tags": {"tier": "gold"},
             "corpora": {"web": {"deps": ["lake/dedup"]}, "code": {"deps": ["crm/export"]}},
             "run_tags": {"team": "data"},
+            "op_tags": {"team": "machines"},
+            "retries": 2,
         },
     )
     with sandbox.build_all_defs() as definitions:
@@ -104,7 +106,10 @@ def test_owners_tags_and_upstream_are_on_the_assets(sandbox, make_project):
         assert raw.parent_keys == {dg.AssetKey(["lake", "dedup"]), dg.AssetKey(["crm", "export"])}
         assert graph.get(dg.AssetKey(["crm", "export"])).is_external
         assert raw.owners == ["team:data"]
-        assert definitions.resolve_job_def("llm__corpus").run_tags["team"] == "data"
+        job = definitions.resolve_job_def("llm__corpus")
+        assert job.run_tags["team"] == "data"
+        ops = {node.definition for node in job.nodes if not node.definition.name.endswith(("verified", "losses"))}
+        assert {(op.tags["team"], op.retry_policy.max_retries) for op in ops} == {("machines", 2)}
         assert raw.tags["tier"] == "gold"
         assert raw.tags["nanoset/stage"] == "raw"
         assert "llm__landed" in {sensor.name for sensor in definitions.get_repository_def().sensor_defs}
