@@ -12,7 +12,7 @@ from nanoset_assets.ui.previews import first_samples
 from nanoset_core.cli.terminal import member_rows, quality_rows, source_rows
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.handoff.writers import START
-from nanoset_core.loading.opening import BLEND
+from nanoset_core.loading.opening import BLEND, LACKING
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
@@ -40,7 +40,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
         "epochs_most": round(max(passes, default=0), 3),
     }
     return {
-        "summary": markdown(_summary(split, samples, spec.sequence_length, members)),
+        "summary": markdown(_summary(split, manifest, spec.sequence_length, members)),
         **(taken if members else {}),
         "samples": samples,
         "tokens": samples * spec.sequence_length,
@@ -50,7 +50,10 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
     }
 
 
-def _summary(split: str, samples: int, length: int, members: Sequence[Member]) -> str:
+def _summary(split: str, manifest: Manifest, length: int, members: Sequence[Member]) -> str:
+    samples, lacking = manifest.facts["samples"], manifest.facts.get(LACKING)
+    if lacking is not None:
+        return f"**{split}: {lacking}.**"
     if not members:
         return f"**{split} has no share of the data**: a trainer gets no samples of it."
     passes = [member["epochs"] for member in members]

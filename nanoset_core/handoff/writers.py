@@ -79,6 +79,8 @@ class Handoff:
     """The trainer's description of each index that it will look for → its other files, names below `cache`."""
     span: tuple[int, int] | None = None
     """Iterations of the phase that this nanoset is, (begin, end excl)."""
+    empty: Mapping[SplitName, str] = field(default_factory=dict)
+    """Split that has a share of the data and no sample → why."""
 
     @property
     def section(self) -> str:
@@ -95,6 +97,12 @@ class Handoff:
         prefixes, weights = self.config.blend(split) or ([], None)
         paths = [self.config.trainer_path(prefix) for prefix in prefixes]
         return [(None if weights is None else weights[number], path) for number, path in enumerate(paths)]
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the trainer is given data of valid or test."""
+        shares = (1.0, 1.0, 1.0) if self.is_per_split else self.config.shares()
+        return any(self.data(split) and shares[SPLITS.index(split)] > 0 for split in SPLITS[1:])
 
     @property
     def run(self) -> ScheduleSpec | None:
@@ -140,6 +148,7 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
             raise ConfigError(what, where=where, found=repr(path), remedy=remedy)
     writer, command = _WRITERS[handoff.config.preset]
     texts, notes = writer(handoff)
+    notes += [f"{split}: {why}." for split, why in handoff.empty.items()]
     more = "" if handoff.tokenizer else f" {_NAMED}"
     command = command.format(folder=handoff.folder, more=more, length=handoff.config.sequence_length)
     texts[START] = _start(handoff, command, sorted(texts), notes)
@@ -253,6 +262,8 @@ def _arguments(handoff: Handoff, files: dict[str, str]) -> Iterator[str]:
 
 def _length(handoff: Handoff) -> Iterator[str]:
     schedule = handoff.schedule
+    if not handoff.evaluates:
+        yield "--eval-iters 0"  # core 0.16.1 evaluates with any other number, and fails without data
     if schedule is None:
         if (samples := handoff.config.train_split_samples) is not None:
             yield f"--train-samples {samples}"
@@ -267,7 +278,8 @@ def _length(handoff: Handoff) -> Iterator[str]:
         yield f"--train-iters {schedule.iterations}"
     yield f"--global-batch-size {schedule.global_batch_size}"
     yield f"--eval-interval {schedule.eval_interval}"
-    yield f"--eval-iters {schedule.eval_iters}"
+    if handoff.evaluates:
+        yield f"--eval-iters {schedule.eval_iters}"
 
 
 def _notes(handoff: Handoff) -> Iterator[str]:

@@ -23,6 +23,8 @@ STAGE = "nanosets"
 CACHE = "cache"
 PLAN_FILE = "plan.json"
 MAPPINGS, BLEND, HANDOFF = "index_mappings", "blend", "handoff"
+LACKING = "lacking"
+"""Fact of a split that has a share of the data and no sample: why."""
 MASKS_OPTION = "masks"
 """Option of a handoff's recipe: those of `MASKS` that nanoset.yaml sets."""
 
@@ -62,8 +64,9 @@ def load_nanoset(
     manifest = live_version(outputs, f"{name}/{split}")
     plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
     if plan is None:
-        what = f"the {split} split of {name} has no share of the data"
-        raise MissingError(what, where=manifest.folder, found=config.split)
+        what = f"the {split} split of {name} has no {'sample' if LACKING in manifest.facts else 'share of the data'}"
+        found, remedy = manifest.facts.get(LACKING, config.split), "give it a share in nanoset.yaml, and build again"
+        raise MissingError(what, where=manifest.folder, found=found, remedy=remedy)
     values = (reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask)
     asked = dict(zip(MASKS, values, strict=True))
     masks = _masks(outputs, name, asked)

@@ -6,12 +6,13 @@ Only `.idx` files are read, and everything is in closed form: no array as long a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.indexed.dataset import index_here
 from nanoset_core.indexed.layout import idx_path, map_file, read_idx
 from nanoset_core.mapping.config import NanosetConfig
@@ -57,6 +58,56 @@ def plan_split(config: NanosetConfig, split: SplitName, reader: LengthReader | N
         MissingError, FormatError: a `.idx` is not there, or damaged.
     """
     return _Planner(config, split, reader or LengthReader()).plan()
+
+
+def plan_splits(
+    config: NanosetConfig, splits: Sequence[SplitName], reader: LengthReader
+) -> dict[SplitName, SplitPlan | None]:
+    """Plan several splits; InputError where train has a share and no sample, else as `plan_split`."""
+    plans = {split: plan_split(config, split, reader) for split in splits}
+    if (train := plans.get("train")) is not None and not train.samples:
+        raise no_training_sample(config, too_few_tokens(config, "train", reader))
+    return plans
+
+
+def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReader) -> bool:
+    """Return whether a trainer hangs or fails over a split's share, too small for a token or sample of each dataset.
+
+    Megatron-LM never returns from a dataset without tokens (`gpt_dataset.py`, `_get_num_epochs`), even where no sample
+    is asked for, and wants a sample of each dataset without a weight; nanotron refuses a split without samples.
+    """
+    planner, rules = _Planner(config, split, reader), config.rules
+    prefixes, weights = config.blend(split) or ([], None)
+    if planner.shares is None or planner.shares[planner.number] <= 0 or not prefixes:
+        return False
+    tokens = [planner.measure(prefix)[1] for prefix in prefixes]
+    samples = [config.samples_in(count) for count in tokens]
+    is_blend = weights is not None or len(prefixes) > 1
+    if rules.zero_samples == "never" or (is_blend and weights is None):
+        return 0 in samples
+    if rules.zero_samples == "no blend" and is_blend:
+        return min(tokens) < _LEAST_TOKENS or not any(samples)
+    return 0 in tokens and (rules.empty_split != "skip" or any(tokens))
+
+
+def too_few_tokens(
+    config: NanosetConfig, split: SplitName, reader: LengthReader, names: Sequence[str] | None = None
+) -> str:
+    """Return what each dataset (by its file, or `names`) holds for a split, and what a sample takes."""
+    planner, (prefixes, _) = _Planner(config, split, reader), config.blend(split) or ([], None)
+    named = zip(names or [Path(prefix).name for prefix in prefixes], prefixes, strict=True)
+    held = ", ".join(f"{name} {planner.measure(prefix)[1]:,}" for name, prefix in named)
+    return f"tokens of {split}: {held}; a sample takes {config.sample_tokens:,}"
+
+
+def no_training_sample(config: NanosetConfig, found: str) -> InputError:
+    """Make the error of a train split without a sample; `found` is by `too_few_tokens`."""
+    return InputError(
+        "train has no sample",
+        found=found,
+        expected=f"{config.sample_tokens:,} tokens or more",
+        remedy="make samples shorter (sequence_length), add text, or give train a larger share in `split`",
+    )
 
 
 def largest_epoch_size(config: NanosetConfig, split: SplitName = "train", reader: LengthReader | None = None) -> int:

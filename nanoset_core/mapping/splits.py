@@ -39,6 +39,21 @@ def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = 
     Raises:
         ConfigError: there are no three shares, or one is negative, or all are 0.
     """
+    numbers = _numbers(split, exactly_three=exactly_three)
+    total = compensated_sum(numbers) if compensated else 0.0
+    train, valid, test = [number / total for number in numbers] if compensated else normalize(numbers)
+    return train, valid, test
+
+
+def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -> str:
+    """Return the three shares with that of valid or test added to the one before it; arguments as `parse_split`."""
+    numbers, place = _numbers(split, exactly_three=exactly_three), SPLITS.index(name)
+    before = next(other for other in range(place - 1, -1, -1) if other == 0 or numbers[other])
+    numbers[before], numbers[place] = numbers[before] + numbers[place], 0.0
+    return ",".join(np.format_float_positional(number, trim="-") for number in numbers)
+
+
+def _numbers(split: str, *, exactly_three: bool) -> list[float]:
     try:
         if exactly_three:
             numbers = [float(part) for part in split.split("," if "," in split else "/")]
@@ -49,10 +64,7 @@ def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = 
     valid_count = len(numbers) == 3 if exactly_three else 1 <= len(numbers) <= 3
     if not valid_count or any(number < 0 for number in numbers) or not 0 < sum(numbers) < float("inf"):
         raise _bad_split(split)
-    numbers += [0.0] * (3 - len(numbers))
-    total = compensated_sum(numbers) if compensated else 0.0
-    train, valid, test = [number / total for number in numbers] if compensated else normalize(numbers)
-    return train, valid, test
+    return numbers + [0.0] * (3 - len(numbers))
 
 
 def sample_count(tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True) -> int:

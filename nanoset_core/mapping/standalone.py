@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.cache import FileSet, index_sets
 from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.plan import LengthReader, plan_split
+from nanoset_core.mapping.plan import LengthReader, plan_splits
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.recorded import OutputPlace
 from nanoset_core.storage.location import Location, is_remote, remote_location
@@ -37,10 +37,10 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
     """Write the index files of all splits that have a share, unless they are there.
 
     Those for a bucket are written below TMPDIR first, one set after the other. ConfigError where files of another
-    dataset or of unknown origin are there, which only `overwrite` replaces; or as `plan_split`.
+    dataset or of unknown origin are there, which only `overwrite` replaces; or as `plan_splits`.
     """
     reader, bucket = LengthReader(), None
-    plans = [plan for split in SPLITS if (plan := plan_split(config, split, reader)) is not None]
+    plans = [plan for plan in plan_splits(config, SPLITS, reader).values() if plan is not None]
     with ExitStack() as stack:
         remote = next((member.prefix for plan in plans for member in plan.members if is_remote(member.prefix)), None)
         if config.path_to_cache is None and remote is not None:  # no trainer looks beside it

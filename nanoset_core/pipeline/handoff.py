@@ -14,13 +14,23 @@ from nanoset_core.handoff import Handoff, handoff_files
 from nanoset_core.handoff.tokenizer import tokenizer_arguments, tokenizer_note
 from nanoset_core.handoff.writers import START, UNKNOWN_TOKENIZER, DatasetCounts, loads_fast
 from nanoset_core.indexed.layout import idx_path, read_idx
-from nanoset_core.loading.opening import BLEND, CACHE, HANDOFF, MAPPINGS, MASKS_OPTION, STAGE
+from nanoset_core.loading.opening import (
+    BLEND,
+    CACHE,
+    HANDOFF,
+    MAPPINGS,
+    MASKS_OPTION,
+    PLAN_FILE,
+    STAGE,
+    read_split,
+)
 from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, mappings_recipe
-from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit
+from nanoset_core.pipeline.planning import NanosetContext
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
 from nanoset_core.tokenization.files import define
@@ -46,7 +56,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
     built = {split: last.require(project, Key(name, split)) for split in SPLITS}
     recipe = TRAINER_FILES.recipe(project, Key(name), {split: manifest.digest for split, manifest in built.items()})
     _check_cache(nanoset)
-    request = _request(nanoset, recipe)
+    request = _request(nanoset, recipe, built)
     for split, manifest in built.items():
         key, expected = Key(name, split), mappings_recipe(nanoset, split)
         if blended:
@@ -80,15 +90,20 @@ def _check_cache(nanoset: NanosetContext) -> None:
         )
 
 
-def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:
+def _request(nanoset: NanosetContext, recipe: Recipe, built: Mapping[SplitName, Manifest]) -> Handoff:
     definition = define(nanoset.project.config.tokenizer_file)
-    spec, planned = nanoset.spec, {split: nanoset.plan(split) for split in SPLITS}
+    spec, root = nanoset.spec, nanoset.project.outputs.folder
+    # What was built, not planned again: an older version may have built other shares.
+    planned = {
+        split: manifest.load(PLAN_FILE, lambda value: read_split(value, root)) for split, manifest in built.items()
+    }
     corpora = dict.fromkeys(corpus for split in SPLITS for corpus in corpora_of(spec.blend_of(split)))
     folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
     return Handoff(
         name=nanoset.name,
         config=_whole(planned),
-        samples={split: found.samples for split, found in planned.items()},
+        samples={split: 0 if plan is None else plan.samples for split, (plan, _) in planned.items()},
+        empty=_empty(nanoset.project, built),
         folder=f"{folder}/{HANDOFF}/{recipe.digest}",
         cache=f"{folder}/{CACHE}/{nanoset.index_folder}".rstrip("/"),
         datasets={nanoset.trainer_prefix(corpus): _counts(nanoset.dataset(corpus)) for corpus in corpora},
@@ -103,9 +118,9 @@ def _request(nanoset: NanosetContext, recipe: Recipe) -> Handoff:
     )
 
 
-def _indexes(planned: Mapping[SplitName, PlannedSplit]) -> dict[str, list[str]]:
+def _indexes(planned: Mapping[SplitName, tuple[SplitPlan | None, NanosetConfig]]) -> dict[str, list[str]]:
     """Return the trainer's description of each index → the index's other files; none where it writes none."""
-    plans = [found.plan for found in planned.values() if found.plan is not None]
+    plans = [plan for plan, _ in planned.values() if plan is not None]
     parts = [dict(part.files) for plan in plans for part in (*plan.members, *filter(None, [plan.blend]))]
     return {files.pop("description"): list(files.values()) for files in parts if "description" in files}
 
@@ -115,16 +130,21 @@ def _counts(dataset: Manifest) -> DatasetCounts:
     return DatasetCounts(len(idx.sequence_lengths), len(idx.document_indices), idx.dtype.name)
 
 
-def _whole(planned: Mapping[SplitName, PlannedSplit]) -> NanosetConfig:
+def _empty(project: Project, built: Mapping[SplitName, Manifest]) -> dict[SplitName, str]:
+    found = {split: list(INDEX_MAPPINGS.warnings(project, manifest)) for split, manifest in built.items()}
+    return {split: texts[0] for split, texts in found.items() if texts}
+
+
+def _whole(planned: Mapping[SplitName, tuple[SplitPlan | None, NanosetConfig]]) -> NanosetConfig:
     """Merge the configurations that the three splits were built with."""
-    samples = {split: found.config.samples(split) for split, found in planned.items()}
-    paths = {prefix: path for found in planned.values() for prefix, path in found.config.trainer_paths.items()}
-    whole = replace(planned["train"].config.with_samples(samples), trainer_paths=paths)
+    samples = {split: config.samples(split) for split, (_, config) in planned.items()}
+    paths = {prefix: path for _, config in planned.values() for prefix, path in config.trainer_paths.items()}
+    whole = replace(planned["train"][1].with_samples(samples), trainer_paths=paths)
     if whole.blend_per_split is None:
         return whole
     blends = [
-        found.config.blend_per_split[number] if found.plan is not None and found.config.blend_per_split else None
-        for number, found in enumerate(planned.values())
+        config.blend_per_split[number] if plan is not None and config.blend_per_split else None
+        for number, (plan, config) in enumerate(planned.values())
     ]
     return replace(whole, blend_per_split=blends)
 

@@ -13,7 +13,7 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, FormatError, NanosetError, one_line
 from nanoset_core.execution.progress import Progress
 from nanoset_core.indexed.layout import idx_path
-from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, split_bytes
+from nanoset_core.loading.opening import BLEND, LACKING, MAPPINGS, PLAN_FILE, STAGE, split_bytes
 from nanoset_core.mapping.cache import blend_set, member_set, open_blend
 from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
@@ -112,8 +112,9 @@ def _publish(
 
 def _facts(planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
     plan = planned.plan
+    lacking = {} if planned.lacking is None else {LACKING: planned.lacking}
     if plan is None:
-        return {"samples": 0, "blended": False, "members": []}
+        return {"samples": 0, "blended": False, "members": [], **lacking}
     limits = {member.prefix: member.max_epochs for member in planned.members if member.max_epochs is not None}
     rows = planned.members if given is None else coverage(plan, planned.config, limits, given)
     members = [
@@ -124,7 +125,7 @@ def _facts(planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
         }
         for corpus, row, member in zip(planned.corpora, rows, plan.members, strict=True)
     ]
-    return {"samples": plan.samples, "blended": plan.blend is not None, "members": members}
+    return {"samples": plan.samples, "blended": plan.blend is not None, "members": members, **lacking}
 
 
 class _SplitStage(Stage):
@@ -169,6 +170,11 @@ class MappingsStage(_SplitStage):
         samples = int(manifest.facts["samples"])
         tokens = samples * int(manifest.recipe["options"].get("sequence_length", 0))
         return {"samples": samples, "tokens": tokens, **super().figures(manifest)}
+
+    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
+        facts = manifest.facts
+        short = "it has no sample" if facts["members"] and not facts["samples"] else None  # built before it was told
+        return filter(None, [facts.get(LACKING, short)])
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
         """Return why the split cannot be planned, where its datasets are there and their .idx files not too big."""

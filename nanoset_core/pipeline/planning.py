@@ -12,9 +12,19 @@ from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.mapping.config import Blend, NanosetConfig
 from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage, apply_epoch_limits, coverage
-from nanoset_core.mapping.plan import BlendPlan, LengthReader, MemberPlan, SplitPlan, largest_epoch_size, plan_split
+from nanoset_core.mapping.plan import (
+    BlendPlan,
+    LengthReader,
+    MemberPlan,
+    SplitPlan,
+    cannot_be_built,
+    largest_epoch_size,
+    no_training_sample,
+    plan_split,
+    too_few_tokens,
+)
 from nanoset_core.mapping.presets import get_preset
-from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
+from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, without_share
 from nanoset_core.outputs.manifest import Manifest, digest_of
 from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline.indexed import current_dataset
@@ -32,13 +42,15 @@ class PlannedSplit:
     config: NanosetConfig
     """What it is built with, limits on epochs kept."""
     plan: SplitPlan | None
-    """None where the split has no share of the data."""
+    """None where the split has no share of the data, or too little for a sample."""
     members: tuple[MemberCoverage, ...]
     """What it takes of each dataset."""
     exceeded: tuple[ExceededLimit, ...]
     """Datasets that would have been read too often before limits were applied."""
     corpora: tuple[str, ...]
     """Of the members, in their order."""
+    lacking: str | None
+    """Why it has no sample, where it has a share of the data."""
 
     @property
     def samples(self) -> int:
@@ -148,7 +160,12 @@ class NanosetContext:
         """
         try:
             config, limits, exceeded = self._within_limits(split)
-            plan, folder = plan_split(config, split, self.reader), self.index_folder
+            if config.samples(split) == 0:
+                plan, config = None, config.with_samples({})
+            else:
+                plan = plan_split(config, split, self.reader)
+            lacking = None if plan is not None and plan.samples else self._lacking(split, config)
+            folder = self.index_folder
             if plan is not None and folder:
                 moved = tuple(_moved(member, folder) for member in plan.members)
                 plan = replace(plan, members=moved, blend=plan.blend and _moved(plan.blend, folder))
@@ -159,7 +176,7 @@ class NanosetContext:
             raise error.at(f"{name}, {error.where}" if error.where else name) from error
         members = coverage(plan, config, limits) if plan is not None else []
         own = tuple(one for one in exceeded if one.split == split)
-        return PlannedSplit(split, config, plan, tuple(members), own, corpora_of(self.spec.blend_of(split)))
+        return PlannedSplit(split, config, plan, tuple(members), own, corpora_of(self.spec.blend_of(split)), lacking)
 
     def _within_limits(self, split: SplitName) -> tuple[NanosetConfig, dict[str, float], tuple[ExceededLimit, ...]]:
         """Return (settings of the split, limits of the datasets by prefix, datasets that exceed them)."""
@@ -201,23 +218,35 @@ class NanosetContext:
             path_to_cache=str(self.cache),
             compensated_sums=self.compensated_sums,
         )
-        return config.with_samples({split: spec.samples.get(split) for split in splits}), prefixes
+        config = config.with_samples({split: spec.samples.get(split) for split in splits})
+        for split in reversed(SPLITS[1:]) if spec.blend is not None else ():
+            is_asked = split in spec.samples and spec.schedule is None
+            if not is_asked and cannot_be_built(config, split, self.reader):
+                shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
+                asked = {other: config.samples(other) for other in SPLITS if other != split}
+                config = replace(config, split=shares).with_samples(asked)
+        return config, prefixes
 
     def _epoch_of_scarcest(self, config: NanosetConfig, split: SplitName) -> int | None:
         """Return for how many samples of a blend no corpus is read twice; None where the split has no share."""
         if config.blend_per_split is None and parse_split(config.split)[SPLITS.index(split)] <= 0:
             return None
-        size = largest_epoch_size(config, split=split, reader=self.reader)
-        if size == 0:
-            prefixes, _ = config.blend(split) or ([], None)
-            sizes = (f"{Path(prefix).name} {self.reader.read(prefix)[0].sum():,}" for prefix in prefixes)
-            raise InputError(
-                f"one epoch of a corpus does not fill its share of a single sample of the {split} split",
-                where=f"nanosets.{self.name}.split",
-                found=f"tokens of all splits: {', '.join(sizes)}",
-                remedy=f"give the split a larger share, add text, or set nanosets.{self.name}.samples.{split}",
-            )
-        return size
+        return largest_epoch_size(config, split=split, reader=self.reader)
+
+    def _lacking(self, split: SplitName, built: NanosetConfig) -> str | None:
+        """Return why a split has no sample, None where it has no share; InputError of train."""
+        spec = self.spec
+        if spec.blend_of(split) is None:
+            return None
+        config = built if spec.shares is None else replace(built, split=spec.shares)
+        if spec.shares is not None and config.shares()[SPLITS.index(split)] <= 0:
+            return None
+        found = too_few_tokens(config, split, self.reader, corpora_of(spec.blend_of(split)))
+        if split == "train":
+            raise no_training_sample(config, found)
+        is_given = config.split != built.split and built.shares()[SPLITS.index(split)] <= 0
+        elsewhere = f"; its share went to the split before it (split: {built.split})" if is_given else ""
+        return f"it has no sample: {found}{elsewhere}. Give it a larger share, or none"
 
 
 def _ordered(blend: BlendSpec | None) -> Any:

@@ -68,6 +68,8 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
         check_freshness(report, project, mapping.INDEX_MAPPINGS, Key(name, split), manifest)
         plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
         report.figures["samples"] = manifest.facts["samples"]
+        for lacking in mapping.INDEX_MAPPINGS.warnings(project, manifest):
+            report.warn(lacking, manifest.folder)
         if plan is None:
             return report
         members, cache = plan.members, cache_folder(project, name)

@@ -117,6 +117,8 @@ CASES = [
     ("map --seq-length 8", ["--seq-length", "nanoset.yaml", "--data-path"]),
     ("map --max-epochs 2 --train-iters 10 pretrain", ["--max-epochs, --train-iters", "no effect"]),
     ("map pretrain --data-path web --seq-length 8", ["pretrain", "no effect"]),
+    (f"map --plan --data-path {PAIR} --seq-length 100000000", ["train has no sample", "make samples shorter"]),
+    (f"map --data-path {PAIR} --seq-length 100000000", ["train has no sample", "100,000,001 tokens or more"]),
     # names that nothing has
     ("diff nope", ["nope", "no such corpus", "nanoset build"]),
     ("explain nope train 0", ["nope", "correct the names"]),
@@ -190,7 +192,10 @@ def test_wrong_use(folder, monkeypatch, line, words):
     ("line", "words"),
     [
         (f"map --plan --data-path {PAIR} --seq-length 8 --split 90,5", ["train 94.74%, valid 5.26%, test 0.00%"]),
-        (f"map --plan --data-path {PAIR} --seq-length 100000000", ["data train has no sample"]),
+        (
+            f"map --plan --data-path {PAIR} --seq-length 1024 --split 999,1",
+            ["data valid has no sample", "never returns"],
+        ),
         (
             f"map --plan --data-path {PAIR} --seq-length 100000 --train-samples 9 --valid-samples 1",
             ["data train reads y_text_document", "times (max_epochs would limit that)"],

@@ -14,7 +14,7 @@ from versions.changing import change_web
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import FormatError, InputError, MissingError, StaleError
+from nanoset_core.errors import FormatError, InputError, MissingError, NanosetError, StaleError
 from nanoset_core.handoff.data_args import read_per_split
 from nanoset_core.mapping import plan
 from nanoset_core.mapping.config import MASKS
@@ -22,6 +22,7 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, tokenization
 from nanoset_core.pipeline.planning import NanosetContext, cache_folder
 from nanoset_core.pipeline.project import Project
+from nanoset_core.verification.verify import verify_nanoset
 
 PER_SPLIT = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
@@ -83,6 +84,56 @@ def test_a_damaged_handoff_leaves_masks_that_are_given(built_from):
         load_nanoset(root, "plain", "train")
     assert str(folder.parent) in caught.value.where
     assert len(load_nanoset(root, "plain", "train", **dict.fromkeys(MASKS, False))) == 400
+
+
+PRETRAIN = """blend: {web: 0.7, code: 0.3}
+    sequence_length: 32
+    split: "80,15,5"
+    seed: 7
+    samples: {train: 400}
+"""
+SCHEDULE = "schedule: {iterations: 10, global_batch_size: 4, eval_interval: 5}"
+NOT_ONE_SAMPLE = {
+    "no documents": ("{web: 0.7, code: 0.3}", 32, "99.9,0.1", "", "valid", ["--split 100,0,0", "--eval-iters 0"]),
+    "documents of one": ("{web: 0.7, code: 0.3}", 32, "99.7,0.3", "", "valid", ["--split 100,0,0", "--eval-iters 0"]),
+    "with a schedule": ("{web: 0.7, code: 0.3}", 32, "99.9,0.1", SCHEDULE, "valid", ["--eval-iters 0"]),
+    "too few tokens": ("{web: 0.7, code: 0.3}", 2048, "99,1", "", "valid", ["--split 99,1"]),
+    "test alone": ("{web: 0.7, code: 0.3}", 32, "90,9.9,0.1", "", "test", ["--split 90,10,0"]),
+    "without weights": ("[web, code]", 32, "99.9,0.1", "", "valid", ["--split 100,0,0", "--eval-iters 0"]),
+    "one corpus": ("web", 32, "99.9,0.1", "", "valid", ["--split 100,0,0", "--eval-iters 0"]),
+    "nanotron": ("{web: 0.7, code: 0.3}", 32, "99.9,0.1", "preset: nanotron", "valid", ["    split: 100,0,0"]),
+    "nemo": ("{web: 0.7, code: 0.3}", 32, "99.9,0.1,0", "preset: nemo", "valid", ["    splits_string: 99.9,0.1,0"]),
+}
+
+
+@pytest.mark.parametrize("case", NOT_ONE_SAMPLE)
+def test_a_split_without_a_sample_is_empty_and_said(make_project, case):
+    blend, length, shares, more, split, given = NOT_ONE_SAMPLE[case]
+    settings = f'blend: {blend}\n    sequence_length: {length}\n    split: "{shares}"\n    {more}\n'
+    project = build_all(make_project(replacements={PRETRAIN: settings}))
+    found = project.outputs.current("nanosets", f"pretrain/{split}/index_mappings")
+    assert found.facts["samples"] == 0
+    (warning,) = mapping.INDEX_MAPPINGS.warnings(project, found)
+    assert f"tokens of {split}: web " in warning
+    report = verify_nanoset(project, "pretrain", split)
+    assert (report.passed, [one.what for one in report.warnings]) == (True, [warning])
+    status = CliRunner().invoke(nanoset, ["status", "--config", str(project.config.file)])
+    assert f"warning: nanoset pretrain {split}: {warning}" in status.stdout
+    done = project.outputs.current("nanosets", "pretrain/handoff")
+    assert warning in done.path("START.md").read_text()
+    arguments = done.path("data.yaml" if "preset" in more else "arguments.txt").read_text().splitlines()
+    assert set(given) <= set(arguments)
+    assert len(load_nanoset(project.config.root_folder, "pretrain", "train"))
+    if "preset" not in more:
+        assert ("--eval-iters 0" in given) == ("--eval-iters 0" in arguments)
+
+
+@pytest.mark.parametrize("blend", ["blend: {web: 0.7, code: 0.3}", "blend: web", "blend: [web, code]"])
+def test_a_training_set_without_a_sample_is_an_error(make_project, blend):
+    config = make_project(replacements={PRETRAIN: f"{blend}\n    sequence_length: 131072\n"})
+    with pytest.raises(NanosetError, match="no sample") as caught:
+        build_all(config)
+    assert "web" in str(caught.value)
 
 
 def test_phases(built_from):

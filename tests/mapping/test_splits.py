@@ -15,9 +15,23 @@ from nanoset_core.mapping.splits import (
     rows_by_bookends,
     rows_by_cuts,
     split_bookends,
+    without_share,
 )
 
 SHARES = st.tuples(*[st.one_of(st.just(0.0), st.floats(0.001, 1000.0))] * 3).filter(any)
+
+
+@pytest.mark.parametrize(
+    ("split", "name", "given"),
+    [
+        ("99,1", "valid", "100,0,0"),
+        ("949/50/1", "test", "949,51,0"),
+        ("9,0,1", "test", "10,0,0"),
+        ("0.9999,0.00001,0", "valid", "0.99991,0,0"),
+    ],
+)
+def test_the_share_of_a_split_goes_to_the_one_before_it(split, name, given):
+    assert without_share(split, name) == given
 
 
 @pytest.mark.parametrize("row", rows("splits"), ids=lambda row: f"{row['split']} of {row['n']}")

@@ -110,6 +110,9 @@ def _map_project(
     planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets for split in splits}
     plans = {key: zip(found.corpora, found.members, strict=False) for key, found in planned.items()}
     _show(plans, [one for found in planned.values() for one in found.exceeded], as_json)
+    for (name, split), found in planned.items():
+        if found.lacking is not None and not found.members and not as_json:
+            _warn(f"warning: {name} {split}: {found.lacking}")
     if plan_only:
         return
     with progress_bars() as (listener, _):
@@ -126,7 +129,7 @@ def _map_project(
 def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as_json: bool) -> None:
     from nanoset_core.handoff.data_args import config_from_arguments
     from nanoset_core.mapping.coverage import apply_epoch_limits, coverage
-    from nanoset_core.mapping.plan import LengthReader, plan_split
+    from nanoset_core.mapping.plan import LengthReader, plan_splits
     from nanoset_core.mapping.standalone import write_index_files
 
     config = config_from_arguments(options, splits)
@@ -138,7 +141,7 @@ def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as
     limits = {} if most is None else dict.fromkeys(prefixes, most)
     reader = LengthReader()
     limited = apply_epoch_limits(config, limits, options["on_exhaustion"], reader)
-    planned = {split: plan_split(limited.config, split, reader) for split in splits}
+    planned = plan_splits(limited.config, splits, reader)
     members = {split: coverage(plan, limited.config, limits) if plan else [] for split, plan in planned.items()}
     plans = {("data", split): [(Path(one.prefix).name, one) for one in found] for split, found in members.items()}
     _show(plans, [one for one in limited.exceeded if one.split in splits], as_json)
@@ -163,8 +166,9 @@ def _show(
         tokens, samples = (sum(member[key] for member in found) for key in ("tokens", "samples_given"))
         total = {"corpus": "all", "samples": samples, "tokens": tokens} if len(found) > 1 else None
         print_rows(member_rows(found), title=f"{name} {split}", total=total)
-        if tokens and not samples:
-            _warn(f"warning: {name} {split} has no sample: its {tokens:,} tokens are too few for one of this length")
+        if found and not samples:
+            hangs = "" if tokens else "; Megatron-LM never returns from that: give it no share in the split"
+            _warn(f"warning: {name} {split} has no sample: its {tokens:,} tokens are too few for one{hangs}")
         for member in found:
             if member["epochs"] > MANY_EPOCHS and member["max_epochs"] is None:
                 times = f"{member['epochs']:,.1f} times (max_epochs would limit that)"
