@@ -78,7 +78,7 @@ class _Tokenizer:
 
 
 def write_config(
-    folder: Path, *, key_prefix: Sequence[str] = (), text_key: str | None = None, ask: Ask = lambda *_: None
+    folder: Path, *, key_prefix: Sequence[str] = (), text_key: str | None = None, ask: Ask | None = None
 ) -> Start:
     """Write nanoset.yaml and its JSON schema into `folder`, for the corpora found in its raw folder.
 
@@ -99,6 +99,8 @@ def write_config(
     path, raw = folder / CONFIG_FILE, folder / "raw"
     text = list_corpora(raw) if raw.is_dir() else RawText({}, {})
     there, content, error = path.exists(), b"", None
+    if ask is None or there:
+        ask = _nobody
     values: dict[str, Any] = {}
     try:
         values = _first_values(raw, text, _tokenizer(folder, ask), text_key, ask)
@@ -115,6 +117,10 @@ def write_config(
         if not there:
             write_atomic(path, content)
     return Start(path, text, not there, list(_told(values)))
+
+
+def _nobody(_question: str, _answers: Sequence[str]) -> str | None:
+    return None
 
 
 def _told(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -291,8 +297,8 @@ def _noted_split(split: str) -> str | Noted:
     if split == DEFAULT_SPLIT:
         return split
     left_out = [kind for kind, share in zip(SPLITS, parse_split(split), strict=True) if not share]
-    why = f"{' and '.join(left_out)} left out, where there might be no sample" if left_out else "each has a sample so"
-    return Noted(split, f"There is little text: {why}. With more of it, take {DEFAULT_SPLIT}.")
+    why = f"{' and '.join(left_out)} left out, which" if left_out else "a smaller part"
+    return Noted(split, f"There is little text: {why} might have no sample. With more of it, take {DEFAULT_SPLIT}.")
 
 
 def _schedule(tokens: Mapping[SplitName, float], length: int) -> Noted:
@@ -305,7 +311,7 @@ def _schedule(tokens: Mapping[SplitName, float], length: int) -> Noted:
     iterations = max(int(train * _OF_EPOCH / batch), 1)
     interval = min(max(iterations // 10, 1), 1000)
     times = {"valid": iterations // interval + 1, "test": 1}
-    evaluated = [samples[kind] / times[kind] for kind in SPLITS[1:] if samples[kind]]
+    evaluated = [samples[kind] * _OF_EPOCH / times[kind] for kind in SPLITS[1:] if samples[kind]]
     evaluations = min(max(int(min(evaluated) / batch), 1), 100) if evaluated else 0
     values = {"iterations": iterations, "global_batch_size": batch, "eval_interval": interval}
     about = float(f"{tokens['train']:.2g}")

@@ -99,7 +99,7 @@ def keys_of(folder: RawFolder, found: Contents) -> Keys:
 def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
     if is_table(file.path):
         for rows in read_table(folder / file.path, lambda schema: None, lambda rows, _: rows.slice(0, _ROWS)):
-            yield from rows.to_pylist()
+            yield from _rows_of_table(rows)
         return
     for block in read_lines(StoredPiece(folder, _whole(file)), _LONGEST):
         for line in block.lines:
@@ -107,6 +107,17 @@ def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
                 value = orjson.loads(line)
                 if isinstance(value, dict):
                     yield value
+
+
+def _rows_of_table(batch: Any) -> Iterator[dict[str, Any]]:
+    """Yield rows without the columns that Python has no values for, such as dates far away."""
+    import pyarrow as pa
+
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        with suppress(pa.ArrowException, ValueError, OverflowError):
+            columns[name] = column.to_pylist()
+    yield from (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
 
 
 def _flat(row: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:

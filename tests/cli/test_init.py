@@ -135,6 +135,8 @@ def test_a_terminal_is_asked(tmp_path, monkeypatch):
     assert run("init", tmp_path).exit_code == 0
     assert asked == [("Which key of chat holds the text?", ["question", "answer"])]
     assert load_config(tmp_path / "nanoset.yaml").documents.text_key == "answer"
+    assert "already" in str(run("init", tmp_path).exception)
+    assert len(asked) == 1, "where there is a configuration nobody is asked"
 
 
 def tokenizer_of(folder, special, config=None, generation=None):

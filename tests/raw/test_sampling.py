@@ -1,5 +1,7 @@
 from random import Random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sample_project import encoded, jsonl
 
@@ -26,6 +28,12 @@ def test_keys_of_texts_and_ids(tmp_path, name, row, text, ident):
     (tmp_path / name).write_bytes(encoded(name, [row] * 5, 3))
     found = keys_of(tmp_path, contents_of(tmp_path))
     assert (found.text, found.id) == (text, ident)
+
+
+def test_a_column_that_python_has_no_values_for(tmp_path):
+    far = pa.array([1, 2**60], pa.int64()).cast(pa.date64())
+    pq.write_table(pa.table({"date": far, "text": ["a", "b"]}), tmp_path / "a.parquet")
+    assert keys_of(tmp_path, contents_of(tmp_path)).text == "text"
 
 
 def test_a_file_that_cannot_be_read_is_passed_over(tmp_path):
