@@ -190,7 +190,8 @@ class FilesystemStore(Store):
         if isinstance(error, PermissionError) or _status(error) in (401, 403):
             what = f"{self.scheme}:// refuses"
             remedy = "give this process credentials that may read there, as the package behind it finds them"
-        return StorageError(what, where=self.url(name), found=f"{type(error).__name__}: {error}", remedy=remedy)
+        found = " ".join(f"{type(error).__name__}: {error}".split())  # some are told in several lines
+        return StorageError(what, where=self.url(name), found=found, remedy=remedy)
 
 
 def is_known(scheme: str) -> bool:

@@ -230,6 +230,7 @@ def test_without_rights_it_says_so(tmp_path, monkeypatch):
     with web_server(tmp_path) as server:
         for error in refusals(FilesystemStore(server.url)):
             assert "http:// refuses" in str(error)
+            assert "\n" not in error.found
             assert "credentials that may read" in error.remedy
 
 
@@ -245,6 +246,28 @@ def test_a_server_without_ranges_is_refused_unless_the_files_are_read_at_once(tm
         with pytest.raises(StorageError, match="gives no parts of a file") as caught:
             store.read_range("large", MIB, 2 * MIB)
         assert "copy the files" in caught.value.remedy
+
+
+def test_a_hub_is_asked_anew_for_the_version_of_a_file(monkeypatch):
+    """Its file system remembers listings, and tells of a file alone neither hash nor version unless it is asked to."""
+    asked = []
+
+    class Hub:
+        def ls(self, path: str, **given: object) -> list[dict[str, object]]:
+            asked.append(given)
+            return [{"name": f"{path}/a.jsonl", "type": "file", "size": 3, "blob_id": "0a1b", "last_commit": None}]
+
+        def info(self, path: str, **given: object) -> dict[str, object]:
+            asked.append(given)
+            return {"name": path, "type": "file", "size": 3, "blob_id": "0a1b", "last_commit": object()}
+
+        def _strip_protocol(self, url: str) -> str:
+            return url.removeprefix("hf://")
+
+    monkeypatch.setattr(filesystems, "_file_system", lambda *_: Hub())
+    store = FilesystemStore("hf://datasets/owner/name")
+    assert list(store.list()) == [store.stat("a.jsonl")]
+    assert asked == [{"detail": True, "refresh": True}, {"refresh": True, "expand_info": True}]
 
 
 def test_a_server_that_tells_no_version_is_refused(tmp_path):
