@@ -25,6 +25,7 @@ from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.disk import check_disk
 from nanoset_core.pipeline.graph import (
     Graph,
     Step,
@@ -99,6 +100,7 @@ def build(
     Raises:
         ConfigError: the configuration asks for what cannot be, or nothing is selected.
         MissingError: there is no raw folder.
+        StorageError: the root's disk has clearly too little room for what is to be made.
         HistoryError: A run could not be recorded.
     """
     started = time.monotonic()
@@ -127,6 +129,7 @@ def build(
     needed = with_stale_needs(state, due)
     runs = runnable(state, lambda step: step.node in needed, run_of, in_sequence=True)
     chosen = [step for run in runs for step in run]
+    check_disk(project, {step.node for step in chosen}, say)
     distrusted = noted(project.outputs)
     report = BuildReport(steps, graph, whole=not corpora)
     report.failed |= {node.label: error for node, error in failed.items()}

@@ -1,0 +1,87 @@
+"""How much of the root's disk a build is going to take: told before it starts, and refused where it cannot be had."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection
+
+from nanoset_core.errors import NanosetError, StorageError
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.indexed import DATASET
+from nanoset_core.pipeline.packed import PACKED
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.shuffling import SHUFFLED_TARS
+from nanoset_core.pipeline.stage import Key, Node
+from nanoset_core.pipeline.tokenization import SHARDS, STAGE, TOKENIZED
+from nanoset_core.serialization.text import format_bytes
+from nanoset_core.tokenization.shards import BIN
+
+LEAST_BYTES = 256 << 20
+"""Builds that take less are neither told of nor refused."""
+BYTES_PER_TOKEN = 4
+"""Of text as it is stored, where no earlier shards of the corpus tell."""
+_SURE = 0.9
+"""Share of the estimate that has to be free."""
+
+
+def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], None]) -> None:
+    """Say what outputs that are to be made will take of a local root's disk, unless it is little.
+
+    StorageError where less than 90 % of that is free.
+    """
+    if not nodes or project.config.root_place is not None:
+        return
+    need = {what: size for what, size in disk_need(project, nodes).items() if size}
+    total, folder = sum(need.values()), project.outputs.folder
+    if total < LEAST_BYTES:
+        return
+    free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
+    parts = ", ".join(f"{what} {format_bytes(size)}" for what, size in need.items())
+    if free < _SURE * total:
+        raise StorageError(
+            "the disk has too little room for this build",
+            where=folder,
+            found=f"{format_bytes(free)} free",
+            expected=f"about {format_bytes(total)}: {parts}",
+            remedy="run `nanoset gc --yes`, give `root` a larger disk or a bucket, or build less at once (--select)",
+        )
+    say(f"takes about {format_bytes(total)} of disk ({parts}); {format_bytes(free)} are free")
+
+
+def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
+    """Return what is to be made → bytes that it will take, estimated by the bytes of raw text.
+
+    A corpus has as many tokens a byte as its last shards, else one for each 4 bytes as stored. Not counted are shards
+    that are there (the last ones where settings are the same, and those of a build that was cut short), and indexes.
+    """
+    width, tokens = project.tokenizer.dtype.itemsize, dict[str, float]()
+    need = dict.fromkeys(("shards", "datasets", "tars", "packed"), 0)
+    for corpus, found in raw.scan(project).corpora.items():
+        rate, grown = 1 / BYTES_PER_TOKEN, found.size
+        try:
+            earlier = project.outputs.live(STAGE, corpus)
+        except NanosetError:  # it is damaged, which is reported elsewhere
+            earlier = None
+        if earlier is not None and earlier.facts["stored_bytes"]:
+            rate = earlier.facts["tokens"] / earlier.facts["stored_bytes"]
+            wanted = TOKENIZED.recipe(project, Key(corpus), earlier.recipe["parents"])
+            grown = max(0, found.size - earlier.facts["stored_bytes"] * (wanted.digest == earlier.digest))
+        tokens[corpus] = found.size * rate
+        size = int(tokens[corpus] * width)
+        if Node(TOKENIZED, Key(corpus)) in nodes:
+            need["shards"] += max(0, int(grown * rate * width) - _made(project, corpus, earlier))
+        need["datasets"] += size if Node(DATASET, Key(corpus)) in nodes else 0
+        need["packed"] += size if Node(PACKED, Key(corpus)) in nodes else 0
+    for node in nodes:
+        if node.stage is SHUFFLED_TARS:
+            spec = project.webdataset(node.key.subject)
+            need["tars"] += int(sum(tokens.get(corpus, 0) for corpus in spec.corpora) * width / spec.groups)
+    return need
+
+
+def _made(project: Project, corpus: str, earlier: Manifest | None) -> int:
+    """Return the bytes of tokens in shards of a corpus that are not of its last set."""
+    access, folder = project.outputs.access, project.outputs.folder / SHARDS / corpus
+    known = frozenset(() if earlier is None else earlier.facts[SHARDS])
+    return sum(access.size(folder / digest / BIN) or 0 for digest in access.names(folder) - known)

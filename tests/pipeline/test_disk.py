@@ -1,0 +1,60 @@
+"""What a build takes of the disk is told before it starts, and refused where it is clearly not there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sample_project import build_all
+
+from nanoset_core.errors import StorageError
+from nanoset_core.pipeline import disk
+from nanoset_core.pipeline.disk import check_disk, disk_need
+from nanoset_core.pipeline.graph import graph_over
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.raw import corpora
+
+
+def every_node(project):
+    return graph_over(project, {}, corpora(project)).nodes()
+
+
+def test_tokens_are_estimated_by_the_text_and_then_by_earlier_shards(make_project):
+    project = Project.open(make_project())
+    nodes = every_node(project)
+    text = sum(path.stat().st_size for path in (project.config.file.parent / "raw").rglob("*.*"))
+    first = disk_need(project, nodes)
+    assert first["shards"] == pytest.approx(text / 4 * 2, abs=8)
+    assert (first["datasets"], first["packed"]) == (pytest.approx(first["shards"], abs=8), 0)
+    assert first["tars"] == pytest.approx(first["shards"], abs=8)
+    assert disk_need(project, []) == dict.fromkeys(first, 0)
+    build_all(project.config.file)
+    again = disk_need(project, nodes)
+    bins = sum(path.stat().st_size for path in {*map(Path.resolve, project.outputs.folder.glob("datasets/*/*/*.bin"))})
+    assert (again["shards"], again["datasets"]) == (0, pytest.approx(bins, abs=8))
+    shutil.rmtree(project.outputs.folder / "tokenized")
+    assert disk_need(project, nodes)["shards"] < first["shards"] / 2, "a build that was cut short goes on"
+
+
+def test_a_build_is_refused_only_where_it_is_clearly_too_large(make_project, monkeypatch):
+    project = Project.open(make_project())
+    nodes = every_node(project)
+    total = sum(disk_need(project, nodes).values())
+
+    def room(free):
+        monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
+        said = []
+        check_disk(project, nodes, said.append)
+        return said
+
+    assert room(0) == [], "a small project runs on a full disk"
+    monkeypatch.setattr(disk, "LEAST_BYTES", 0)
+    (said,) = room(int(0.91 * total))
+    assert "of disk (shards" in said
+    with pytest.raises(StorageError, match="too little room") as caught:
+        room(int(0.89 * total))
+    assert "free" in caught.value.found
+    assert all(what in caught.value.expected for what in ("shards", "datasets", "tars"))
+    assert "nanoset gc" in caught.value.remedy
