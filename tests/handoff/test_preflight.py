@@ -141,6 +141,19 @@ def test_phases(made, core):
     assert "  pretrain:\n    # --train-samples 16: change schedule, or phases" in said
 
 
+def test_data_of_its_own_for_each_split_and_the_preset_of_older_versions(made, core):
+    per_split = {"train": {"web": 0.75, "code": 0.25}, "valid": "books"}
+    folder = made(blend=None, split=None, blend_per_split=per_split)
+    assert asked(folder, core)[0] == 0
+    assert pasted(asked(folder, core, "--seed", "8")[1])["seed"] == 8
+    older = {"megatron_core": "0.10.0", "tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": "/models/hf"}
+    folder = made(preset="megatron-0.10", trainer=older)
+    changes = pasted(asked(folder, core)[1])  # the stand-in is that of a newer version
+    assert changes["tokenizer_identifiers"] == IDENTIFIERS
+    words = ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "/models/hf"]
+    assert asked(made(preset="megatron-0.10", **changes), core, *words)[0] == 0
+
+
 def test_what_it_cannot_tell(made, core):
     folder = made()
     assert asked(folder, None)[0] == 2
