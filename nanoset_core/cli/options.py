@@ -64,7 +64,8 @@ ANY_PATH = LocationType(anywhere=True)
 def _own_or_above(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
     """Return the nanoset.yaml of this folder, or, as git does, that of the nearest folder above, and say so."""
     is_default = context.get_parameter_source(parameter.name or "") is ParameterSource.DEFAULT
-    if not is_default or value.exists() or context.params.get("prefix") is not None:  # of a PREFIX nothing is read
+    is_needed = context.params.get("prefix") is None  # verify PREFIX reads none
+    if not is_default or not is_needed or os.path.exists(value):
         return value
     above = (folder / value for folder in Path.cwd().parents)
     if (found := next(filter(os.path.isfile, above), None)) is not None:

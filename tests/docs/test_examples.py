@@ -15,7 +15,7 @@ from nanoset_core.cli.entry import nanoset
 from nanoset_core.config.project import config_from
 
 BASE = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>"}}
-OTHER_PROGRAMS = {"aws", "create-dagster", "dask", "dg", "docker", "export", "kubectl", "openssl", "sbatch", "uv"}
+OTHER_PROGRAMS = {".", "aws", "create-dagster", "dask", "dg", "docker", "export", "kubectl", "openssl", "sbatch", "uv"}
 PYTHON = {
     page: [block for block in blocks("python") if block.page == page] for page in {b.page for b in blocks("python")}
 }
