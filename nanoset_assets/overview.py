@@ -135,7 +135,7 @@ def _shown(row: Row, cost: Mapping[tuple[str, str, str | None], float]) -> dict[
         "state": row.state,
         **{name: f"{row.figures[name]:,}" if name in row.figures else "" for name in counts},
         "size": format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "",
-        "seconds": f"{cost[row.kind, row.name, row.part]:,.1f}",
+        "seconds": f"{seconds:,.1f}" if (seconds := cost.get((row.kind, row.name, row.part))) is not None else "",
     }
 
 
