@@ -21,7 +21,7 @@ LOSSES = "losses"
 TRAINER = "trainer"
 """The name of the check that warns of a trainer that will not find what was made."""
 _WARNINGS = {
-    LOSSES: (TOKENIZED, "Warns of rejected lines and of files that are not readable to the end; blocks nothing."),
+    LOSSES: (TOKENIZED, "Warns of text that was lost, or that is there twice; blocks nothing."),
     TRAINER: (TRAINER_FILES, "Warns where the trainer will not find the index files; blocks nothing."),
 }
 

@@ -21,6 +21,7 @@ from nanoset_core.serialization.settings import Range
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.distrust import SHARE
 from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset
+from nanoset_core.tokenization.repeats import LEAST_SHARE, MAX_DUPLICATE_FRACTION
 
 _MOST_KEY_BYTES = 64
 
@@ -69,6 +70,8 @@ class DocumentsSpec:
     """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
     max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
     """Share of stored bytes in files that cannot be read to their end, at most; 0: every file must be whole."""
+    max_duplicate_fraction: Annotated[float, Range(LEAST_SHARE, 1)] = MAX_DUPLICATE_FRACTION
+    """Share of a corpus's documents that may repeat others before reports warn; nothing is refused."""
 
 
 @dataclass(frozen=True, slots=True)

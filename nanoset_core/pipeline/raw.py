@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,15 +160,27 @@ def notices(project: Project, corpus: str, contents: Contents | None = None) -> 
     outputs, apart = project.outputs, _held_out(project.config, corpus, contents)
     try:
         current = outputs.current(STAGE, corpus)
+        known, earlier = map(pieces_by_file, (current, None if current is None else outputs.previous(current)))
         now, before = (
-            {path: sum(piece.size for piece in pieces) for path, pieces in pieces_by_file(one).items()}
-            for one in (current, outputs.previous(current) if current is not None else None)
+            {path: sum(piece.size for piece in pieces) for path, pieces in files.items()} for files in (known, earlier)
         )
     except NanosetError:
         return apart + contents.notices()  # an inventory is damaged, which is reported elsewhere
     as_they_are = {file.path: file.size for file in contents.texts}
     changed = {path: size for path, size in now.items() if as_they_are.get(path) != size}
+    same = {path: pieces for path, pieces in known.items() if now[path] and path in as_they_are and path not in changed}
+    copies, limit = _copies(same), project.config.documents.max_duplicate_fraction * contents.size
+    if sum(now[path] for path in copies) > limit:
+        named = some([f"{path} ({other})" for path, other in copies.items()])
+        apart.append(Notice("copies", len(copies), named))
     return apart + contents.notices(before | changed)
+
+
+def _copies(known: Mapping[str, Sequence[Piece]]) -> dict[str, str]:
+    """Return file → another one of the same bytes, by the digests of their pieces."""
+    first: dict[tuple[str, ...], str] = {}
+    others = ((path, first.setdefault(tuple(one.digest for one in pieces), path)) for path, pieces in known.items())
+    return {path: other for path, other in others if other != path}
 
 
 def _held_out(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:

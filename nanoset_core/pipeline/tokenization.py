@@ -24,6 +24,7 @@ from nanoset_core.tokenization.document_table import LineNumbers, joined_facts
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
 from nanoset_core.tokenization.losses import Losses, RejectPolicy, SettingNames, losses_of, stored_sizes
+from nanoset_core.tokenization.repeats import LOOK, repeats_text
 
 T = TypeVar("T")
 STAGE = "tokenized"
@@ -185,6 +186,12 @@ def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
     return reject_policy(project, corpus).refusal(lost, project.config.corpus_folder(corpus))
 
 
+def repeats_warning(project: Project, tokenized: Manifest) -> str:
+    """Return that more documents of a corpus repeat others of their shard than may; empty where that is not so."""
+    facts = shards.ShardFacts.of(tokenized.facts)
+    return repeats_text(facts.repeated / max(facts.documents, 1), project.config.documents.max_duplicate_fraction)
+
+
 def _set_recipe(project: Project, corpus: str, parents: Mapping[str, str], options: dict[str, Any]) -> Recipe:
     return Recipe(STAGE, corpus, VERSION, parents, options | {"range_bytes": _range_bytes(project)})
 
@@ -241,7 +248,8 @@ class TokenizedStage(CorpusStage):
         return None if lost is None else _in_one_line(refusal(project, key.subject, lost))
 
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
-        return losses(project.outputs, manifest).texts()
+        repeated = repeats_warning(project, manifest)
+        return [*losses(project.outputs, manifest).texts(), *([f"{repeated}: {LOOK}"] if repeated else [])]
 
     def details(self, manifest: Manifest) -> Mapping[str, str]:
         faults = manifest.facts["faults"]

@@ -18,7 +18,17 @@ from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.paths import UTF_8_LOCALE, has_control_characters, is_locale_utf_8, is_utf_8
 
 NoticeKind = Literal[
-    "not_read", "unfinished", "empty", "unmatched", "shrunk", "gone", "awaited", "held_out", "left_out", "beside"
+    "not_read",
+    "unfinished",
+    "empty",
+    "unmatched",
+    "shrunk",
+    "gone",
+    "awaited",
+    "copies",
+    "held_out",
+    "left_out",
+    "beside",
 ]
 _RESTORE = "restore what was lost; nothing is to be done if that was meant"
 _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
@@ -40,6 +50,10 @@ _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
     "awaited": (
         "{file|files} that something writes to {is|are} taken once {it is|they are} left alone",
         "nothing is to be done",
+    ),
+    "copies": (
+        "{file holds|files hold} the same bytes as {another|others}, so that {its|their} text is read again",
+        "remove the copies, or leave them out by `exclude`",
     ),
     "held_out": (
         "{file is|files are} named as validation or test data, in a corpus that train reads",

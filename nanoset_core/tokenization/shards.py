@@ -32,6 +32,7 @@ from nanoset_core.tokenization.bpe.reference import WrongTokensError
 from nanoset_core.tokenization.document_table import count_facts, document_table, place_in
 from nanoset_core.tokenization.files import TokenizerPath, define, local_tokenizer, stat_signature
 from nanoset_core.tokenization.framing import Framed, Framing, frame
+from nanoset_core.tokenization.repeats import Repeats
 
 STAGE = "shards"
 VERSION = 2
@@ -132,10 +133,12 @@ class ShardFacts:
     """Table → documents of it whose text holds runs of zero bytes."""
     padding: dict[str, int] = field(default_factory=dict)
     """Gzip file → zero bytes behind its members."""
+    repeated: int = 0
+    """Documents whose text stood before in the same shard, where these are many; see Repeats."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts as manifests hold them."""
-        return {name: value for name, value in asdict(self).items() if value or name not in _RARE}
+        return {name: value for name, value in asdict(self).items() if value or name not in (*_RARE, "repeated")}
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> ShardFacts:
@@ -159,7 +162,7 @@ class ShardFacts:
 _NAMES = frozenset(entry.name for entry in fields(ShardFacts))
 _RARE = ("zeroed", "padding")
 """Counts by file; a manifest holds those that are not empty."""
-_COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults", "read_bytes", "stored_bytes")
+_COUNTS = tuple(entry.name for entry in fields(ShardFacts) if entry.default == 0)
 
 
 def make_shard(task: ShardTask) -> Manifest:
@@ -179,7 +182,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
     """Fill a folder; return the facts, and the sha256 of the files."""
     settings, engine = task.settings, _engine(task)
     audit = distrust.Audit(engine, settings.audit, task.recipe.digest)
-    facts = ShardFacts(stored_bytes=task.source.size)
+    facts, repeats = ShardFacts(stored_bytes=task.source.size), Repeats()
     read, told = 0, time.monotonic()
     counted: list[tuple[Piece, int]] = []
     batches = read_documents(
@@ -205,6 +208,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
                 add_rows(batch, framed.lengths, framed.kept)
             facts += _facts_of(batch, framed)
             counted += batch.counted
+            repeats.add(batch.texts)
             read += batch.stored_bytes
             if time.monotonic() > told + _TOLD_SECONDS:
                 tell(
@@ -213,6 +217,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
                     )
                 )
                 told = time.monotonic()
+    facts.repeated = repeats.among(facts.documents)
     names = (BIN, f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
     encoder = distrust.Encoder(engine.name, engine.version, audit.documents, engine.helper)
     found = facts.to_json() | count_facts(counted) | {distrust.ENCODER: asdict(encoder)}

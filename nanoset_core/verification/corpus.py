@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,9 +20,10 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.tokenization.document_table import DocumentRows
+from nanoset_core.tokenization.repeats import LOOK
 from nanoset_core.tokenization.shards import DOCUMENTS, ShardFacts
 from nanoset_core.verification.dataset import verify_dataset
-from nanoset_core.verification.ranges import Expected, spread_rows
+from nanoset_core.verification.ranges import QUICK_TOKENS, Expected, spread_rows
 from nanoset_core.verification.report import (
     AGAIN,
     BUILD,
@@ -89,6 +91,9 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
         shards = tokenization.current_shards(project, tokenized)
         _check_lines(report, tokenized, shards)
         _check_losses(report, project, tokenized)
+        counted = deep or tokenized.facts["tokens"] <= QUICK_TOKENS  # with the tokens, see verify_indexed
+        if not counted and (repeated := tokenization.repeats_warning(project, tokenized)):
+            report.warn(repeated, project.config.corpus_folder(corpus), None, None, LOOK)
         if check_freshness(report, project, tokenization.TOKENIZED, Key(corpus), tokenized):
             raw.current_inventory(project, corpus)  # which is to be whole
         if deep:
@@ -122,6 +127,7 @@ def verify_indexed(
         options = dataset.recipe["options"]
         max_id = project.tokenizer.max_id if options["tokenizer"] == project.tokenizer.fingerprint else None
         expected, pieces = Expected.of(options, dataset.facts, max_id), indexed.pieces_of(dataset) if deep else ()
+        expected = replace(expected, duplicates=project.config.documents.max_duplicate_fraction)
         prefix, access = indexed.readable(dataset), dataset.access
         verify_dataset(prefix, expected=expected, deep=deep, report=report, access=access, pieces=pieces, run=run)
         _check_drift(report, project.outputs, dataset)

@@ -17,6 +17,7 @@ from nanoset_core.storage.store import PieceDigest
 from nanoset_core.storage.working_copies import room_beside
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenization.preprocess import MANIFEST_ENDING
+from nanoset_core.tokenization.repeats import MAX_DUPLICATE_FRACTION
 from nanoset_core.tokenization.tokenizer import token_id, tokenizer_facts
 from nanoset_core.verification import ranges
 from nanoset_core.verification.ranges import AT_ONCE, REMEDY, Expected, TokenCheck, spread_ranges, token_ranges
@@ -94,7 +95,7 @@ def verify_prefix(
     noted = read_record(prefix.with_name(prefix.name + MANIFEST_ENDING)) or {}
     noted = noted if noted.get("nanoset") == 1 and "facts" in noted else {}
     facts = noted.get("facts", {})
-    expected = Expected.of(noted.get("options", {}), facts)
+    expected = replace(Expected.of(noted.get("options", {}), facts), duplicates=MAX_DUPLICATE_FRACTION)
     if tokenizer is not None:
         file = tokenizer_path(tokenizer)
         after = expected.after if eod is None else (token_id(file, eod, "--eod"),)

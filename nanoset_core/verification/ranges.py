@@ -24,6 +24,7 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import HEADER, Tokens, idx_path
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import THREADS, PieceCheck, PieceDigest, Store
+from nanoset_core.tokenization.repeats import LOOK, repeats_text
 from nanoset_core.verification.report import PART_BYTES, Report, runs
 
 REMEDY = "write the dataset again (`nanoset build`, or `nanoset tokenize`)"
@@ -56,13 +57,15 @@ class Expected:
     documents: int | None = None
     sequences: int | None = None
     tokens: int | None = None
+    duplicates: float = 1.0
+    """Share of documents that may repeat others."""
 
     @staticmethod
     def of(options: Mapping[str, Any], facts: Mapping[str, Any], max_id: int | None = None) -> Expected:
         """Return what the options of a recipe and the facts of what was written say."""
         before, after = (tuple(options.get("framing", {}).get(end, ())) for end in ("before", "after"))
-        counts = (facts.get(name) for name in ("documents", "sequences", "tokens"))
-        return Expected(max_id, options.get("dtype"), before, after, *counts)
+        documents, sequences, tokens = (facts.get(name) for name in ("documents", "sequences", "tokens"))
+        return Expected(max_id, options.get("dtype"), before, after, documents, sequences, tokens)
 
     @property
     def least(self) -> int:
@@ -256,6 +259,8 @@ class TokenCheck:
         if self.hash_limit:
             share = 1.0 - len(found.hashes) / found.hashed if found.hashed else 0.0
             report.figures["duplicate_documents"] = round(share, 6)
+            if text := repeats_text(share, self.expected.duplicates):
+                report.warn(text, self.tokens.url, None, None, LOOK)
         for text in found.altered[:1]:
             report.error(
                 "a file has other bytes than when it was written",

@@ -18,7 +18,8 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.graph import check_corpora
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.verification.corpus import verify_inventory, verify_shards
+from nanoset_core.tokenization.repeats import LOOK
+from nanoset_core.verification.corpus import verify_indexed, verify_inventory, verify_shards
 from nanoset_core.verification.verify import verify_corpus
 from nanoset_core.versions.gc import plan_gc
 from nanoset_core.versions.status import project_status
@@ -305,3 +306,24 @@ def test_held_out_files_that_train_reads_are_told_with_what_parts_them(copy):
         config = CONFIG.replace('"1,0,0"', '"0,1,0"') if parted is CORPORA else CONFIG
         (project.config.file).write_text(config.replace("web_title: 1, ", "") + parted + "\n")
         assert [one.kind for one in raw.notices(Project.open(project.config.file), "web") if not one.is_as_asked] == []
+
+
+def test_documents_and_files_that_are_there_twice_are_warnings(copy):
+    file = copy(CORPORA + "documents: {max_duplicate_fraction: 0.24}\n").config.file
+    file.write_text(file.read_text().replace("range_mib: 0.02", "range_mib: 1"))
+    project, folder = Project.open(file), file.parent / "raw/web"
+    (folder / "3.jsonl").write_bytes(jsonl(WEB[:40][::-1]))
+    (folder / "4.jsonl").write_bytes(jsonl(WEB[40:]))
+    for make in (raw.make_inventory, tokenization.tokenize, indexed.index):
+        make(project, "web")
+    web = next(row for row in project_status(project) if row.name == "web")
+    (copies,) = web.notices
+    assert copies.text.endswith("the same bytes as another, so that its text is read again: 4.jsonl (2.jsonl)")
+    (told,) = web.warnings
+    text = "50.0% of the documents repeat others, more than documents.max_duplicate_fraction: 0.24"
+    assert told == f"{text}: {LOOK}"
+    (finding,) = verify_indexed(project, "web").warnings
+    assert (finding.what, finding.remedy) == (text, LOOK)
+    file.write_text(file.read_text().replace("0.24", "0.6"))
+    assert not verify_indexed(Project.open(file), "web").findings
+    assert not next(row for row in project_status(Project.open(file)) if row.name == "web").warnings

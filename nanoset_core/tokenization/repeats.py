@@ -1,0 +1,47 @@
+"""How many documents of a shard have a text that stood in it before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from zlib import crc32
+
+MAX_DUPLICATE_FRACTION = 0.2
+"""Share of repeated documents above which reports warn, unless a setting says otherwise."""
+LEAST_SHARE = 0.05
+"""Of the documents of a shard; fewer repeated ones are not noted."""
+LOOK = "look whether files are there twice, or test data lies beside the training data that it is taken from"
+"""What to do about more than that."""
+_MOST_TEXTS = 1 << 17
+
+
+class Repeats:
+    """Counts repeated texts: all while there are few, of many those whose checksum ends with some zero bits.
+
+    A text and its repetitions have the same checksum, so that the share among those counted is about that among all.
+    """
+
+    def __init__(self, most_texts: int = _MOST_TEXTS) -> None:
+        self._most, self._mask, self._seen = most_texts, 0, Counter[tuple[int, int]]()
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Add the texts of the next documents; those without text count as none."""
+        for text in filter(None, texts):
+            data = text.encode()
+            checksum = crc32(data)
+            if not checksum & self._mask:
+                self._seen[checksum, len(data)] += 1
+        while len(self._seen) > self._most:
+            self._mask = 2 * self._mask + 1
+            self._seen = Counter({key: count for key, count in self._seen.items() if not key[0] & self._mask})
+
+    def among(self, documents: int) -> int:
+        """Return how many of so many documents repeat another one; 0 where that is less than LEAST_SHARE."""
+        share = 1 - len(self._seen) / max(self._seen.total(), 1)
+        return round(share * documents) if self._seen and share >= LEAST_SHARE else 0
+
+
+def repeats_text(share: float, limit: float) -> str:
+    """Describe a share of repeated documents, as one clause; empty where it is within the limit."""
+    found = f"{share:.1%} of the documents repeat others, more than documents.max_duplicate_fraction: {limit:g}"
+    return found if share > limit else ""
