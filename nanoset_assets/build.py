@@ -20,7 +20,7 @@ from nanoset_assets.instance import HistoryError, history_faults
 from nanoset_assets.instance_state import close_abandoned_runs, load_graph_state, owner_tag, register
 from nanoset_assets.names import Names
 from nanoset_assets.stale_sensor import job_of, run_of
-from nanoset_core.errors import ConfigError, NanosetError, StorageError, one_line
+from nanoset_core.errors import ConfigError, NanosetError, StorageError, one_line, one_of
 from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
@@ -112,7 +112,7 @@ def build(
     check_corpora(project.config, found)
     if unknown := [name for name in corpora if name not in found]:
         what, remedy = "this corpus is not in the raw folder", "name one of these"
-        expected = f"one of {', '.join(found) or 'none: there are no corpora'}"
+        expected = one_of(found, "none: there are no corpora")
         raise ConfigError(what, where="--corpus", found=repr(unknown[0]), expected=expected, remedy=remedy)
     register(instance, names, found)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]

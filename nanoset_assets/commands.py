@@ -90,7 +90,7 @@ def show_report(project: Project, report: BuildReport) -> None:
         click.echo(f"Everything is up to date: nothing was made ({report.seconds:.1f} s).")
     else:
         made = len(report.made)
-        click.echo(f"Made {made} of {len(report.steps)} partitions of assets in {report.seconds:.1f} s.")
+        click.echo(f"Made {made} of {len(report.steps)} outputs in {report.seconds:.1f} s.")
     readable = [(row.name, row.part or "") for row in rows if row.state == "up to date" and row.figures.get("samples")]
     for line in (*_replaced(report), *_next_steps(project.config, report.graph, readable)):
         click.echo(line)

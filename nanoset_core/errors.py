@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -50,6 +50,12 @@ class NanosetError(Exception):
         # Keyword arguments must survive the trip back from a worker process.
         details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}
         return _rebuild, (type(self), self.what, details)
+
+
+def one_of(names: Iterable[str], nothing: str) -> str:
+    """Return what was expected of a name: one of these, or in words that there is none."""
+    listed = ", ".join(names)
+    return f"one of {listed}" if listed else nothing
 
 
 def one_line(error: BaseException) -> str:

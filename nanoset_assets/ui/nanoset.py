@@ -137,7 +137,7 @@ def tars_metadata(shards: Sequence[TarFacts], made: Sequence[TarFacts], seconds:
     ]
     metadata: dict[str, Any] = {
         "summary": markdown(
-            f"**{format_count(len(shards), 'tar')}, {format_count(sequences, 'sequence')}**, {format_bytes(size)}; "
+            f"**{format_count(len(shards), 'tar')}, {format_count(sequences, 'context')}**, {format_bytes(size)}; "
             f"{len(made):,} written now."
         ),
         "tars": table(rows, len(shards)),
@@ -165,7 +165,7 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     ]
     return {
         "summary": markdown(
-            f"**{format_count(facts['sequences'], 'sequence')} of {facts['sequence_length']:,} tokens in "
+            f"**{format_count(facts['sequences'], 'context')} of {facts['sequence_length']:,} tokens in "
             f"{format_count(facts['shards'], 'tar')}**, {format_count(facts['tokens'], 'token')}, {format_bytes(size)}."
         ),
         "read_it": markdown(*_readers(project, manifest)),

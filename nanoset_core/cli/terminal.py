@@ -38,7 +38,7 @@ GOES_ON = " …"
 _MEASURES = (
     ("neighbours from one source", "same_source", "{same_source_expected:.3g}"),
     ("neighbours that touch in their source", "neighbours", "{neighbours_expected:.3g}"),
-    ("rank correlation with the sources", "rank_correlation", "0 ± {rank_correlation_error:.3g}"),
+    ("order of the sources that is left (rank correlation)", "rank_correlation", "0 ± {rank_correlation_error:.3g}"),
     ("mix of sources in a shard, mean deviation in standard errors", "mix_mean", "0.8"),
     ("largest of these", "mix_max", "about {mix_max_expected:.3g}"),
 )
@@ -305,7 +305,7 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
             "asked": _percent(member["weight"]),
             "given": _percent(member["share"]),
             "samples": f"{member['samples_given']:,}",
-            "surplus": f"{member['surplus']:,}",
+            "spare": f"{member['surplus']:,}",
             "epochs": f"{member['epochs']:.2f}",
             "limit": "none" if member["max_epochs"] is None else f"{member['max_epochs']:g}",
             "tokens": f"{member['tokens']:,}",

@@ -120,7 +120,8 @@ class NanosetSpec:
     seed: Annotated[int, Range(0, 2**32 - 1)] = DEFAULT_SEED
     """Seed of every shuffle."""
     samples: Mapping[SplitName, Annotated[int, Range(1, 1 << 62)]] = field(default_factory=FrozenDict)
-    """Split → samples; absent = one epoch (of the scarcest corpus, when there are weights)."""
+    """Split → samples; absent = one epoch, or with weights as many as read no corpus twice, so that text of the others
+    is left out: `nanoset map --plan` and `build` say how many tokens."""
     schedule: ScheduleSpec | None = None
     """The trainer's run, instead of `samples`."""
     max_epochs: Epochs | Mapping[str, Epochs] | None = None

@@ -317,7 +317,7 @@ def _notes(handoff: Handoff) -> Iterator[str]:
     if not handoff.is_per_split and handoff.config.rules.starts_without_scanning:
         yield (
             "--dataloader-fast-cache-load is not given: Megatron-LM refuses it where splits share a blend. "
-            "With `blend_per_split` instead of `blend` and `split` it is."
+            "With `blend_per_split` in place of `blend` and `split`, the arguments hold it."
         )
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
+from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, one_of
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, token_starts
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
@@ -78,7 +78,7 @@ class Tars:
         """Open a webdataset; raise MissingError where there is none, or its plan or a dataset of it is gone."""
         live, stage = outputs.live(shuffling.STAGE, name), outputs.folder / shuffling.STAGE
         if live is None:
-            expected = f"one of {', '.join(sorted(outputs.access.names(stage))) or 'none: nothing was built here'}"
+            expected = one_of(sorted(outputs.access.names(stage)), "none: nothing was built here")
             remedy = f"{_BUILD}, or correct the name; for a nanoset name a split as well: train, valid or test"
             raise MissingError("no such webdataset", where=stage / name, expected=expected, remedy=remedy)
 

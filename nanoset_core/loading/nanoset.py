@@ -86,7 +86,9 @@ class _Samples:
         return given.astype(np.int64)
 
     def _outside(self, found: int) -> SampleIndexError:
-        expected = f"{-self._count} to {self._count - 1}" if self._count else "none: it is empty"
+        expected = (
+            f"0 to {self._count - 1}, or -{self._count} to -1 from the end" if self._count else "none: it is empty"
+        )
         return SampleIndexError("no such sample", where=self._where, found=found, expected=expected)
 
     def _misfit(self, found: str) -> StaleError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import MissingError, StaleError
+from nanoset_core.errors import MissingError, StaleError, one_of
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_split
 from nanoset_core.mapping.config import MASKS, NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
@@ -99,7 +99,7 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
     if mappings is None:
         names = (found.name.split("/") for found in outputs.access.store.list(STAGE))
         built = sorted({"/".join(name[1:3]) for name in names if name[3:4] == [MAPPINGS]})
-        expected = f"one of {', '.join(built) or 'none: nothing was built here'}"
+        expected = one_of(built, "none: nothing was built here")
         what, remedy = "no such nanoset, or no such split of it", "run `nanoset build`, or correct the names"
         raise MissingError(what, where=outputs.folder / STAGE / place, expected=expected, remedy=remedy)
     if not mappings.facts["blended"]:

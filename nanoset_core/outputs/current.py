@@ -10,7 +10,11 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 
 NOT_BUILT = "not built yet"
 _LONGEST = 40
-_WORDS = {"trainer_path": "where trainers find the outputs (trainer_path, or else where they lie)"}
+_WORDS = {
+    "trainer_path": "where trainers find the outputs (trainer_path, or else where they lie)",
+    "framing.before": "token ids before each document",
+    "framing.after": "token ids after each document (its end)",
+}
 """Option of a recipe that nobody may have set → what it is."""
 
 

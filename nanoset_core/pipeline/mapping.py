@@ -147,7 +147,9 @@ class _SplitStage(Stage):
             return {}
         epochs = [member["epochs"] for member in manifest.facts["members"]] or [0]
         ends = dict.fromkeys(f"{end:.2f}" for end in (min(epochs), max(epochs)))
-        return {"epochs": " to ".join(ends)}
+        unseen = [member["tokens_unseen"] for member in manifest.facts["members"]]
+        never = {} if None in unseen else {"never read": f"{sum(unseen):,}"}
+        return {"epochs": " to ".join(ends), **never}
 
 
 class MappingsStage(_SplitStage):

@@ -14,7 +14,7 @@ from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.config.running import ExecutorSpec, chosen_executor
 from nanoset_core.config.webdataset import WebdatasetSpec
-from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.errors import ConfigError, MissingError, one_of
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.outputs.root import OutputRoot, Seen
@@ -106,7 +106,7 @@ class Project:
 
     def _named(self, key: str, specs: Mapping[str, _R], name: str) -> _R:
         if name not in specs:
-            where, expected = f"{self.config.file}: {key}", f"one of {', '.join(specs) or 'none: it is empty'}"
+            where, expected = f"{self.config.file}: {key}", one_of(specs, "none: it is empty")
             remedy = "correct the name, or add it there"
             raise ConfigError("no such name", where=where, found=repr(name), expected=expected, remedy=remedy)
         return specs[name]

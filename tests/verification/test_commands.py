@@ -71,7 +71,7 @@ def test_explain_needs_one_question(config):
 def test_verify_a_project(config, copy):
     text = run("verify", *config)
     assert "11 outputs" not in text
-    assert "0 errors, 1 warnings" in text, "of a line that is no JSON"
+    assert "0 errors, 1 warning" in text, "of a line that is no JSON"
     reports = json.loads(run("verify", "--select", "pretrain/train", "--deep", "--json", *config))
     assert [(report["output"], report["passed"]) for report in reports] == [("nanosets/pretrain/train", True)]
     project = copy()
@@ -113,4 +113,4 @@ def test_a_split_that_is_not_built_is_one_finding(built, tmp_path):
     for name in ("raw", "tokenizer.json"):
         (tmp_path / name).symlink_to(built / name)
     shown = run("verify", "--select", "pretrain/train", "--config", config, code=1)
-    assert "1 outputs: 1 errors" in shown
+    assert "1 output: 1 error" in shown

@@ -11,6 +11,7 @@ import click
 
 from nanoset_core.cli import terminal
 from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued, tokenizer_options
+from nanoset_core.serialization.text import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
@@ -89,12 +90,13 @@ def _print_tables(reports: list[Report]) -> None:
         if rest:
             click.echo(rest)
     errors, warnings = sum(len(report.errors) for report in reports), sum(len(report.warnings) for report in reports)
-    click.echo(f"{len(reports):,} outputs: {errors:,} errors, {warnings:,} warnings")
+    counts = format_count(errors, "error"), format_count(warnings, "warning")
+    click.echo(f"{format_count(len(reports), 'output')}: {', '.join(counts)}")
 
 
 def _row(report: Report) -> terminal.Row:
-    result = "passed" if report.passed else f"{len(report.errors):,} errors"
-    result += f", {len(report.warnings):,} warnings" if report.warnings else ""
+    result = "passed" if report.passed else format_count(len(report.errors), "error")
+    result += f", {format_count(len(report.warnings), 'warning')}" if report.warnings else ""
     style = "red" if not report.passed else "yellow" if report.warnings else "green"
     figures = ", ".join(_format_figure(name, value) for name, value in report.figures.items())
     return {"output": report.output, "result": (result, style), "figures": figures}
