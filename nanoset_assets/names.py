@@ -86,6 +86,7 @@ def names_of(
         expected = f"at most {MOST_CHARACTERS}, with one between two parts"
         raise ConfigError(what, where=where, found=found, expected=expected, remedy="shorten it")
     if _GROUP.fullmatch(group_prefix or "") is None:
-        what, expected, remedy = "this is no valid part of a group's name", "letters, digits and _", "write llm_"
+        expected, remedy = "letters, digits and _", "remove other characters: for example llm_"
+        what = "not valid in the name of a Dagster group"
         raise ConfigError(what, where=where, found=repr(group_prefix), expected=expected, remedy=remedy)
     return Names(parts, group_prefix)

@@ -55,6 +55,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
                 super().do_GET()
             return
         data, begin = path.read_bytes(), int(part[1])
+        if begin >= len(data):
+            self.send_error(416)
+            return
         end = min(int(part[2]) + 1, len(data))
         self.send_response(206)
         self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(data)}")

@@ -25,7 +25,9 @@ INLINE_CHARACTERS = 1000
 def result(
     project: Project, manifest: Manifest, seconds: float, metadata: Mapping[str, Any]
 ) -> dg.MaterializeResult[Any]:
-    """Return a materialisation whose data version is the output's digest; values of `metadata` win."""
+    """Return a materialisation whose data version is the output's digest; `metadata` may
+    replace its size and seconds.
+    """
     common = {"size_bytes": size_bytes(manifest), "seconds": round(seconds, 3)}
     last = {"path": place(project, manifest.url()), "digest": manifest.digest}
     shown = {**metadata, **common, **metadata, **last}

@@ -23,7 +23,7 @@ _PATTERNS = {
         r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
 }
-"""--tiktoken-pattern → what the legacy class keeps of it."""
+"""Option --tiktoken-pattern → what the legacy class keeps of it."""
 _NUMBER_OF_TOKENS = Annotated[int, Range(0, 1 << 31)]
 
 
@@ -42,45 +42,46 @@ class TrainerSpec:
         "TikTokenizer",
         "NullTokenizer",
     ] = field(metadata={"example": "HuggingFaceTokenizer"})
-    """--tokenizer-type."""
+    """Option --tokenizer-type."""
     tokenizer_model: str | None = field(default=None, metadata={"example": "/models/llama"})
-    """--tokenizer-model, spelled as the trainer is given it: a folder or name for HuggingFaceTokenizer, else a file."""
+    """Option --tokenizer-model, spelled as the trainer is given it: a folder or name for HuggingFaceTokenizer, else a
+    file."""
     vocab_file: str | None = None
-    """--vocab-file."""
+    """Option --vocab-file."""
     merge_file: str | None = None
-    """--merge-file."""
+    """Option --merge-file."""
     vocab_size: Annotated[int, Range(1, 1 << 31)] | None = None
-    """--vocab-size."""
+    """Option --vocab-size."""
     vocab_extra_ids: _NUMBER_OF_TOKENS = 0
-    """--vocab-extra-ids."""
+    """Option --vocab-extra-ids."""
     special_tokens: tuple[str, ...] = ()
-    """--tokenizer-special-tokens; up to core 0.15 --tiktoken-special-tokens."""
+    """Option --tokenizer-special-tokens; up to core 0.15 --tiktoken-special-tokens."""
     tiktoken_pattern: Literal["v1", "v2"] | None = None
-    """--tiktoken-pattern."""
+    """Option --tiktoken-pattern."""
     tiktoken_num_special_tokens: _NUMBER_OF_TOKENS = 1000
-    """--tiktoken-num-special-tokens."""
+    """Option --tiktoken-num-special-tokens."""
     tokenizer_sentencepiece_legacy: bool = False
-    """--tokenizer-sentencepiece-legacy, from core 0.16 on."""
+    """Option --tokenizer-sentencepiece-legacy, from core 0.16 on."""
     tokenizer_sentencepiece_ignore_extra_whitespaces: bool = True
     """Absent or true unless --no-tokenizer-sentencepiece-ignore-extra-whitespaces is given, from core 0.18 on."""
     tokenizer_hf_use_fast: bool = False
-    """--tokenizer-hf-use-fast, of core 0.16 (in 0.17 it is the default)."""
+    """Option --tokenizer-hf-use-fast, of core 0.16 (in 0.17 it is the default)."""
     tokenizer_hf_include_special_tokens: bool = False
-    """--tokenizer-hf-include-special-tokens, of core 0.16 (in 0.17 it is the default)."""
+    """Option --tokenizer-hf-include-special-tokens, of core 0.16 (in 0.17 it is the default)."""
     tokenizer_hf_no_use_fast: bool = False
-    """--tokenizer-hf-no-use-fast, from core 0.17 on."""
+    """Option --tokenizer-hf-no-use-fast, from core 0.17 on."""
     tokenizer_hf_no_include_special_tokens: bool = False
-    """--tokenizer-hf-no-include-special-tokens, from core 0.17 on."""
+    """Option --tokenizer-hf-no-include-special-tokens, from core 0.17 on."""
     trust_remote_code: bool = False
-    """--trust-remote-code, from core 0.15 on."""
+    """Option --trust-remote-code, from core 0.15 on."""
     chat_template: str | None = None
-    """--chat-template, from core 0.18 on."""
+    """Option --chat-template, from core 0.18 on."""
     use_gigatoken: bool = False
-    """--use-gigatoken, of core's main."""
+    """Option --use-gigatoken, of core's main."""
     null_tokenizer_eod_id: _NUMBER_OF_TOKENS | None = None
-    """--null-tokenizer-eod-id, from core 0.18 on."""
+    """Option --null-tokenizer-eod-id, from core 0.18 on."""
     legacy_tokenizer: bool = False
-    """--legacy-tokenizer, of core 0.15 and 0.16."""
+    """Option --legacy-tokenizer, of core 0.15 and 0.16."""
 
     @property
     def minor(self) -> int:

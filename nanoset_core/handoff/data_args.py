@@ -25,11 +25,11 @@ def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName
 
     Args:
         options: by Megatron-LM's names with underscores; None, "" or () for what was not given.
-        splits: those that matter.
+        splits: those that are configured; the others get no number of samples.
 
     Raises:
         ConfigError: arguments are missing, or contradict each other.
-        MissingError, FormatError: a file of data arguments is not there, or not one.
+        MissingError, FormatError: a file of data arguments is not there, or cannot be parsed.
     """
     if options["seq_length"] is None:
         raise ConfigError("the length of a sample is not given", where="--seq-length", remedy="give the run's")
@@ -136,8 +136,9 @@ def _data(options: Mapping[str, Any]) -> dict[str, Any]:
     own = [key for key in _OWN if options[key]]
     if len(shared) + bool(own) != 1:
         expected = "one of --data-path, --data-args-path, --per-split-data-args-path, or those of the splits"
-        found, remedy = ", ".join(map(_flag, shared + own)), "leave all but one of them out"
-        raise ConfigError("the data must be given once", found=found, expected=expected, remedy=remedy)
+        found = ", ".join(map(_flag, shared + own)) or "none of them"
+        remedy = "leave all but one of them out" if shared or own else "give --data-path"
+        raise ConfigError("the data must be given in one way", found=found, expected=expected, remedy=remedy)
     if own:
         blends = [blend_from_words(options[key], _flag(key)) if options[key] else None for key in _OWN]
         return {"blend_per_split": blends}

@@ -244,7 +244,8 @@ class MMapIndexedDatasetBuilder:
             return
         values = np.zeros(count, np.int8) if modes is None else modes.astype(np.int8)
         if len(values) != count:
-            raise ConfigError("one mode per sequence is needed", where=where, found=len(values), expected=count)
+            what = "the number of modes differs from the number of sequences"
+            raise ConfigError(what, where=where, found=len(values), expected=count)
         self._modes.frombytes(values.tobytes())
 
 

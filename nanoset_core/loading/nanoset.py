@@ -262,12 +262,12 @@ class Nanoset(_Samples):
 def open_nanoset(
     member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> Nanoset:
-    """Open a Nanoset on the index files of a cache folder; `access` fetches them where they lie in a store.
+    """Open a Nanoset from its index files in a cache folder; `access` downloads those that lie in a store.
 
     Raises:
         MissingError: a file is not there.
         FormatError: the dataset is damaged.
-        StaleError: an index file is not as planned.
+        StaleError: an index file differs from the plan.
     """
     dataset = MMapIndexedDataset.below(access, member.prefix)
     return Nanoset(dataset, member, config, open_member(member, cache_dir, access), cache_dir)

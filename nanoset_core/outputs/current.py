@@ -81,11 +81,13 @@ def _parent_differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> 
             yield Reason(f"{name} changed", name)
 
 
-def setting_differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Return the settings that differ, as `name: before → now`."""
+def setting_differences(
+    found: Mapping[str, Any], wanted: Mapping[str, Any], words: Mapping[str, str] = _WORDS
+) -> list[str]:
+    """Return the settings that differ, as `name: before → now`; words: option → what to call it."""
     before, now = _flat(found), _flat(wanted)
     return [
-        f"{_WORDS.get(name, name)}: {_change(before.get(name), now.get(name))}"
+        f"{words.get(name, name)}: {_change(before.get(name), now.get(name))}"
         for name in dict.fromkeys([*before, *now])
         if before.get(name) != now.get(name)
     ]

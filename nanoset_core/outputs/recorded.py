@@ -372,7 +372,7 @@ def _differences(record: Mapping[str, Any], made_from: Mapping[str, Any], flags:
 
 def flag_differences(before: Mapping[str, Any], now: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
     """Return settings that differ, as `--flag: before → now`; flags: setting → flag, where that is not its name."""
-    found = (text.split(": ", 1) for text in setting_differences(before, now))
+    found = (text.split(": ", 1) for text in setting_differences(before, now, {}))
     return [f"{flags.get(name, '--' + name.replace('_', '-'))}: {rest}" for name, rest in found]
 
 

@@ -245,5 +245,5 @@ class Node:
 
 
 def size_bytes(manifest: Manifest) -> int:
-    """Return the bytes of an output's own files."""
+    """Return the bytes of an output's files, without ranges of other outputs' files."""
     return sum(fact.size for fact in manifest.files.values() if fact.within is None)

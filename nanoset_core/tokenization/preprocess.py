@@ -133,7 +133,7 @@ def preprocess(
         SourceChangedError: A file changed meanwhile.
     """
     if options.partitions < 1:
-        what, remedy = "out of range", "name another number"
+        what, remedy = "out of range", "give 1 or more"
         raise ConfigError(what, where="--partitions", found=options.partitions, expected="1 or more", remedy=remedy)
     if not options.keys or len(set(options.keys)) != len(options.keys):
         found = " ".join(options.keys)

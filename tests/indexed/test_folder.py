@@ -54,7 +54,7 @@ def test_a_path_means_the_pairs_that_are_there(folder, named, found):
         CliRunner().invoke(nanoset, [name, str(folder.parent / named)]) for name in ("verify", "inspect")
     )
     assert (verified.exit_code == 0, shown.exit_code == 0) == (is_there, is_there)
-    assert f"{len(found):,} outputs: " in verified.output
+    assert f"{len(found):,} output{'s' * (len(found) != 1)}: " in verified.output
     assert [f"{folder.parent / prefix}: " in shown.output for prefix in found] == [is_there] * len(found)
 
 

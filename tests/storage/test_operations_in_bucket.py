@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def twins(local_copy, remote_project, filled):
     for config in (local_copy, remote):
         with (config.parent / "raw" / "web" / "part-0" / "web-0.jsonl").open("ab") as file:
             file.write(b'{"text": "one document more"}\n')
+        time.sleep(1.1)  # a bucket tells when versions were made by the second
         build_all(config)
     forget_copies(remote)
     return local_copy, remote

@@ -195,7 +195,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
                 raise ValueError(f"a field of wire type {key & 7} that cannot be there")
             value, place = message[place : place + size], place + size
         if key < 8:
-            raise ValueError("a field without a number")
+            raise ValueError("a protobuf field with number 0")
         yield key >> 3, value
 
 

@@ -27,7 +27,7 @@ _TEKKEN = _CASED % ("", "", "")
 
 @dataclass(frozen=True, slots=True)
 class NamedPattern:
-    """How text is cut before merging, and what is published with it."""
+    """A published pre-tokenization pattern, with the normal form and special tokens that belong to it."""
 
     regex: str
     """As the `tokenizers` library reads it."""
