@@ -1,6 +1,6 @@
 """The asset `overview`: what a project holds, what is stale and why, what it cost, and which version others have read.
 
-It looks and builds nothing: it tells of stale outputs whoever builds them, sensors of the project, a host, or nobody.
+It builds nothing, and shows stale outputs under every setting of `automation`.
 """
 
 import hashlib

@@ -93,7 +93,7 @@ def with_keys(
     """Return corpora with what their first lines have.
 
     Raises:
-        ConfigError: a corpus has no key that surely holds the text, none is given, and nobody answers.
+        ConfigError: a corpus has no key that surely holds the text, none is given, and there is no answer.
     """
     return [_with_keys(raw, corpus, text_key, ask) for corpus in found]
 

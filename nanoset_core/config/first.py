@@ -40,7 +40,7 @@ _OF_EPOCH = 0.95
 """Of an epoch, by estimate, that a first run takes, so that it reads hardly a text twice."""
 
 Ask = Callable[[str, Sequence[str]], str | None]
-"""Asks a user a question with some answers; None: nobody is there."""
+"""Asks a user a question with some answers; None where there is no terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def write_config(
     text = list_corpora(raw) if raw.is_dir() else RawText({}, {})
     there, content, error = path.exists(), b"", None
     if ask is None or there:
-        ask = _nobody
+        ask = _unanswered
     values: dict[str, Any] = {}
     try:
         values = _first_values(raw, text, _tokenizer(folder, ask), text_key, ask)
@@ -119,7 +119,7 @@ def write_config(
     return Start(path, text, not there, list(_told(values)))
 
 
-def _nobody(_question: str, _answers: Sequence[str]) -> str | None:
+def _unanswered(_question: str, _answers: Sequence[str]) -> str | None:
     return None
 
 

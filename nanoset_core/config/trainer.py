@@ -1,4 +1,4 @@
-"""The tokenizer as Megatron-LM is told of it: settings → its command line and the identifiers in its cache names.
+"""Megatron-LM's tokenizer options: settings → its command line and the identifiers in its cache names.
 
 Sources: Megatron-LM core_v0.9.0 to core_v0.16.1 `megatron/training/tokenizer/tokenizer.py` (the legacy classes),
 `megatron/core/datasets/megatron_tokenizer.py`; core_v0.15.0 to main (d98e8a64) `megatron/core/tokenizers/text/

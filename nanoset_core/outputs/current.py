@@ -15,7 +15,7 @@ _WORDS = {
     "framing.before": "token ids before each document",
     "framing.after": "token ids after each document (its end)",
 }
-"""Option of a recipe that nobody may have set → what it is."""
+"""Option of a recipe that may be there without a key of nanoset.yaml → what it is."""
 
 
 @dataclass(frozen=True, slots=True)
