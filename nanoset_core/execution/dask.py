@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 from nanoset_core.errors import ConfigError, MissingError, NanosetError, StaleError, StorageError
 from nanoset_core.execution.dask_connection import Connection, DaskCluster, connected
 from nanoset_core.execution.processes import bounded
-from nanoset_core.execution.progress import ProgressCallback, Waiting, silent
+from nanoset_core.execution.progress import Progress, ProgressCallback, Waiting, hearing, silent, tell
 from nanoset_core.serialization.text import format_age
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import new_mark, sha256_file
@@ -52,6 +52,8 @@ _PAUSE_SECONDS = 0.5
 """The same where there are none."""
 _HANDED_OUT = 4096
 """Tasks that are handed out from the start: a cluster that grows with its work starts no worker without."""
+_TOPIC = "nanoset"
+"""Of all runs, since a scheduler keeps topics for good: under it workers tell how their tasks come on."""
 _one_at_a_time = threading.Lock()
 
 
@@ -88,24 +90,32 @@ class DaskExecutor:
         with connected(self.cluster) as connection:
             client = connection.open(self.listener)
             with compatibility_check(self.shared, self.files) as check:
-                done: SimpleQueue[Future] = SimpleQueue()
-                ended, pending = _ended(done, connection, client, self.listener), dict[Future, int]()
+                news: SimpleQueue[Future | Progress] = SimpleQueue()
+                ended, pending = _ended(news, connection, client, self.listener), dict[Future, int]()
+
+                def hear(event: tuple[float, list[Any]]) -> None:
+                    place, *told = event[1]
+                    if place == check.place:
+                        news.put(Progress(*told))
 
                 def submit(task: Task) -> Future:
                     # One object, so that Dask does not search the task.
                     future = client.submit(partial(_carry_out, check, work, task), pure=False)
-                    future.add_done_callback(done.put)
+                    future.add_done_callback(news.put)
                     return future
 
                 result = partial(_result, self.cluster, work)
+                client.subscribe_topic(_TOPIC, hear)
                 try:
                     yield from bounded(
                         chain(known, waiting), submit, lambda: [next(ended)], _HANDED_OUT, result, pending
                     )
                 finally:
-                    if pending and client.status == "running":
-                        with contextlib.suppress(OSError):  # the scheduler is gone, and the tasks with it
-                            client.cancel(list(pending))
+                    if client.status == "running":
+                        client.unsubscribe_topic(_TOPIC)
+                        if pending:
+                            with contextlib.suppress(OSError):  # the scheduler is gone, and the tasks with it
+                                client.cancel(list(pending))
 
 
 def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: Task) -> Result:
@@ -116,21 +126,28 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
     from distributed import get_worker as untyped
 
     get_worker: Any = untyped
-    folder = Path(get_worker().local_directory) / "nanoset"
-    with _one_at_a_time:
+    worker = get_worker()
+    folder = Path(worker.local_directory) / "nanoset"
+
+    def tell_owner(progress: Progress) -> None:
+        worker.log_event(_TOPIC, [check.place, *astuple(progress)])
+
+    with _one_at_a_time, hearing(tell_owner):
         check.check()
         with working_at(WorkerFolder(folder, check.download(folder))):
             return work(task)
 
 
-def _ended(done: SimpleQueue[Future], connection: Connection, client: Any, listener: ProgressCallback) -> Iterator[Any]:
-    """Yield tasks as they end; where there are no workers, wait for them as long as the cluster says."""
+def _ended(
+    news: SimpleQueue[Future | Progress], connection: Connection, client: Any, listener: ProgressCallback
+) -> Iterator[Future]:
+    """Yield tasks as they end, and tell what they tell; without workers, wait for them as long as the cluster says."""
     cluster, workers, pause = connection.cluster, 0, 0.0
     waiting = Waiting(listener, f"for workers of {cluster.name}", connection.wait_seconds)
     while True:
         ended = None
         with contextlib.suppress(Empty):
-            ended = done.get(timeout=pause)
+            ended = news.get(timeout=pause)
         try:
             workers = len(client.nthreads()) if ended is None else workers
         except (OSError, RuntimeError) as error:
@@ -148,7 +165,9 @@ def _ended(done: SimpleQueue[Future], connection: Connection, client: Any, liste
                 "nanoset-platform leaves at its first task: see its log",
             )
         pause = _LOOK_SECONDS if workers else _PAUSE_SECONDS
-        if ended is not None:
+        if isinstance(ended, Progress):
+            tell(ended)
+        elif ended is not None:
             yield ended
 
 

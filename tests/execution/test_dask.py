@@ -22,7 +22,7 @@ from nanoset_core.execution import dask_connection
 from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler, connections_kept
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.execution.progress import Progress, ProgressCallback, hearing, silent, tell
 from nanoset_core.pipeline import raw, shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
@@ -95,6 +95,29 @@ def test_errors_of_ours_come_back_whole(run):
         "a:3",
         "r",
     )
+
+
+def test_what_tasks_tell_is_heard_before_they_end(run):
+    tasks, heard = [Progress("shards", str(number), 1, 2) for number in range(6)], []
+    with hearing(heard.append):
+        for number, _ in run(tell, tasks):
+            assert tasks[number] in heard
+    assert sorted(heard, key=lambda one: one.name) == tasks
+    list(run(tell, tasks))
+    assert len(heard) == 6, "outside of the block nobody hears"
+
+
+def test_what_a_task_tells_is_heard_while_it_is_under_way(run, tmp_path):
+    """Which ends no sooner than it was heard."""
+    told = "progress.tell(progress.Progress('shards', {!r}, 1, 2))"
+    code = (
+        "[{told}, any(__import__('os').path.exists({file!r}) or __import__('time').sleep(0.01) for _ in range(3000))]"
+        "[1] for progress in [__import__('nanoset_core.execution.progress').execution.progress]"
+    )
+    files = [str(tmp_path / str(number)) for number in range(4)]
+    with hearing(lambda one: Path(one.name).touch()):
+        results = list(run(eval, [f"[{code.format(told=told.format(file), file=file)}]" for file in files]))
+    assert sorted(results) == [(number, [True]) for number in range(4)]
 
 
 def test_workers_do_the_work_and_both_do(cluster, executor):

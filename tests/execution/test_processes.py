@@ -13,7 +13,6 @@ from child_processes import start, wait_until
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Progress, hearing, tell
 
 # Work is taken from the standard library: workers import it by name, without the help of this file.
 
@@ -27,17 +26,6 @@ def test_work_is_done_by_other_processes_and_no_more_than_asked():
 
 def test_one_worker_is_this_process():
     assert {pid for _, pid in run_tasks(eval, ["__import__('os').getpid()"] * 3, 1)} == {os.getpid()}
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_tasks_tell_is_heard_before_they_end(workers):
-    tasks, heard = [Progress("shards", str(number), 1, 2) for number in range(6)], []
-    with hearing(heard.append):
-        for number, _ in run_tasks(tell, tasks, workers):
-            assert tasks[number] in heard
-    assert sorted(heard, key=lambda one: one.name) == tasks
-    list(run_tasks(tell, tasks, workers))
-    assert len(heard) == 6, "outside of the block nobody hears"
 
 
 def test_workers_that_nobody_listens_to_work_on():
