@@ -17,6 +17,8 @@ from nanoset_core.cli.entry import message
 from nanoset_core.cli.options import CONFIG_OPTION
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.project import ProjectConfig, load_config
+from nanoset_core.handoff.writers import START
+from nanoset_core.loading.opening import HANDOFF
 from nanoset_core.outputs.root import Seen
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import REPLACED
@@ -114,8 +116,8 @@ def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[tuple[st
 
     place, endpoint = config.root_place, config.storage.endpoint_url
     root = str(config.root_folder) if place is None else place.url()
-    manifests = (graph.current(node).manifest for node in graph.nodes())
-    if (first := next((found for found in manifests if found is not None), None)) is not None:
+    manifests = [found for node in graph.nodes() if (found := graph.current(node).manifest) is not None]
+    if (first := next(iter(manifests), None)) is not None:
         has_links = place is None and (first.folder.parent / "current").is_symlink()
         live = "current" if has_links else "current.json"
         yield f"Outputs are below {root}; `{live}` in each folder names the live version."
@@ -127,5 +129,7 @@ def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[tuple[st
         where += f", StorageSpec({storage})" if has_endpoint else ""
         program = f"from nanoset_core import {imports}; print(load_nanoset({where})[0])"
         yield f"Read samples: python -c {shlex.quote(program)}"
+    for handoff in [one for one in manifests if readable and one.name == f"{readable[0][0]}/{HANDOFF}"]:
+        yield f"Train on it: {handoff.url(START)} says how to start."
     home, file = (shlex.quote(str(path)) for path in (dagster_home(config), config.file))
     yield f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions"

@@ -182,7 +182,9 @@ def _first_values(raw: Path, text: RawText, tokenizer: _Tokenizer, text_key: str
         **_defaults(NanosetSpec, "seed"),
         "schedule": _schedule(tokens, length),
         "trainer_path": Noted("/data"),
-        "trainer": Noted({"megatron_core": "0.16.1", "tokenizer_type": "HuggingFaceTokenizer"}),
+        "trainer": Noted(
+            dict(megatron_core="0.16.1", tokenizer_type="HuggingFaceTokenizer", tokenizer_model="/models/x")
+        ),
     }
     return {
         "raw": "raw",

@@ -345,7 +345,7 @@ def test_the_command_run_again_does_not_take_its_rejects_for_text(folder, tokeni
     assert "rejects.jsonl" in made.output
     again = tokenize([folder], folder / "x", tokenizer_file, *more)
     assert again.exit_code == 0
-    audited = re.search(r"made by numpy \S+; [48] documents compared with the reference\n", made.output)
+    audited = re.search(r"made by [^;]+; [48] documents compared with the reference\n", made.output)
     output = made.output.replace(audited.group(), "")
     assert again.output == output.replace("\n", " (there already)\n").replace(
         "reference's tokens (there already)", "reference's tokens"

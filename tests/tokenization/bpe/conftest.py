@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
+from nanoset_core.tokenization import bpe
 from nanoset_core.tokenization.bpe import patterns, rules
 from nanoset_core.tokenization.bpe.reference import ReferenceEngine
 from nanoset_core.tokenization.bpe.rules import Rules, read_rules
@@ -22,6 +23,12 @@ PROSE = """The quick brown fox can't jump over the lazy dog's 12 fences; they've
 I'll say he'd've gone; WE'RE DONE'S. http://example.org/a_b?c=d&e=%20f \t\t tabs\r\nand returns\u00a0nbsp\u3000wide
 """
 SPECIAL = "<|endoftext|>"
+
+
+@pytest.fixture
+def without_compiled(monkeypatch):
+    """No compiled engine, wherever the tests run."""
+    monkeypatch.setattr(bpe, "is_installed", lambda: False)
 
 
 def _trained(pre_tokenizer=None, *, text=PROSE, alphabet=True, **model):

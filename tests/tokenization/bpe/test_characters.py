@@ -71,6 +71,7 @@ def test_bytes_without_a_token_or_that_merge(tokenizer_files, change):
         read_rules(parsed)
 
 
+@pytest.mark.usefixtures("without_compiled")
 def test_a_token_across_a_cut_is_not_for_this_engine(tokenizer_files, tmp_path):
     parsed = json.loads(tokenizer_files["llama2"].read_bytes())
     model = parsed["model"]

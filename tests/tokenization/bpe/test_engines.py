@@ -205,6 +205,7 @@ def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
     assert_same(engine, reference, ["あいう🎉", "い え", "あいうえおかきく🎊け"])
 
 
+@pytest.mark.usefixtures("without_compiled")
 @pytest.mark.parametrize("kind", ["gpt2", "neox", "llama3", "digits", "o200k", "deepseek", *CHARACTER_KINDS])
 def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, caplog):
     described = "SentencePiece's spaces and characters" if kind in CHARACTER_KINDS else "split pattern"
@@ -237,6 +238,7 @@ def test_make_engine_takes_the_reference_where_it_must(strange, tmp_path):
     assert "Lowercase" in error.value.found
 
 
+@pytest.mark.usefixtures("without_compiled")
 def test_a_failed_canary_falls_back_loudly_and_is_not_kept(tokenizer_files, tmp_path, monkeypatch, caplog):
     read_rules = bpe.read_rules
 
