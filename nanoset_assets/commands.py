@@ -116,7 +116,7 @@ def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[tuple[st
 
     place, endpoint = config.root_place, config.storage.endpoint_url
     root = str(config.root_folder) if place is None else place.url()
-    manifests = [found for node in graph.nodes() if (found := graph.current(node).manifest) is not None]
+    manifests = [one for node in graph.nodes() if (one := graph.current(node).manifest) is not None]
     if (first := next(iter(manifests), None)) is not None:
         has_links = place is None and (first.folder.parent / "current").is_symlink()
         live = "current" if has_links else "current.json"
@@ -129,7 +129,8 @@ def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[tuple[st
         where += f", StorageSpec({storage})" if has_endpoint else ""
         program = f"from nanoset_core import {imports}; print(load_nanoset({where})[0])"
         yield f"Read samples: python -c {shlex.quote(program)}"
-    for handoff in [one for one in manifests if readable and one.name == f"{readable[0][0]}/{HANDOFF}"]:
-        yield f"Train on it: {handoff.url(START)} says how to start."
+    for one in manifests:
+        if readable and one.name == f"{readable[0][0]}/{HANDOFF}":
+            yield f"Train on it: {one.url(START)} says how to start."
     home, file = (shlex.quote(str(path)) for path in (dagster_home(config), config.file))
     yield f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions"
