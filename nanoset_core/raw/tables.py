@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 import shutil
 import tempfile
@@ -168,7 +169,7 @@ def _mapped(file: BinaryIO, size: int) -> mmap.mmap:
     """Map the file into memory; an object in a bucket is copied to a file without a name first."""
     if size == 0:
         raise _DamageError("the file is empty")
-    if not hasattr(file, "facts"):
+    with suppress(io.UnsupportedOperation):  # an object has no number
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
     with tempfile.TemporaryFile() as copy:
         shutil.copyfileobj(file, copy, READ_BYTES)

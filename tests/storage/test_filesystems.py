@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import shutil
@@ -12,13 +13,15 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sample_project import EOD, FEWER, build_all, jsonl, outputs_of, sentences, write_project, write_raw
+from sample_project import EOD, FEWER, build_all, encoded, jsonl, outputs_of, sentences, write_project, write_raw
 from web_server import web_server
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError, SourceChangedError, StorageError
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.storage import filesystems, reading, s3_requests
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.location import remote_location
@@ -157,6 +160,16 @@ def test_a_project_gives_the_same_outputs_as_from_this_machine(place, tmp_path, 
     before = raw.make_inventory(project, "web").digest
     place.put("web/new.jsonl", jsonl(sentences("new", 5)))
     assert raw.make_inventory(Project.open(config), "web").digest != before
+
+
+@pytest.mark.parametrize("name", ["a.arrow", "a.stream.arrow", "a.parquet"])
+def test_tables_give_the_same_documents_as_from_this_machine(place, tmp_path, name):
+    rows = sentences("tables", 40)
+    place.put(f"web/{name}", data := encoded(name, rows, 15))
+    source = SourceRange((Piece(name, 0, len(data), 1, hashlib.sha256(data).hexdigest()),))
+    folder = remote_location(f"{place.url}/web", where="raw", only_read=True)
+    (batch,) = read_documents(folder, source)
+    assert (batch.texts, batch.rejects) == ([row["text"] for row in rows], [])
 
 
 @pytest.mark.parametrize("fingerprint", ["etag", "etag-pieces"])
