@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import MissingError, StorageError
+from nanoset_core.errors import MissingError
 from nanoset_core.execution.progress import Meter
 from nanoset_core.indexed.builder import merge_heard
 from nanoset_core.indexed.composing import StoredPair, write_merged_idx
@@ -21,7 +21,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import INVENTORY
-from nanoset_core.pipeline.shard_tokens import keep_tokens
+from nanoset_core.pipeline.shard_tokens import altered, keep_tokens
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node, size_bytes
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.storage.access import FileAccess
@@ -97,14 +97,9 @@ def _checked_sha256(path: Path, pieces: Sequence[PieceDigest]) -> str:
     for block in store.blocks(stored) if (stored := store.stat(name)) is not None else ():
         check.add(block)
         whole.update(block)
-    if (fault := check.fault()) is None:
-        return whole.hexdigest()
-    raise StorageError(
-        "tokens of shards are not those that were written",
-        where=path,
-        found=fault,
-        remedy="run `nanoset verify --deep`, delete the shards that it names, and build again: they are made anew",
-    )
+    if (fault := check.fault()) is not None:
+        raise altered(path, fault)
+    return whole.hexdigest()
 
 
 def _sha256(shard: Manifest) -> str:

@@ -152,6 +152,9 @@ def test_damage_within_the_dataset_is_the_shards_too_and_is_not_copied_on(droppe
     assert first in wrong.remedy
     assert wrong.where == str(path)
     assert not verify_indexed(project, "web", deep=True).passed
+    with pytest.raises(StorageError, match="tokens of shards are not those"):
+        indexed.index(Project.open(config, rebuild=True), "web")
+    assert not own_tokens(dropped)
     change_web(dropped)
     with pytest.raises(StorageError, match="tokens of shards are not those"):
         build(dropped)
