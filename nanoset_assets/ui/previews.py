@@ -61,7 +61,7 @@ def _place(project: Project) -> InspectionContext:
 
 def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
     dataset = opened(manifest)
-    first = dataset.document_indices[: min(SHOWN, manifest.facts["documents"])]
+    first = np.arange(min(SHOWN, len(dataset)))  # documents without tokens have no sequence
     lengths = np.minimum(dataset.sequence_lengths[first], _TOKENS_DECODED + 1)
     for piece in piece_origins(place, dataset, np.stack([first, np.zeros_like(first), lengths], axis=1)):
         identity = f", id {code(piece.origin.id)}" if piece.origin.id is not None else ""

@@ -126,11 +126,12 @@ def progress_bars() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
 
 @contextmanager
 def _bars(console: Console) -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
-    from rich.progress import BarColumn, TaskID, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
+    label = TextColumn("{task.description}", markup=False)  # [web] is no style
     columns = (
-        *("{task.description}", BarColumn(20), TaskProgressColumn(), "{task.fields[figures]}"),
+        *(label, BarColumn(20), TaskProgressColumn(), "{task.fields[figures]}"),
         *(TimeElapsedColumn(), TimeRemainingColumn()),
     )
     with Bars(*columns, console=console) as bars:

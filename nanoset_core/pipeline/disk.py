@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
+from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
@@ -76,8 +77,19 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     for node in nodes:
         if node.stage is SHUFFLED_TARS:
             spec = project.webdataset(node.key.subject)
-            need["tars"] += int(sum(tokens.get(corpus, 0) for corpus in spec.corpora) * width / spec.groups)
+            need["tars"] += int(_in_tars(spec, tokens) * width / spec.groups)
     return need
+
+
+def _in_tars(spec: WebdatasetSpec, tokens: Mapping[str, float]) -> float:
+    """Return the tokens that the tars of a webdataset hold, of corpora of so many."""
+    numbers = spec.numbers or dict.fromkeys(spec.names, 1.0)
+    held = {corpus: tokens.get(corpus, 0.0) for corpus in numbers}
+    if spec.mix == "frequencies":
+        return sum(held[corpus] * number for corpus, number in numbers.items())
+    if spec.contexts is not None:
+        return float(spec.contexts * spec.sequence_length)
+    return sum(numbers.values()) * min(held[corpus] / number for corpus, number in numbers.items() if number)
 
 
 def _made(project: Project, corpus: str, earlier: Manifest | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import dagster as dg
 import pytest
@@ -146,6 +147,18 @@ def test_the_first_documents_are_shown_with_their_lines(spoilt):
     for number, row in enumerate(sentences("web", 3), start=1):
         assert f"**`web/part-0/web-0.jsonl:{number}`**, id `{row['id']}`" in shown
         assert f"{row['text'][:30]}" in shown
+
+
+def test_documents_without_tokens_are_not_shown(make_project):
+    project = Project.open(make_project())
+    rows = [{"text": text} for text in ("", "the only one", "")]
+    shutil.rmtree(web := project.config.corpus_folder("web"))
+    web.mkdir()
+    (web / "web.jsonl").write_bytes(jsonl(rows))
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+    shown = first_documents(project, indexed.index(project, "web")).value
+    assert shown.count("web.jsonl:") == shown.count("web.jsonl:2") == 1
 
 
 def test_the_first_rejected_lines_are_shown_with_place_and_reason(spoilt):

@@ -99,3 +99,4 @@ def test_on_a_terminal_there_is_a_bar_for_each_piece_of_work():
         "123,456 tokens",
     ):
         assert text in shown.decode(), shown
+    assert shown.index(b"raw_jsonl [web]") < shown.index(b"EOD")

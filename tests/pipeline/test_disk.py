@@ -38,6 +38,23 @@ def test_tokens_are_estimated_by_the_text_and_then_by_earlier_shards(make_projec
     assert disk_need(project, nodes)["shards"] < first["shards"] / 2, "a build that was cut short goes on"
 
 
+@pytest.mark.parametrize(
+    ("settings", "share"),
+    [
+        ("corpora: {web: 0.5, books: 0}", lambda web, books: web / 2),
+        ("corpora: {web: 0.5, books: 0.5}\n    mix: weights", lambda web, books: 2 * books),
+        ("corpora: {web: 1, books: 1}\n    mix: weights\n    contexts: 10", lambda web, books: 10 * 33),
+    ],
+)
+def test_tars_hold_what_is_taken_of_the_corpora(make_project, settings, share):
+    config = make_project(replacements={"corpora: [web, code, books]": settings})
+    project = Project.open(config)
+    web, books = (sum(path.stat().st_size for path in (config.parent / "raw" / name).rglob("*.*")) / 4
+                  for name in ("web", "books"))  # fmt: skip
+    assert books < web
+    assert disk_need(project, every_node(project))["tars"] == pytest.approx(2 * share(web, books), abs=8)
+
+
 def test_a_build_is_refused_only_where_it_is_clearly_too_large(make_project, monkeypatch):
     project = Project.open(make_project())
     nodes = every_node(project)
