@@ -23,6 +23,7 @@ from nanoset_core.errors import InputError
 from nanoset_core.outputs.manifest import Manifest, digest_of
 from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
 from nanoset_core.tokenization.bpe.arrays import Ids
+from nanoset_core.tokenization.bpe.gate import GatedEngine
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, WrongTokensError, panics_as_errors
 
 FOLDER = "distrusted_engines"
@@ -94,6 +95,8 @@ class Audit:
 
     def __init__(self, engine: Engine, share: float, seed: str) -> None:
         """Together, share (0 to 1) and seed decide which documents are compared, whatever the batches."""
+        if isinstance(engine, GatedEngine):
+            engine.begin()  # it may have made other shards
         self._engine, self._share, self._random = engine, share, random.Random(seed)
         self._seen = 0
         self.documents = 0

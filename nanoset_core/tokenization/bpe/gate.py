@@ -84,15 +84,23 @@ class GatedEngine:
             rest = list(compress(texts, stopped))
             return interleave(stopped, self._fallback_for(rest).encode(rest), encoded)
 
+    def begin(self) -> None:
+        """Let what helps with the next texts depend on them alone, and not on those before."""
+        with self._lock:
+            self._characters_left, self.helper = FALLBACK_CHARACTERS, ""
+
     def _fallback_for(self, texts: Sequence[str]) -> Engine:
         self._characters_left -= sum(map(len, texts))
-        if self._characters_left < 0 and self._make_fallback is not None:
+        if self._characters_left >= 0:
+            return self.reference
+        if self._make_fallback is not None:
             make_fallback, self._make_fallback = self._make_fallback, None
             try:
                 self._fallback = make_fallback()
-                self.helper = f"{self._fallback.name} {self._fallback.version}"
             except (NotRecognisedError, WrongTokensError) as error:
                 logger.info("text that the %s engine is not given goes to the reference: %s", self.name, error)
+        if self._fallback is not self.reference:
+            self.helper = f"{self._fallback.name} {self._fallback.version}"
         return self._fallback
 
     def _stopped(self, texts: Sequence[str]) -> Bools:

@@ -14,6 +14,7 @@ from nanoset_core.tokenization.bpe import gate, make_engine
 from nanoset_core.tokenization.bpe.gate import GatedEngine, make_gate
 from nanoset_core.tokenization.bpe.proof import all_canaries
 from nanoset_core.tokenization.bpe.reference import Encoded, NotRecognisedError, ReferenceEngine
+from nanoset_core.tokenization.distrust import Audit
 from nanoset_core.tokenization.knowledge import installed_version, to_array
 
 
@@ -70,13 +71,15 @@ def test_a_faster_fallback_is_made_once_there_is_much_text(tokenizer_files, tmp_
     reference = ReferenceEngine(tokenizer_files["gpt2"])
     everything = {"doubtful": np.ones(0x110000, bool), "tokens": to_array([])}
     engine = GatedEngine(Lengths(0), everything, reference, make)
-    assert engine.encode(texts[:1]).ids.tolist() == reference.encode(texts[:1]).ids.tolist()
-    assert (engine.helper, made) == ("", [])
-    for _ in range(3):
-        ours, wanted = engine.encode(texts[:-1]), reference.encode(texts[:-1])
-        assert ours.ids.tolist() == wanted.ids.tolist()
-        assert ours.lengths.tolist() == wanted.lengths.tolist()
-    assert (engine.helper.partition(" ")[0], made) == ("numpy" if is_there else "", [1])
+    for already in ([], [1]):  # a shard, and the next one
+        Audit(engine, 0, "shard")
+        assert engine.encode(texts[:1]).ids.tolist() == reference.encode(texts[:1]).ids.tolist()
+        assert (engine.helper, made) == ("", already)
+        for _ in range(3):
+            ours, wanted = engine.encode(texts[:-1]), reference.encode(texts[:-1])
+            assert ours.ids.tolist() == wanted.ids.tolist()
+            assert ours.lengths.tolist() == wanted.lengths.tolist()
+        assert (engine.helper.partition(" ")[0], made) == ("numpy" if is_there else "", [1])
 
 
 class Double(ReferenceEngine):
