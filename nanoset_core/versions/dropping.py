@@ -87,17 +87,20 @@ def drop(project: Project) -> Iterator[Surplus]:
         with collecting(access) as leases:
             idle = [pair for pair in compared if pair[0].corpus not in leases]
             done = access.each(lambda pair: _drop(project.outputs, *pair), idle)
-        yield from (one for (one, _), is_done in zip(idle, done, strict=True) if is_done)
+        yield from filter(None, done)
         yield from (replace(one, why_not="a build works on it") for one, _ in compared if one.corpus in leases)
 
 
-def _drop(outputs: OutputRoot, one: Surplus, stored: Stored) -> bool:
-    """Let a shard drop its tokens, unless it or the dataset is another one by now."""
+def _drop(outputs: OutputRoot, one: Surplus, stored: Stored) -> Surplus | None:
+    """Let a shard drop its tokens; None where it or the dataset is another one by now."""
     now, there = outputs.manifest_at(one.shard), outputs.access.store.stat(stored.name)
     if now is None or now.files[BIN] != one.was or there is None or there.mark != stored.mark:
-        return False
-    point_into(now, one.fact)
-    return True
+        return None
+    try:
+        point_into(now, one.fact)
+    except OSError as error:  # a full disk: other garbage makes room
+        return replace(one, why_not=f"its manifest cannot be written: {error.strerror}; run `nanoset gc` again")
+    return one
 
 
 def _batches(found: Iterator[Surplus]) -> Iterator[list[Surplus]]:

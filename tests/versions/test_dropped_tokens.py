@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from functools import partial
@@ -16,6 +17,7 @@ from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.pipeline import indexed, tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage import access
 from nanoset_core.verification.verify import verify_indexed, verify_project, verify_shards
 from nanoset_core.versions.gc import Policy, collect, folder_size, plan_gc
 
@@ -177,6 +179,26 @@ def test_other_bytes_of_a_dataset_drop_nothing(copy):
     assert "other bytes" in left.why
     assert left.path.is_file()
     assert own_tokens(folder) == [left.path]
+
+
+def test_a_full_disk_keeps_tokens_and_is_cleared_of_the_rest(copy, monkeypatch):
+    folder = copy()
+    config = folder / "nanoset.yaml"
+    config.write_text(config.read_text() + DROP)
+    old, project = Project.open(config).outputs.current("datasets", "web"), rebuild(folder)
+    before = own_tokens(folder)
+
+    def full(path, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(access, "write_atomic", full)
+        found = collect(project)
+    assert not old.folder.exists()
+    assert {item.path for item in found.left if "No space left" in item.why} == set(before) & set(own_tokens(folder))
+    assert passed(folder)
+    collect(project)
+    assert not own_tokens(folder)
 
 
 class Killer:
