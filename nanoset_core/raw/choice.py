@@ -45,12 +45,14 @@ def is_matched(path: str, patterns: Iterable[str]) -> bool:
 
     A pattern without a slash is compared with names in every folder, any other one with the path from its beginning.
     """
-    return any(matches(path.split("/"), [*_parts(pattern), "**"]) for pattern in patterns)
+    parts = path.split("/")
+    return any(_is_matched(parts, pattern.rstrip("/")) for pattern in patterns)
 
 
-def _parts(pattern: str) -> list[str]:
-    parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    return parts if "/" in pattern.rstrip("/") else ["**", *parts]
+def _is_matched(parts: Sequence[str], pattern: str) -> bool:
+    if "/" not in pattern:
+        return any(fnmatchcase(part, pattern) for part in parts)
+    return matches(parts, [*(part for part in pattern.split("/") if part not in ("", ".")), "**"])
 
 
 def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -72,5 +74,5 @@ def held_out(path: str) -> tuple[str, str] | None:
         for split, pattern in _HELD_OUT.items():
             if (found := pattern.match(part)) is not None:
                 start = found[0] if end == "*" else part
-                return split, re.sub(r"\d+", "*", escape(start)) + end
+                return split, f"{re.sub(r'[0-9]+', '*', escape(start))}{end}".replace("**", "*")
     return None

@@ -27,6 +27,7 @@ PATHS = ["data/test-0.parquet", "data/train-0.parquet", "data/train-1.parquet", 
     (None, ("data/", "a"), "3"),
     (("*.parquet",), ("test-*",), "1 2"),
     (("DATA",), (), ""),
+    ((".",), (), ""),
 ])  # fmt: skip
 def test_patterns(files, exclude, taken):
     assert [path for path in PATHS if FileChoice(files, exclude).takes(path)] == [PATHS[int(i)] for i in taken.split()]
@@ -72,6 +73,7 @@ def test_what_is_remembered_of_files_that_another_corpus_of_the_folder_takes_sta
     ("c4-validation.00000-of-00008.json.gz", ("valid", "c*-validation.*")),
     ("17_dev_3.jsonl", ("valid", "*_dev_*")),
     ("wiki.Eval.jsonl", ("test", "wiki.Eval.*")),
+    ("dev2.jsonl", ("valid", "dev*")),
     ("en/valid/part-0.jsonl", ("valid", "valid/")),
     ("v2.test/0.jsonl.zst", ("test", "v*.test/")),
     *((path, None) for path in ("train-0.json", "latest.jsonl", "testament.jsonl", "values.json", "developers/0.json")),
