@@ -110,7 +110,7 @@ def _with_keys(
             "no key is surely that of the text",
             where=raw / corpus.folder / corpus.contents.ordered[0].path,
             found=f"the keys {keys}",
-            expected="a key named text or content, or one string alone",
+            expected="a key named text or content, or one string alone, in nine lines of ten at least",
             remedy="name it with --text-key; of a chat, or a question and its answer, write one text first",
         )
     return replace(corpus, keys=keys, text_key=chosen)

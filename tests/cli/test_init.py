@@ -88,6 +88,12 @@ def test_a_project_of_each_kind_is_built_as_it_is_written(tmp_path, start, kind)
     assert [facts_of(tmp_path, corpus)["rejected"] for corpus in config.corpora] == [0] * len(config.corpora)
 
 
+def test_only_a_tokenizer_that_cannot_be_used_is_to_be_named(start):
+    said = start({"web/a.jsonl": (20, lambda row: {"a/b": row["text"]})})
+    assert "cannot be part of a file's name" in said
+    assert "name your tokenizer" not in said
+
+
 def test_held_out_files_are_in_no_training_data(tmp_path, start):
     assert "1 file of wiki for valid" in start(HUGGING_FACE)
     text = (tmp_path / "nanoset.yaml").read_text()

@@ -52,7 +52,7 @@ def command(folder: Path, text_key: str | None, schema: bool) -> None:
     empty = f", which names no corpus, since there is no text in {raw}: put a folder for each corpus there"
     first = ": read it" if found.corpora else f"{empty}, name them below nanosets"
     done = "wrote" if start.made else "there already:"
-    tokenizer = ", name your tokenizer" if error else ""
+    tokenizer = ", name your tokenizer" if ": tokenizer." in str(error and error.where) else ""
     click.echo(f"{done} {start.path}{first}{tokenizer}, then run `nanoset build`")
     if error is not None:
         click.secho(f"notice: {one_line(error)}: {error.remedy}", fg="yellow")
