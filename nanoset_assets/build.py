@@ -235,7 +235,6 @@ def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names:
             keys = {names.path(key) for key in dg.AssetSelection.from_string(text).resolve(graph)}
     except Exception:  # noqa: BLE001 - the parser's errors have no common kind
         keys = set()
-    # Without an asset of that name, as `nanoset verify --select` does: web, pretrain/train, pre*; and pretrain/*.
     # Where it is no asset, as `nanoset verify --select` does: web, pretrain/train, pre*; and pretrain/*.
     found = [node for node in nodes if (node.asset in keys if keys else fnmatch.filter(_names_of(node), text))]
     if not found:
