@@ -26,6 +26,7 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import indexed, packed, raw, shuffling, tokenization
+from nanoset_core.pipeline.disk import check_disk, stale_outputs
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
 from nanoset_core.pipeline.project import Project
@@ -99,6 +100,8 @@ def _raw_jsonl(run: AssetRun) -> Mapping[str, Any]:
 
 def _tokenized_shards(run: AssetRun) -> Mapping[str, Any]:
     project, context = run.project, run.context
+    if run.hosted.building is None:  # `nanoset build` asked for all that it makes
+        check_disk(project, stale_outputs(project, run.key.subject), context.log.info)
     is_new = snapshot_before(project, project.outputs.folder / tokenization.SHARDS / run.key.subject)
     manifest = run.make()
     facts = manifest.facts

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import NanosetError, StorageError
-from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.packed import PACKED
 from nanoset_core.pipeline.project import Project
@@ -24,6 +25,14 @@ BYTES_PER_TOKEN = 4
 """Of text as it is stored, where no earlier shards of the corpus tell."""
 _SURE = 0.9
 """Share of the estimate that has to be free."""
+
+
+def stale_outputs(project: Project, corpus: str) -> set[Node]:
+    """Return the outputs of a corpus alone that are missing or are not what its current inventory asks for."""
+    inventory = raw.INVENTORY.require(project, Key(corpus))
+    graph = graph_over(project, {corpus: Recipe(**inventory.recipe)}, [corpus])
+    own = (node for node in graph.nodes() if node.stage.by_corpus and node.key.subject == corpus)
+    return {node for node in own if graph.stale_reasons(node)}
 
 
 def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], None]) -> None:
@@ -58,8 +67,14 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     """
     width, tokens = project.tokenizer.dtype.itemsize, dict[str, float]()
     need = dict.fromkeys(("shards", "datasets", "tars", "packed"), 0)
-    for corpus, found in raw.scan(project).corpora.items():
-        rate, grown = 1 / BYTES_PER_TOKEN, found.size
+    tars = [project.webdataset(node.key.subject) for node in nodes if node.stage is SHUFFLED_TARS]
+    named = {corpus for spec in tars for corpus in spec.corpora}
+    for corpus in named | {node.key.subject for node in nodes if node.stage.by_corpus}:
+        try:
+            size = raw.contents_now(project, corpus).size
+        except NanosetError:  # it cannot be read, which is reported elsewhere
+            continue
+        rate, grown = 1 / BYTES_PER_TOKEN, size
         try:
             earlier = project.outputs.live(STAGE, corpus)
         except NanosetError:  # it is damaged, which is reported elsewhere
@@ -67,17 +82,15 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
         if earlier is not None and earlier.facts["stored_bytes"]:
             rate = earlier.facts["tokens"] / earlier.facts["stored_bytes"]
             wanted = TOKENIZED.recipe(project, Key(corpus), earlier.recipe["parents"])
-            grown = max(0, found.size - earlier.facts["stored_bytes"] * (wanted.digest == earlier.digest))
-        tokens[corpus] = found.size * rate
-        size = int(tokens[corpus] * width)
+            grown = max(0, size - earlier.facts["stored_bytes"] * (wanted.digest == earlier.digest))
+        tokens[corpus] = size * rate
+        stored = int(tokens[corpus] * width)
         if Node(TOKENIZED, Key(corpus)) in nodes:
             need["shards"] += max(0, int(grown * rate * width) - _made(project, corpus, earlier))
-        need["datasets"] += size if Node(DATASET, Key(corpus)) in nodes else 0
-        need["packed"] += size if Node(PACKED, Key(corpus)) in nodes else 0
-    for node in nodes:
-        if node.stage is SHUFFLED_TARS:
-            spec = project.webdataset(node.key.subject)
-            need["tars"] += int(_in_tars(spec, tokens) * width / spec.groups)
+        need["datasets"] += stored if Node(DATASET, Key(corpus)) in nodes else 0
+        need["packed"] += stored if Node(PACKED, Key(corpus)) in nodes else 0
+    for spec in tars:
+        need["tars"] += int(_in_tars(spec, tokens) * width / spec.groups)
     return need
 
 

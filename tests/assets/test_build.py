@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import re
 import shlex
+import shutil
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -21,7 +23,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import NOTE
 from nanoset_core.indexed import MMapIndexedDataset
 from nanoset_core.packed import PackedDataset
-from nanoset_core.pipeline import indexed
+from nanoset_core.pipeline import disk, indexed
 from nanoset_core.pipeline.graph import Graph, graph_over
 from nanoset_core.pipeline.project import Project
 
@@ -85,6 +87,23 @@ def test_a_full_disk_is_why_an_output_is_missing_and_what_never_ran_is_not_said(
     assert "missing: corpus web: the disk is full" in (shown := said(project, report, capsys))
     assert "corpus web: not built yet" not in shown
     assert "pretrain/index_mappings [train]" in report.skipped
+
+
+def test_a_run_from_the_ui_is_refused_too_where_the_disk_is_too_small(make_project, instance, monkeypatch):
+    config = make_project()
+    definitions, names = build_definitions(Project.open(config).config), Names()
+    instance.add_dynamic_partitions(names.corpora_name, ["web"])
+    job = definitions.resolve_job_def("corpus")
+    monkeypatch.setattr(disk, "LEAST_BYTES", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _place: SimpleNamespace(free=0))
+        with pytest.raises(dg.Failure, match="too little room") as caught:
+            job.execute_in_process(instance=instance, partition_key="web")
+        assert "datasets" in str(caught.value)
+        assert not (config.parent / "data/shards").exists()
+    job.execute_in_process(instance=instance, partition_key="web")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _place: SimpleNamespace(free=0))
+    assert job.execute_in_process(instance=instance, partition_key="web").success, "nothing was to be made"
 
 
 @pytest.fixture

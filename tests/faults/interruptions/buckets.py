@@ -83,6 +83,8 @@ class BucketPlace(Place):
     """of its projects, where they are others"""
     raw: str = "raw"
     """where their text is"""
+    storage: str = ""
+    """more of `storage`, after a comma"""
     held: Mapping[str, Kept] = field(default_factory=dict)
     """what each bucket holds at first"""
     cluster: Cluster | None = None
@@ -101,10 +103,10 @@ class BucketPlace(Place):
 
     def elsewhere(self, subject: Subject) -> Subject:
         """The same project on another machine: its outputs are the same, its copies of them are not."""
-        return self._write(self._buckets[subject.folder], 1)
+        return self._write(self.bucket(subject), 1)
 
     def _write(self, bucket: S3Store, workers: int) -> Subject:
-        storage = f"storage: {{endpoint_url: {self.store.spoiled!r}}}"
+        storage = f"storage: {{endpoint_url: {self.store.spoiled!r}{self.storage}}}"
         folder = self.base / f"project-{next(self._numbers)}"
         subject = write_subject(folder, workers=workers, root=bucket.url(), storage=storage)
         if self.settings:
@@ -133,12 +135,16 @@ class BucketPlace(Place):
 
     def objects(self, subject: Subject) -> dict[str, str]:
         """Name → md5 of every object of a project, as the server has made it of the bytes that it holds, or we do."""
-        store = self._buckets[subject.folder]
+        store = self.bucket(subject)
         return {found.name: _digest(store, found) for found in store.list()}
+
+    def bucket(self, subject: Subject) -> S3Store:
+        """That of a project, reached without the proxy."""
+        return self._buckets[subject.folder]
 
     def uploads(self, subject: Subject) -> list[str]:
         """Keys of unfinished uploads in parts."""
-        bucket = self._buckets[subject.folder]
+        bucket = self.bucket(subject)
         answer = bucket.client().list_multipart_uploads(Bucket=bucket.bucket)
         return [upload["Key"] for upload in answer.get("Uploads", ())]
 
@@ -171,7 +177,7 @@ def joined_place(folder: Path, store: Store) -> BucketPlace:
     source = write_subject(folder / "source")
     raw = source.folder / "raw"
     shutil.rmtree(raw)
-    _write_words(raw / "noise")
+    write_words(raw / "noise", _MEBIBYTES)
     rewrite(source, _JOINED)
     start(source).wait().require_done()
     files = (path for name, path in visible(source.root).items() if not name.startswith("datasets/"))
@@ -196,12 +202,12 @@ def _is_told_otherwise(name: str) -> bool:
     return name.startswith("datasets/") and name.endswith(("/manifest.json", ".pieces"))
 
 
-def _write_words(folder: Path) -> None:
-    """Few words, each of many tokens: they are tokenized in no time."""
-    folder.mkdir(parents=True)
-    chosen = random.Random(0)
+def write_words(folder: Path, sizes: Sequence[int], *, first: int = 0) -> None:
+    """Few words, each of many tokens: they are tokenized in no time; files from number `first`, of MiB of tokens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = random.Random(first)
     words = ["".join(chosen.choices("語文字列単音節表", k=20)) for _ in range(50)]  # three tokens a character
-    for number, mebibytes in enumerate(_MEBIBYTES):
+    for number, mebibytes in enumerate(sizes, first):
         rows = [{"text": " ".join(chosen.choices(words, k=1000))} for _ in range(mebibytes * 9)]
         (folder / f"part-{number}.jsonl").write_bytes(jsonl(rows))
 
@@ -242,6 +248,12 @@ def _requests(place: BucketPlace, parts: int) -> int:
     return requests
 
 
+def wait_for(path: Path) -> None:
+    """Wait until a file is there."""
+    while not path.exists():
+        time.sleep(0.002)
+
+
 def kill_at_request(
     on: Attempt, *, rates: Sequence[float] = (0.0,), levels: Sequence[int] = LEVELS[:1], first: float = 0.0
 ) -> Iterator[None]:
@@ -262,8 +274,7 @@ def kill_at_request(
 
     def begin() -> None:
         _begin(parts)
-        while not hold.exists():
-            time.sleep(0.002)
+        wait_for(hold)
 
     workers = place.staff()
     build = on.start(begin)

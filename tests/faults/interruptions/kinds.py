@@ -10,7 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from faults.interruptions import buckets, local
+from faults.interruptions import buckets, dropping, local
 from faults.interruptions.places import COMMAND, CORE, EITHER, WORKERS, LocalPlace, Place, trials_of
 from faults.interruptions.proxy import running_store
 from faults.runner import Kind, Skipped, Trial, each
@@ -54,6 +54,9 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
             cluster = cache(lambda: servers.enter_context(buckets.cluster_place(folder / "cluster", store)))
             yield from _kills(bucket, "S3", options)
             yield from _remote(bucket, joined, cluster, options)
+            dropped = cache(lambda: dropping.dropping_place(folder / "dropped", store))
+            fault = "kill -9 at a request while tokens are dropped: of an append, a collection or a check"
+            yield trials_of(dropped, fault, "S3", CORE, options.others * 2, dropping.kill_while_dropping)
 
 
 def _skip(*_arguments: object) -> Trial:
