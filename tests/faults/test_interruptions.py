@@ -24,8 +24,12 @@ def test_local_builds_withstand_faults_of_some_kinds(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "column", "least"),
-    [("10%* --others 1", "faults", 20), ("*joined* --others 8 --first 5 --only 1", "killed", 1)],
-    ids=["failing requests", "killed while shards are joined"],
+    [
+        ("10%* --others 1", "faults", 20),
+        ("*joined* --others 8 --first 5 --only 1", "killed", 1),
+        ("*dropped* --others 2 --first 1 --only 3", "killed", 2),
+    ],
+    ids=["failing requests", "killed while shards are joined", "killed while tokens are dropped"],
 )
 def test_builds_into_buckets_withstand(tmp_path, words, column, least):
     pytest.importorskip("moto.server", reason="moto[server] is not installed")

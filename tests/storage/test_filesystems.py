@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from s3_server import new_bucket, upload_raw
 from sample_project import EOD, FEWER, build_all, encoded, jsonl, outputs_of, sentences, write_project, write_raw
 from web_server import web_server
 
@@ -170,6 +171,24 @@ def test_tables_give_the_same_documents_as_from_this_machine(place, tmp_path, na
     folder = remote_location(f"{place.url}/web", where="raw", only_read=True)
     (batch,) = read_documents(folder, source)
     assert (batch.texts, batch.rejects) == ([row["text"] for row in rows], [])
+
+
+def test_a_folder_is_shared_by_files_as_on_this_machine(place, endpoint, tmp_path, tokenizer_file):
+    """Also in a bucket."""
+    config = write_project(tmp_path / "project", tokenizer_file, FEWER)
+    text = config.read_text() + "corpora: {web: {files: [part-0/]}, web_rest: {folder: web, exclude: [part-0]}}\n"
+    bucket = upload_raw(tmp_path / "project" / "raw", new_bucket(endpoint))
+    place.put_all(tmp_path / "project" / "raw")
+
+    def inventories(source: str) -> list[str]:
+        config.write_text(text.replace("raw: raw", source))
+        project = Project.open(config)
+        assert [len(raw.scan(project).corpora[name].texts) for name in ("web", "web_rest")] == [2, 2]
+        return [raw.make_inventory(project, name).digest for name in ("web", "web_rest")]
+
+    here = inventories("raw: raw")
+    assert inventories(f"raw: {place.url}") == here
+    assert inventories(f"raw: {bucket.url()}\nstorage: {{endpoint_url: {endpoint!r}}}") == here
 
 
 @pytest.mark.parametrize("fingerprint", ["etag", "etag-pieces"])

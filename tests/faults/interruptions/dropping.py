@@ -94,8 +94,7 @@ def kill_while_dropping(on: Attempt) -> Iterator[None]:
     place, config = on.place, on.subject.config
     assert isinstance(place, DroppingPlace)
     hold = on.subject.folder / ".hold"
-    number = on.rng.randrange(len(WORKS))
-    *done, last = list(WORKS)[: number + 1]
+    *done, last = list(WORKS)[: on.step(len(WORKS))]
     for work in done:
         Child(lambda work=work: WORKS[work](config)).wait().require_done()
     child = Child(lambda: [wait_for(hold), WORKS[last](config)])
