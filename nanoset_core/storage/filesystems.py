@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
@@ -127,24 +126,14 @@ class FilesystemStore(Store):
             raise gone(self.url(name))
         return data
 
-    def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
-        self._read_only(name)
-
-    def put_file(self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False) -> None:
-        self._read_only(name)
-
-    def delete(self, name: str) -> None:
-        self._read_only(name)
-
-    def check_writable(self, name: str) -> None:
-        self._read_only(name)
-
-    def _read_only(self, name: str) -> NoReturn:
+    def check_writable(self, name: str, *_: object, **__: object) -> NoReturn:
         what, expected = (
             "outputs cannot be kept there",
             "a path on a local or mounted file system, or s3://bucket/prefix",
         )
         raise ConfigError(what, where=self.url(name), expected=expected, remedy="name another place for them")
+
+    put_parts = put_file = delete = check_writable
 
     def _refuse(self, what: str, name: str, found: str, expected: str) -> NoReturn:
         remedy = "copy the files to a local folder or a bucket first"

@@ -20,7 +20,7 @@ from nanoset_core.storage.s3_requests import (
     MULTIPART_BYTES,
     DamagedTransferError,
     Part,
-    bytes_part,
+    Server,
     encoded,
     etags_tell,
     file_parts,
@@ -94,10 +94,14 @@ class S3Store(Store):
         server = hashlib.blake2b((self.endpoint_url or "").encode(), digest_size=4).hexdigest()
         return f"{self.bucket}{f'@{server}' if self.endpoint_url else ''}/{self.prefix}"
 
+    @property
+    def server(self) -> Server:
+        """How its server is reached."""
+        return Server(self.endpoint_url, self.region, self.profile, self.anonymous)
+
     def client(self, read_seconds: int | None = None) -> Any:
         """Return boto3's client; `read_seconds`: how long an answer may take, where that is not as usual."""
-        seconds = read_seconds or s3_requests.READ_SECONDS
-        return new_client(os.getpid(), self.endpoint_url, self.region, self.profile, self.anonymous, seconds)
+        return new_client(os.getpid(), self.server, read_seconds or s3_requests.READ_SECONDS)
 
     def ask(
         self,
@@ -231,9 +235,6 @@ class S3Store(Store):
     def check_writable(self, name: str) -> None:
         """Begin an object of this name, and abort it."""
         Upload(self, name, {}).abandon()
-
-    def put(self, name: str, data: bytes) -> None:
-        self._put(name, [bytes_part(data)], {}, 1)
 
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
         self._put(name, stream_parts(blocks, self.part_bytes), {}, _STREAM_PARTS_AT_ONCE)

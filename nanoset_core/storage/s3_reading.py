@@ -11,7 +11,7 @@ from typing import Any
 
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import client_settings, quick_times, setting_up
+from nanoset_core.storage.s3_requests import Server, client_settings, quick_times, setting_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,8 @@ class S3Reader(S3Store):
     """
 
     def client(self, read_seconds: int | None = None) -> Any:
-        seconds = read_seconds or s3_requests.READ_SECONDS
-        about = (os.getpid(), self.endpoint_url, self.region, self.profile, self.anonymous, seconds)
-        return _client(*about) or S3Store.client(self, read_seconds)
+        client = _client(os.getpid(), self.server, read_seconds or s3_requests.READ_SECONDS)
+        return client or S3Store.client(self, read_seconds)
 
 
 class _Client:
@@ -55,23 +54,21 @@ class _Client:
 
 
 @functools.cache
-def _client(
-    process: int, endpoint_url: str | None, region: str | None, profile: str | None, anonymous: bool, read_seconds: int
-) -> _Client | None:
+def _client(process: int, server: Server, read_seconds: int) -> _Client | None:
     """Return the client of a process, shared by its threads; None where s3fs is not installed."""
     try:
         from aiobotocore.session import AioSession
         from s3fs import S3FileSystem
     except ImportError:
         return None
-    with setting_up(endpoint_url):
-        session = quick_times(AioSession(profile=profile))
+    with setting_up(server):
+        session = quick_times(AioSession(profile=server.profile))
         system = S3FileSystem(
-            anon=anonymous,
-            endpoint_url=endpoint_url,
+            anon=server.anonymous,
+            endpoint_url=server.endpoint_url,
             session=session,
-            client_kwargs={"region_name": region or session.get_config_variable("region") or "us-east-1"},
-            config_kwargs=client_settings(endpoint_url, anonymous, read_seconds),
+            client_kwargs={"region_name": server.region or session.get_config_variable("region") or "us-east-1"},
+            config_kwargs=client_settings(server, read_seconds),
             use_listings_cache=False,
             skip_instance_cache=True,
         )

@@ -53,10 +53,17 @@ class DamagedTransferError(Exception):
     """Bytes that were received or sent are not those that should have been: worth another attempt."""
 
 
+class Server(NamedTuple):
+    """How a server is reached: fields of `S3Store`."""
+
+    endpoint_url: str | None
+    region: str | None
+    profile: str | None
+    anonymous: bool
+
+
 @functools.cache
-def new_client(
-    process: int, endpoint_url: str | None, region: str | None, profile: str | None, anonymous: bool, read_seconds: int
-) -> Any:
+def new_client(process: int, server: Server, read_seconds: int) -> Any:
     """Return the S3 client of a process for all buckets of a server, shared by its threads.
 
     Raises:
@@ -68,17 +75,16 @@ def new_client(
         from botocore.config import Config
     except ImportError as error:
         what, remedy = "buckets need boto3", "pip install 'nanoset-platform[s3]'"
-        raise StorageError(what, where=endpoint_url or "S3", found=str(error), remedy=remedy) from error
-    with setting_up(endpoint_url):
+        raise StorageError(what, where=server.endpoint_url or "S3", found=str(error), remedy=remedy) from error
+    with setting_up(server):
         inner = quick_times(botocore.session.Session())
-        session = boto3.session.Session(region_name=region, botocore_session=inner, profile_name=profile)
-        config = Config(**client_settings(endpoint_url, anonymous, read_seconds))
-        region = session.region_name or "us-east-1"
-        return session.client("s3", endpoint_url=endpoint_url, region_name=region, config=config)
+        session = boto3.session.Session(region_name=server.region, botocore_session=inner, profile_name=server.profile)
+        about = {"endpoint_url": server.endpoint_url, "config": Config(**client_settings(server, read_seconds))}
+        return session.client("s3", region_name=session.region_name or "us-east-1", **about)
 
 
 @contextlib.contextmanager
-def setting_up(endpoint_url: str | None) -> Iterator[None]:
+def setting_up(server: Server) -> Iterator[None]:
     """Raise what botocore says of its configuration as a StorageError."""
     from botocore.exceptions import BotoCoreError
 
@@ -86,10 +92,10 @@ def setting_up(endpoint_url: str | None) -> Iterator[None]:
         yield
     except (BotoCoreError, ValueError) as error:
         what, remedy = "the bucket's client cannot be set up", "correct `storage` in nanoset.yaml, or the AWS settings"
-        raise StorageError(what, where=endpoint_url or "S3", found=str(error), remedy=remedy) from error
+        raise StorageError(what, where=server.endpoint_url or "S3", found=str(error), remedy=remedy) from error
 
 
-def client_settings(endpoint_url: str | None, anonymous: bool, read_seconds: int) -> dict[str, Any]:
+def client_settings(server: Server, read_seconds: int) -> dict[str, Any]:
     """Return botocore's settings of a client."""
     import botocore
 
@@ -102,9 +108,9 @@ def client_settings(endpoint_url: str | None, anonymous: bool, read_seconds: int
         "tcp_keepalive": True,
         "user_agent": f"nanoset Botocore/{botocore.__version__}",  # the default is put together anew for every request
     }
-    if endpoint_url or {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & os.environ.keys():
+    if server.endpoint_url or {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & os.environ.keys():
         settings["s3"] = {"addressing_style": "path"}
-    if anonymous:
+    if server.anonymous:
         settings["signature_version"] = botocore.UNSIGNED
     return settings
 
