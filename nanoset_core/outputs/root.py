@@ -124,7 +124,7 @@ class OutputRoot:
         Args:
             recipe: what the output is made from.
             write: fills the folder that it is given; returns the facts, and name → sha256 of files that it hashed, or
-                → `FileFact` of files that it stored itself and did not put into the folder.
+                → `FileFact` of files that it stored elsewhere, or that need no sha256.
         """
         place, looked_at, there = self.place(recipe), time.monotonic(), True
         if not self.rebuild:
@@ -144,9 +144,9 @@ class OutputRoot:
             facts, known = write(scratch)
             files = {name: fact for name, fact in known.items() if isinstance(fact, FileFact)}
             for path in sorted(scratch.rglob("*")):
-                if path.is_file():
-                    name, size = path.relative_to(scratch).as_posix(), path.stat().st_size
-                    checksum = known.get(name)
+                name = path.relative_to(scratch).as_posix()
+                if path.is_file() and name not in files:
+                    size, checksum = path.stat().st_size, known.get(name)
                     if not isinstance(checksum, str):
                         checksum = sha256_file(path) if size <= HASHED_BYTES else None
                     files[name] = FileFact(size, checksum)

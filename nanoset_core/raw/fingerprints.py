@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.raw.contents import FileStat, file_stat
@@ -195,7 +197,7 @@ def _cut(
             cut = block.find(b"\n", max(due - 1, done)) + 1 if is_plain and due <= len(block) else 0
             end = cut or len(block)
             digest.update(view[done:end])
-            lines += block.count(b"\n", done, end) if is_plain else 0
+            lines += _line_ends(view[done:end]) if is_plain else 0
             position += end - done
             done = end
             if cut:
@@ -203,6 +205,10 @@ def _cut(
                 begin, line, digest = position, lines + 1, new_hash()
         yield pieces, lines
     yield [Piece(path, begin, position, line, digest.hexdigest())] if begin < position or position == 0 else [], lines
+
+
+def _line_ends(data: memoryview) -> int:
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))  # several times faster than bytes.count
 
 
 def _check_unchanged(path: RawFolder, stat: FileStat, now: os.stat_result | ObjectStat) -> None:

@@ -51,7 +51,7 @@ class Framed(NamedTuple):
     """Sequences of a batch of documents."""
 
     ids: Ids
-    """int32, shape (tokens,): ids of all sequences, back to back."""
+    """Shape (tokens,), dtype as encoded: ids of all sequences, back to back."""
     lengths: Ids
     """int32, shape (documents,): ids of each document, 0 for one without."""
     sequences: Ints
@@ -125,6 +125,6 @@ def frame(encoded: Encoded, framing: Framing) -> Framed:
         ends = np.cumsum(lengths, dtype=np.int64)
         edges = np.stack([ends - lengths, ends], axis=1)[framed]
         places = np.repeat(edges.ravel(), np.tile([len(framing.before), len(framing.after)], len(edges)))
-        ids = np.insert(ids, places, np.tile(np.array(added, np.int32), len(edges)))
+        ids = np.insert(ids, places, np.tile(np.array(added, ids.dtype), len(edges)))
         lengths = lengths + framed.astype(np.int32) * np.int32(len(added))
     return Framed(ids, lengths, framed.astype(np.int64), kept)

@@ -1,10 +1,14 @@
-"""How many documents of a shard have a text that stood in it before."""
+"""How many documents of a shard have tokens that stood in it before."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from itertools import pairwise
 from zlib import crc32
+
+import numpy as np
+
+from nanoset_core.tokenization.bpe import Encoded
 
 MAX_DUPLICATE_FRACTION = 0.2
 """Share of repeated documents above which reports warn, unless a setting says otherwise."""
@@ -12,25 +16,26 @@ LEAST_SHARE = 0.05
 """Of the documents of a shard; fewer repeated ones are not noted."""
 LOOK = "look whether files are there twice, or test data lies beside the training data that it is taken from"
 """What to do about more than that."""
-_MOST_TEXTS = 1 << 17
+_MOST_DOCUMENTS = 1 << 17
 
 
 class Repeats:
-    """Counts repeated texts: all while there are few, of many those whose checksum ends with some zero bits.
+    """Counts repeated documents: all while there are few, of many those whose checksum ends with some zero bits.
 
-    A text and its repetitions have the same checksum, so that the share among those counted is about that among all.
+    A document and its repetitions have the same checksum, so that the share among those counted is about that among
+    all.
     """
 
-    def __init__(self, most_texts: int = _MOST_TEXTS) -> None:
-        self._most, self._mask, self._seen = most_texts, 0, Counter[tuple[int, int]]()
+    def __init__(self, most_documents: int = _MOST_DOCUMENTS) -> None:
+        self._most, self._mask, self._seen = most_documents, 0, Counter[tuple[int, int]]()
 
-    def add(self, texts: Iterable[str]) -> None:
-        """Add the texts of the next documents; those without text count as none."""
-        for text in filter(None, texts):
-            data = text.encode()
-            checksum = crc32(data)
-            if not checksum & self._mask:
-                self._seen[checksum, len(data)] += 1
+    def add(self, encoded: Encoded) -> None:
+        """Add the next documents; those without tokens count as none."""
+        ids = encoded.ids.data
+        for begin, end in pairwise([0, *np.cumsum(encoded.lengths, dtype=np.int64).tolist()]):
+            checksum = crc32(ids[begin:end])
+            if begin < end and not checksum & self._mask:
+                self._seen[checksum, end - begin] += 1
         while len(self._seen) > self._most:
             self._mask = 2 * self._mask + 1
             self._seen = Counter({key: count for key, count in self._seen.items() if not key[0] & self._mask})

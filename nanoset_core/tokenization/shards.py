@@ -19,7 +19,7 @@ from nanoset_core.errors import ConfigError, InputError, NanosetError, SourceCha
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback, hearing, note, tell
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack, unpack
+from nanoset_core.outputs.manifest import FileFact, Manifest, PackedManifests, Recipe, pack, unpack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.documents import DocumentBatch, read_documents
 from nanoset_core.raw.pieces import Piece, SourceRange
@@ -134,7 +134,7 @@ class ShardFacts:
     padding: dict[str, int] = field(default_factory=dict)
     """Gzip file → zero bytes behind its members."""
     repeated: int = 0
-    """Documents whose text stood before in the same shard, where these are many; see Repeats."""
+    """Documents whose tokens stood before in the same shard, where these are many; see Repeats."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts as manifests hold them."""
@@ -178,7 +178,7 @@ def make_shard(task: ShardTask) -> Manifest:
         return root.commit(task.recipe, lambda folder: _write_shard(here, folder))
 
 
-def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping[str, str | FileFact]]:
     """Fill a folder; return the facts, and the sha256 of the files."""
     settings, engine = task.settings, _engine(task)
     audit = distrust.Audit(engine, settings.audit, task.recipe.digest)
@@ -202,13 +202,14 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
             rejects.writelines(json.dumps(asdict(reject)).encode() + b"\n" for reject in batch.rejects)
             if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task, batch.rejects[0])
-            framed = frame(_encoded(engine, audit, batch, task), settings.framing)
+            encoded = _encoded(engine, audit, batch, task)
+            framed = frame(encoded, settings.framing)
             builder.add_documents(framed.ids, framed.lengths[framed.sequences > 0], framed.sequences[framed.kept])
             if add_rows is not None:
                 add_rows(batch, framed.lengths, framed.kept)
             facts += _facts_of(batch, framed)
             counted += batch.counted
-            repeats.add(batch.texts)
+            repeats.add(encoded)
             read += batch.stored_bytes
             if time.monotonic() > told + _TOLD_SECONDS:
                 tell(
@@ -221,11 +222,13 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], dict[st
     names = (BIN, f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
     encoder = distrust.Encoder(engine.name, engine.version, audit.documents, engine.helper)
     found = facts.to_json() | count_facts(counted) | {distrust.ENCODER: asdict(encoder)}
-    return found, {name: sha256_file(folder / name) for name in names if settings.hashed}
+    if settings.hashed:
+        return found, {name: sha256_file(folder / name) for name in names}
+    return found, {name: FileFact((folder / name).stat().st_size, None) for name in names}
 
 
 def _encoded(engine: Engine, audit: distrust.Audit, batch: DocumentBatch, task: ShardTask) -> Encoded:
-    """Encode a batch; record an engine that the audit finds wrong."""
+    """Encode a batch as tokens of the shard's type; record an engine that the audit finds wrong."""
     settings = task.settings
     try:
         encoded = audit.encode(batch.texts)
@@ -244,7 +247,7 @@ def _encoded(engine: Engine, audit: distrust.Audit, batch: DocumentBatch, task: 
             expected=f"0 to {settings.max_id}",
             remedy="choose another tokenization.engine, and report this",
         )
-    return encoded
+    return encoded._replace(ids=encoded.ids.astype(settings.dtype))
 
 
 def _place(task: ShardTask, file: str, line: int, offset: int) -> str:

@@ -1,7 +1,9 @@
 """How many documents of a shard repeat others."""
 
+import numpy as np
 import pytest
 
+from nanoset_core.tokenization.bpe import Encoded
 from nanoset_core.tokenization.repeats import Repeats, repeats_text
 from nanoset_core.tokenization.shards import ShardFacts
 
@@ -16,7 +18,9 @@ ONCE = [f"document {number}" for number in range(1000)]
 def test_share(texts, share, most):
     repeats = Repeats(most)
     for begin in range(0, len(texts), 7):
-        repeats.add(texts[begin : begin + 7])
+        batch = [text.encode() for text in texts[begin : begin + 7]]
+        lengths = np.array(list(map(len, batch)), np.int32)
+        repeats.add(Encoded(np.frombuffer(b"".join(batch), np.uint8).astype(np.uint16), lengths))
     assert repeats.among(len(texts)) == round(share * len(texts))
 
 

@@ -1,9 +1,9 @@
-"""The `gigatoken` engine, a compiled tokenizer, and the gate before it: text that it may get wrong goes to another one.
+"""The `gigatoken` engine, a compiled tokenizer, and the gate before it: what it may get wrong goes to another one.
 
-Two libraries that know different versions of Unicode are sure to agree on normalization-stable text. What a version has
-assigned never changes its normal form later, and an earlier version leaves alone what it does not know. So a text is
-stable where it holds only characters that are assigned and, under a normal form, normal by themselves, no marks that
-sort, and no second halves of compositions.
+Libraries that know different versions of Unicode agree on normalization-stable text. By Unicode's policy the normal
+form of a string never changes once a version has assigned its characters, and all libraries know those of Unicode 3.2,
+of 2002. An earlier version leaves alone what it does not know, so later characters are stable too where they are
+assigned and, under a normal form, normal by themselves, no marks that sort, and no part of a composition.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import compress
-from typing import Any, get_args
-from unicodedata import category, combining, decomposition, is_normalized, normalize
+from typing import Any, Protocol, get_args
+from unicodedata import category, combining, decomposition, is_normalized, normalize, ucd_3_2_0
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from nanoset_core.tokenization.bpe.reference import (
     not_unicode,
     panics_as_errors,
 )
-from nanoset_core.tokenization.bpe.units import FallbackText, Form
+from nanoset_core.tokenization.bpe.units import AddedTokens, Form
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.knowledge import Arrays, from_array, installed_version, to_array
 
@@ -42,9 +42,19 @@ FALLBACK_CHARACTERS = 1 << 18
 """Text that the reference encodes in less time than it takes to make another fallback engine."""
 _ASCII_BUT_ZERO = bytes(range(1, 0x80))
 _ASSIGNED_BELOW = 0x40000  # beyond are private use, tags and nothing
-_JAMO = slice(0x1100, 0x1200)  # parts of syllables compose by a rule of their own
 
 logger = logging.getLogger(__name__)
+
+
+class CompiledEngine(Protocol):
+    """Encodes texts that pass the gate."""
+
+    name: str
+    version: str
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Encode documents in UTF-8."""
+        ...
 
 
 class GatedEngine:
@@ -56,7 +66,7 @@ class GatedEngine:
 
     def __init__(
         self,
-        fast: Engine,
+        fast: CompiledEngine,
         gate: Arrays,
         reference: ReferenceEngine,
         make_fallback: Callable[[], Engine] | None = None,
@@ -67,7 +77,7 @@ class GatedEngine:
         self._fast = fast
         self._fallback: Engine = reference
         self._doubtful = gate["doubtful"]
-        self._tokens = FallbackText([token.encode() for token in from_array(gate["tokens"])], b"")
+        self._tokens = AddedTokens([token.encode() for token in from_array(gate["tokens"])])
         self._make_fallback, self._characters_left = make_fallback, FALLBACK_CHARACTERS
         self._lock = threading.Lock()
 
@@ -75,12 +85,13 @@ class GatedEngine:
         """Encode documents; raises as `Engine.encode`."""
         with self._lock:
             try:
-                stopped = self._stopped(texts)
+                data = [text.encode() for text in texts]
             except UnicodeEncodeError as error:
                 raise not_unicode(texts) from error
+            stopped = self._stopped(texts, data)
             if not stopped.any():
-                return self._fast.encode(texts)
-            encoded = self._fast.encode(list(compress(texts, ~stopped)))
+                return self._fast.encode(data)
+            encoded = self._fast.encode(list(compress(data, ~stopped)))
             rest = list(compress(texts, stopped))
             return interleave(stopped, self._fallback_for(rest).encode(rest), encoded)
 
@@ -103,11 +114,10 @@ class GatedEngine:
             self.helper = f"{self._fallback.name} {self._fallback.version}"
         return self._fallback
 
-    def _stopped(self, texts: Sequence[str]) -> Bools:
+    def _stopped(self, texts: Sequence[str], encoded: Sequence[bytes]) -> Bools:
         """Return which texts are for the fallback: bool, shape (texts,)."""
-        encoded = [text.encode() for text in texts]
-        some = b"\xff".join(encoded) in self._tokens
-        stopped = np.fromiter((some and data in self._tokens for data in encoded), bool, len(encoded))
+        stopped = np.zeros(len(texts), bool)
+        stopped[self._tokens.find(encoded)] = True
         numbers = [number for number, text in enumerate(texts) if not text.isascii()]
         others = b"\0".join([encoded[number] for number in numbers]).translate(None, _ASCII_BUT_ZERO)
         points = np.frombuffer(others.decode().encode("utf-32-le"), "<u4")
@@ -141,22 +151,24 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
 def doubtful_points(form: Form | None) -> Bools:
     """Return which code points versions of Unicode may treat differently: bool, shape (0x110000,).
 
-    Those are the ones that are not assigned, and those that a normal form may change.
+    Those are the ones that are not assigned and, of those later than Unicode 3.2, what a normal form may change.
     """
     doubtful = np.ones(CODE_POINTS, bool)
-    seconds = []
+    parts: set[str] = set()
     for point in range(_ASSIGNED_BELOW):
         character = chr(point)
-        parts = decomposition(character) if form else ""
-        if parts and not parts.startswith("<"):
-            seconds += [int(part, 16) for part in parts.split()[1:]]
-        doubtful[point] = category(character) in ("Cn", "Cs") or (
-            form is not None and (combining(character) != 0 or not is_normalized(form, character))
-        )
-    if form:
-        doubtful[seconds] = True
-        doubtful[_JAMO] = True
+        doubtful[point] = category(character) in ("Cn", "Cs")
+        if form is None or doubtful[point]:
+            continue
+        doubtful[point] = _is_late(character) and (combining(character) != 0 or not is_normalized(form, character))
+        found = decomposition(character)
+        parts |= set(found.split()) if not found.startswith("<") else set()
+    doubtful[[point for part in parts if _is_late(chr(point := int(part, 16)))]] = True
     return doubtful
+
+
+def _is_late(character: str) -> bool:
+    return ucd_3_2_0.category(character) == "Cn"
 
 
 _MOST_GROWN_BYTES, _CHECKED_EVERY = 192 << 20, 16 << 20
@@ -172,9 +184,6 @@ class GigatokenEngine:
     """
 
     name = package = "gigatoken"
-    helper = ""
-    reason = "asked for"
-    reference = None
 
     def __init__(self, tokenizer_json: str | os.PathLike[str]) -> None:
         self.version = installed_version(self.package)
@@ -199,8 +208,8 @@ class GigatokenEngine:
             raise NotRecognisedError(f"the library cannot load it: {error}") from error
         self._resident, self._unchecked = resident_bytes(), 0
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents; raises as `Engine.encode`."""
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Encode documents in UTF-8."""
         lists = list(map(self._encode, texts))
         self._unchecked += sum(map(len, texts))
         if self._unchecked > _CHECKED_EVERY:

@@ -21,6 +21,7 @@ Form = Literal["NFC", "NFKC"]
 UNIT_BYTES = 1 << 19
 """Longer documents are cut into units of little more than this."""
 _FALLBACK_BYTES = 1 << 11
+_IN_WORDS = frozenset(b" abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _DEEPEST = 50  # of alternatives within alternatives, which Python compiles by recursion
 
 SAFE_CUT = re.compile(
@@ -38,6 +39,29 @@ def no_merge_crosses_cuts(boundary_pairs: Iterable[tuple[int, int]]) -> bool:
     return not any(SAFE_CUT.search((chr(left) + chr(right)).encode()) for left, right in boundary_pairs)
 
 
+class AddedTokens:
+    """Finds texts that hold an added token."""
+
+    def __init__(self, tokens: Sequence[bytes]) -> None:
+        """tokens: In UTF-8."""
+        self._any = re.compile(any_of(tokens))
+        groups = groupby(sorted(tokens), operator.itemgetter(0))
+        hints = [_shared(list(group)) for _, group in groups]
+        # A byte is looked for much faster than two: one that is seldom in words, as the second of "<|".
+        self._hints = [(next((byte for byte in hint[::-1] if byte not in _IN_WORDS), hint[-1]), hint) for hint in hints]
+
+    def __contains__(self, data: bytes) -> bool:
+        """Tell whether a text does."""
+        return any(byte in data and hint in data for byte, hint in self._hints) and self._any.search(data) is not None
+
+    def find(self, texts: Sequence[bytes]) -> list[int]:
+        """Return the numbers of the texts that do, in order."""
+        may = [
+            number for byte, hint in self._hints for number, data in enumerate(texts) if byte in data and hint in data
+        ]
+        return [number for number in sorted({*may}) if self._any.search(texts[number])]
+
+
 class FallbackText:
     """Finds text that the numpy engine leaves to the reference: `text in fallback_text`."""
 
@@ -45,20 +69,14 @@ class FallbackText:
         self, added_tokens: Sequence[bytes], forbidden_bytes: bytes, context_spans: ContextSpans = NO_SPANS
     ) -> None:
         """Take the texts of added tokens; bytes without a token, and zero; hard text of a pattern."""
-        self._added = re.compile(any_of(added_tokens))
-        groups = groupby(sorted(added_tokens), operator.itemgetter(0))
-        self._hints: list[bytes] = [_shared(list(group)) for _, group in groups]
+        self._added = AddedTokens(added_tokens)
         self._allowed = bytes(set(range(256)) - set(forbidden_bytes))
         self._forbidden = [bytes([byte]) for byte in forbidden_bytes]
         self._context_spans = context_spans
 
     def __contains__(self, data: bytes) -> bool:
         """Tell whether a UTF-8 text holds forbidden bytes, an added token, or context-dependent spans."""
-        return (
-            self._forbids(data)
-            or data in self._context_spans
-            or (any(hint in data for hint in self._hints) and self._added.search(data) is not None)
-        )
+        return self._forbids(data) or data in self._context_spans or data in self._added
 
     def _forbids(self, data: bytes) -> bool:
         if len(self._forbidden) <= 2:

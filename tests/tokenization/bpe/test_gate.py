@@ -27,7 +27,7 @@ class Lengths:
         self.number = number
 
     def encode(self, texts):
-        ids = [self.number + len(text) for text in texts]
+        ids = [self.number + len(text if isinstance(text, str) else text.decode()) for text in texts]
         return Encoded(np.array(ids, np.int32), np.ones(len(texts), np.int32))
 
 
@@ -36,9 +36,11 @@ def test_text_that_a_normal_form_may_change_is_for_the_fallback():
     nfc = make_gate({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, prepend]}})
     engine = GatedEngine(Lengths(0), nfc, Lengths(1000))
     stable = ["", "plain", "déjà vu", "Привет", "日本語のテキスト 한국어", "“—” 🎉\ufe0f", "é\0é"]
-    others = ["e\u0301", "\u2de8\U00011d45", "\U00010f50\u1715", "\u212b", "\u1100\u1161", "か\u3099", "가\u11a7"]
-    others += ["\u037e", "\U000323af", "\u0378", "\U0001e2ae\u20eb", "\0e\u0301"]
-    assert engine.encode(stable).ids.tolist() == [len(text) for text in stable]
+    of_unicode_3_2 = ["e\u0301", "\u212b", "\u1100\u1161", "か\u3099", "가\u11a7", "\u037e", "\0e\u0301"]
+    others = ["\u2de8\U00011d45", "\U00010f50\u1715", "\U000323af", "\u0378", "\U0001e2ae\u20eb", "\0\u07f3\u07fd"]
+    others += ["e\u1dc4", "\U00011131\U00011127", "\U000105d2"]
+    for texts in (stable, of_unicode_3_2):
+        assert engine.encode(texts).ids.tolist() == [len(text) for text in texts]
     mixed = [text for pair in zip(stable, others, strict=False) for text in pair] + others
     assert engine.encode(mixed).ids.tolist() == [len(text) + 1000 * (text in others) for text in mixed]
     assert engine.encode([]).ids.tolist() == []
@@ -95,6 +97,7 @@ class Double(ReferenceEngine):
 
     def encode(self, texts):
         Double.encoded += len(texts)
+        texts = [text.decode() for text in texts]
         encoded = super().encode(texts)
         wrong = np.repeat([bool(self.is_wrong(text)) for text in texts], encoded.lengths)
         return Encoded(np.where(wrong, 7, encoded.ids).astype(np.int32), encoded.lengths)

@@ -76,7 +76,7 @@ def test_it_is_loaded_again_once_it_has_grown(tokenizer_files, monkeypatch):
     engine = gate.GigatokenEngine(tokenizer_files["gpt2"])
     counts = []
     for _ in range(6):
-        encoded = engine.encode(["four", "", "words"])
+        encoded = engine.encode([b"four", b"", b"words"])
         assert (encoded.ids.tolist(), encoded.lengths.tolist()) == ([*range(4), *range(5)], [4, 0, 5])
         counts.append(len(loaded))
     assert counts == [1, 1, 1, 2, 2, 2]
