@@ -6,7 +6,8 @@ Run it where the trainer runs, with the trainer's options (those of arguments.tx
     python preflight.py --tokenizer-type HuggingFaceTokenizer --tokenizer-model /models/llama
 
 It needs the standard library and what the trainer has: its tokenizer is built by Megatron-LM itself. Exit codes: 0,
-every index file will be found; 1, some will not, and the lines that nanoset.yaml needs are printed; 2, it cannot tell.
+every index file will be found; 1, some will not, and the lines that nanoset.yaml needs are printed, or an option is
+given of which it does not know which index files it asks for; 2, it cannot tell.
 """
 
 from __future__ import annotations
@@ -25,46 +26,50 @@ INDEXES: dict[str, list[str]] = {}
 SAMPLES: dict[str, int | None] = {}
 """Split that has data → the samples it was built for; None for one epoch. Empty for a phase."""
 
-_KEYS = {"--seq-length": "sequence_length", "--seed": "seed", "--split": "split"}
+_KEYS = {"seq_length": "sequence_length", "seed": "seed", "split": "split"}
 """Option that decides which index files are looked for → the key of nanoset.yaml that sets it."""
-_PHASES = ("--train-samples", "--phase-transition-iterations")
-_DATA = ("--data-path", "--train-data-path", "--valid-data-path", "--test-data-path")
-_NAMED = ("--data-args-path", "--per-split-data-args-path")
-_RUN = {
-    "--train-iters": 0,
-    "--train-samples": 0,
-    "--global-batch-size": 0,
-    "--eval-interval": 1000,
-    "--eval-iters": 100,
+_SCHEDULE = ("iterations", "global_batch_size", "eval_interval", "eval_iters")
+_NAMED = ("data_args_path", "per_split_data_args_path")
+_DATA = ("data_path", "train_data_path", "valid_data_path", "test_data_path")
+_TRANSITIONS = "phase_transition_iterations"
+_RUN: dict[str, int | None] = {
+    "train_iters": 0,
+    "train_samples": 0,
+    "global_batch_size": 0,
+    "eval_interval": 1000,
+    "eval_iters": 100,
+    "start_eval_at_iter": 0,
+    "eval_global_batch_size": 0,
 }
-"""Option → Megatron-LM's default; 0 where it has none."""
-_TOKENIZER: dict[str, dict[str, Any]] = {
-    "--tokenizer-type": {},
-    "--tokenizer-model": {},
-    "--tokenizer-metadata": {},
-    "--vocab-file": {},
-    "--merge-file": {},
-    "--vocab-size": {"type": int},
-    "--vocab-extra-ids": {"type": int, "default": 0},
-    "--tokenizer-special-tokens": {"nargs": "+"},
-    "--tiktoken-special-tokens": {"nargs": "+"},
-    "--tiktoken-pattern": {},
-    "--tiktoken-num-special-tokens": {"type": int, "default": 1000},
-    "--tokenizer-sentencepiece-legacy": {"action": "store_true"},
-    "--tokenizer-hf-use-fast": {"action": "store_true"},
-    "--tokenizer-hf-include-special-tokens": {"action": "store_true"},
-    "--tokenizer-hf-no-use-fast": {"action": "store_true"},
-    "--tokenizer-hf-no-include-special-tokens": {"action": "store_true"},
-    "--trust-remote-code": {"action": "store_true"},
-    "--legacy-tokenizer": {"action": "store_true"},
-    "--use-gigatoken": {"action": "store_true"},
-    "--chat-template": {},
-    "--null-tokenizer-eod-id": {"type": int},
-    "--null-tokenizer-pad-id": {"type": int, "default": -1},
-    "--tokenizer-prompt-format": {},
-    "--sft-tokenizer-prompt-format": {},
-    "--data-cache-path": {},
+"""Option of which the numbers of samples are made → Megatron-LM's default; 0 where it has none."""
+_RUN_SWITCHES = ("skip_train", "full_validation")
+_UNKNOWN = (
+    *("rampup_batch_size", "step_batch_size_schedule"),  # samples of an iteration change during the run
+    *("mid_level_dataset_surplus", "multiple_validation_sets"),  # other samples of a corpus in a blend
+    *("mock_data", "fim_data", "sft", "perform_rl_step"),  # other datasets, with other indexes or none
+    *("yaml_cfg", "use_checkpoint_args"),  # options from elsewhere
+)
+"""Options that change which indexes are asked for, in ways that are not computed here."""
+_TEXTS = (
+    *("split", _TRANSITIONS, "data_cache_path", *_NAMED),
+    *("tokenizer_type", "tokenizer_model", "tokenizer_metadata", "vocab_file", "merge_file", "tiktoken_pattern"),
+    *("chat_template", "tokenizer_prompt_format", "sft_tokenizer_prompt_format"),
+)
+_NUMBERS = _RUN | {
+    "seq_length": None,
+    "seed": None,
+    "vocab_size": None,
+    "vocab_extra_ids": 0,
+    "tiktoken_num_special_tokens": 1000,
+    "null_tokenizer_eod_id": None,
+    "null_tokenizer_pad_id": -1,
 }
+_SWITCHES = (
+    *(*_RUN_SWITCHES, "tokenizer_sentencepiece_legacy", "trust_remote_code", "legacy_tokenizer", "use_gigatoken"),
+    *("tokenizer_hf_use_fast", "tokenizer_hf_include_special_tokens"),
+    *("tokenizer_hf_no_use_fast", "tokenizer_hf_no_include_special_tokens"),
+)
+_LISTS = ("tokenizer_special_tokens", "tiktoken_special_tokens", *_DATA, *_UNKNOWN)
 _BUILDERS = (
     "megatron.core.tokenizers.utils.build_tokenizer",
     "megatron.core.tokenizers.text.utils.build_tokenizer",
@@ -78,20 +83,29 @@ def main() -> int:
     try:
         with open(os.path.join(folder, "arguments.txt"), encoding="utf-8") as file:
             built = file.read().split()
-        given = built + sys.argv[1:]
-        lines, options = [*_different(built, given), *_samples(given)], _options(given)
-        identifiers = _identifiers(options)
+        was, now = _options(built), _options(built + sys.argv[1:])
+        unknown = [name for name in (*_UNKNOWN, *([_TRANSITIONS] if SAMPLES else [])) if getattr(now, name) is not None]
+        if unknown:
+            flags = ", ".join(map(_flag, unknown))
+            _say(f"It does not know which indexes Megatron-LM asks for with {flags}: leave that out here.")
+            return 1
+        return _found(now, [*_different(was, now), *_samples(now)], _identifiers(now))
     except Exception as error:  # noqa: BLE001 — whatever keeps Megatron-LM from building its tokenizer here
         _say(f"It cannot tell: {str(error) or type(error).__name__}", "Give the trainer's options, in its environment.")
         return 2
-    cache = options.data_cache_path
+
+
+def _found(now: argparse.Namespace, lines: list[str], identifiers: Any) -> int:
+    """Say which indexes will be found, and what nanoset.yaml needs for the others; return the exit code."""
+    cache = now.data_cache_path
     files = [name for description, others in INDEXES.items() for name in (description, *others)]
     if lost := [name for name in files if not os.path.isfile(os.path.join(cache, name))]:
         _say(f"{len(lost)} of {len(files)} index files are not there, such as {os.path.join(cache, lost[0])}")
         _say("Run `nanoset build`, or set trainer_path in nanoset.yaml to where the trainer finds the output root.")
         return 1
     tokenizer = {"tokenizer": identifiers}
-    missing = [name for name in INDEXES if not _is_found(cache, name, _described(given) | tokenizer)]
+    run = {"sequence_length": now.seq_length, "random_seed": now.seed, "split": now.split}
+    missing = [name for name in INDEXES if not _is_found(cache, name, run | tokenizer)]
     if not all(_is_found(cache, name, tokenizer) for name in INDEXES):
         lines.append(_line("tokenizer_identifiers", identifiers, "trainer"))
     if missing or lines:
@@ -106,85 +120,81 @@ def _say(*lines: str) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def _parser() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
-def _words(words: list[str], *flags: str) -> dict[str, str | None]:
-    """Return option → its last value."""
-    parser = _parser()
-    for flag in flags:
-        parser.add_argument(flag, dest=flag)
-    return vars(parser.parse_known_args(words)[0])
-
-
-def _different(built: list[str], given: list[str]) -> list[str]:
-    """Return a line of nanoset.yaml for each option that asks for other index files.
-
-    Raises:
-        ValueError: the data are given otherwise than by arguments.txt, or --split is spelled otherwise.
-    """
-    flags = (*_KEYS, *_PHASES, *_NAMED)
-    was, now = _words(built, *flags), _words(given, *flags)
-    if other := [*(flag for flag in _NAMED if was[flag] != now[flag]), *(flag for flag in _DATA if flag in given)]:
-        raise ValueError(f"arguments.txt names the data: leave {', '.join(other)} out")
-    if " " in (now["--split"] or ""):
-        raise ValueError("Megatron-LM hashes --split as it is spelled: leave its spaces out, as arguments.txt does")
-    lines = [_line(key, _number(now[flag])) for flag, key in _KEYS.items() if was[flag] != now[flag]]
-    changed = [flag for flag in _PHASES if was[flag] != now[flag]]
-    return lines if SAMPLES else lines + [f"# {flag} {now[flag]}: change schedule, or phases" for flag in changed]
-
-
-def _samples(given: list[str]) -> list[str]:
-    """Return a line of nanoset.yaml if Megatron-LM will ask for other numbers of samples than there are.
-
-    Source: core_v0.16.1 `megatron/training/training.py` (get_train_valid_test_num_samples).
-
-    Raises:
-        ValueError: an option is missing without which these cannot be told.
-    """
-    if not SAMPLES:
-        return []
-    run = [int(text or default) for text, default in zip(_words(given, *_RUN).values(), _RUN.values(), strict=True)]
-    iterations, samples, batch, interval, steps = run
-    if not (iterations or samples) or not batch:
-        raise ValueError("the samples depend on --global-batch-size, and --train-iters or --train-samples")
-    train = iterations * batch or samples
-    iterations = train // batch
-    asked = {"train": train, "valid": (iterations // interval + 1) * steps * batch, "test": steps * batch}
-    if all(asked[split] in (0, count) for split, count in SAMPLES.items()):
-        return []
-    if train != iterations * batch:
-        return [_line("samples", {split: asked[split] for split in SAMPLES}, "schedule")]
-    names = ("iterations", "global_batch_size", "eval_interval", "eval_iters")
-    return [_line("schedule", dict(zip(names, (iterations, batch, interval, steps), strict=True)), "samples")]
-
-
-def _number(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isdecimal() else text
-
-
-def _line(key: str, value: Any, other: str = "") -> str:
-    return f"{key}: {json.dumps(value)}" + (f"   # in place of {other}, if that is there" if other else "")
-
-
-def _options(given: list[str]) -> argparse.Namespace:
-    """Return the tokenizer's options as every version of Megatron-LM names them."""
-    parser = _parser()
-    for flag, settings in _TOKENIZER.items():
-        parser.add_argument(flag, **settings)
+def _options(words: list[str]) -> argparse.Namespace:
+    """Return the options that are known here, those of the tokenizer as every version of Megatron-LM names them."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    for name in _TEXTS:
+        parser.add_argument(_flag(name))
+    for name, default in _NUMBERS.items():
+        parser.add_argument(_flag(name), type=int, default=default)
+    for name in _SWITCHES:
+        parser.add_argument(_flag(name), action="store_true")
+    for name in _LISTS:
+        parser.add_argument(_flag(name), nargs="*")
     parser.add_argument(
         "--no-tokenizer-sentencepiece-ignore-extra-whitespaces",
         "--disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
         dest="tokenizer_sentencepiece_ignore_extra_whitespaces",
         action="store_false",
     )
-    found = parser.parse_known_args(given)[0]
+    found = parser.parse_known_args(words)[0]
     found.tokenizer_special_tokens = found.tokenizer_special_tokens or found.tiktoken_special_tokens
     found.tiktoken_special_tokens = found.tokenizer_special_tokens
     found.special_tokens, found.metadata_path = found.tokenizer_special_tokens, found.tokenizer_metadata
     vars(found).update(_UNUSED, padded_vocab_size=found.vocab_size or 1)
     return found
+
+
+def _different(was: argparse.Namespace, now: argparse.Namespace) -> list[str]:
+    """Return a line of nanoset.yaml for each option that asks for other index files.
+
+    Raises:
+        ValueError: the data are given otherwise than by arguments.txt, or --split is spelled otherwise.
+    """
+    changed = [name for name, value in vars(now).items() if getattr(was, name) != value]
+    if other := [_flag(name) for name in (*_NAMED, *_DATA) if name in changed]:
+        raise ValueError(f"arguments.txt names the data: leave {', '.join(other)} out")
+    if " " in (now.split or ""):
+        raise ValueError("Megatron-LM hashes --split as it is spelled: leave its spaces out, as arguments.txt does")
+    lines = [_line(key, getattr(now, name)) for name, key in _KEYS.items() if name in changed]
+    if SAMPLES:
+        return lines
+    run = [name for name in (*_RUN, *_RUN_SWITCHES, _TRANSITIONS) if name in changed]
+    return lines + [f"# {_flag(name)}: change schedule, or phases" for name in run]
+
+
+def _samples(now: argparse.Namespace) -> list[str]:
+    """Return a line of nanoset.yaml if Megatron-LM will ask for other numbers of samples than there are.
+
+    Source: main (d98e8a64) `megatron/training/training.py` (get_train_valid_test_num_samples, update_train_iters).
+
+    Raises:
+        ValueError: an option is missing without which these cannot be told.
+    """
+    if not SAMPLES:
+        return []
+    batch, interval, steps = now.global_batch_size, now.eval_interval, now.eval_iters
+    if not (now.train_iters or now.train_samples) or not batch:
+        raise ValueError("the samples depend on --global-batch-size, and --train-iters or --train-samples")
+    train, test = now.train_iters * batch or now.train_samples, steps * (now.eval_global_batch_size or batch)
+    iterations = train // batch
+    points = 1 if now.skip_train else max(iterations // interval + 1 - now.start_eval_at_iter // interval, 0)
+    asked = {"train": train, "valid": None if now.full_validation else points * test, "test": test}
+    if all(asked[split] in (0, count) for split, count in SAMPLES.items()):
+        return []
+    schedule = dict(zip(_SCHEDULE, (iterations, batch, interval, steps), strict=True))
+    test = steps * batch
+    if asked == {"train": iterations * batch, "valid": (iterations // interval + 1) * test, "test": test}:
+        return [_line("schedule", schedule, "samples")]
+    return [_line("samples", {split: asked[split] for split in SAMPLES if asked[split]}, "schedule")]
+
+
+def _line(key: str, value: Any, other: str = "") -> str:
+    return f"{key}: {json.dumps(value)}" + (f"   # in place of {other}, if that is there" if other else "")
 
 
 def _identifiers(options: argparse.Namespace) -> Any:
@@ -198,16 +208,6 @@ def _identifiers(options: argparse.Namespace) -> Any:
                 continue
             return module.build_tokenizer(options).unique_identifiers
     return importlib.import_module("megatron.training.tokenizer").build_tokenizer(options).unique_identifiers
-
-
-def _described(given: list[str]) -> dict[str, Any]:
-    """Return what the descriptions hold of the run's options."""
-    now = _words(given, *_KEYS)
-    return {
-        "sequence_length": _number(now["--seq-length"]),
-        "random_seed": _number(now["--seed"]),
-        "split": now["--split"],
-    }
 
 
 def _is_found(cache: str, name: str, run: dict[str, Any]) -> bool:

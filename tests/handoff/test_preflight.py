@@ -124,6 +124,39 @@ def test_samples_that_are_no_whole_iterations(made, core):
     assert asked(made(**changes), core, *run)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "samples"),
+    [
+        ("--skip-train", {"train": 400, "valid": 8, "test": 8}),
+        ("--full-validation", {"train": 400, "test": 8}),
+        ("--start-eval-at-iter 25", {"train": 400, "valid": 16, "test": 8}),
+        ("--eval-global-batch-size=16 --skip-train", {"train": 400, "valid": 16, "test": 16}),
+    ],
+)
+def test_options_of_evaluation_ask_for_other_samples(made, core, words, samples):
+    folder = made(blend=["web", "code"])
+    assert asked(folder, core, "--eval-global-batch-size", "8")[0] == 0
+    code, said = asked(folder, core, *words.split())
+    assert (code, pasted(said)) == (1, {"samples": samples, "schedule": None})
+    run = f"--global-batch-size 8 --eval-interval 25 --eval-iters 1 {words}"
+    assert asked(made(blend=["web", "code"], **pasted(said)), core, *run.split())[0] == 0
+
+
+def test_options_whose_indexes_are_not_known(made, core):
+    folder = made()
+    for words in (
+        *("--rampup-batch-size 2 2 100", "--step-batch-size-schedule 0:8", "--mid-level-dataset-surplus=0.1"),
+        *("--multiple-validation-sets", "--mock-data", "--fim-data", "--sft", "--perform-rl-step", "--yaml-cfg x.yaml"),
+        *("--use-checkpoint-args", "--phase-transition-iterations 9"),
+    ):
+        flag = words.replace("=", " ").split()[0]
+        code, said = asked(folder, None, *words.split())
+        assert (code, said) == (
+            1,
+            f"It does not know which indexes Megatron-LM asks for with {flag}: leave that out here.\n",
+        )
+
+
 def test_shares_with_spaces_are_given_and_hashed_without(made, core):
     folder = made(split="80, 15, 5")
     assert "--split 80,15,5\n" in (folder / "arguments.txt").read_text()
@@ -138,7 +171,10 @@ def test_phases(made, core):
     assert asked(folder, core)[0] == 0
     code, said = asked(folder, core, "--train-samples", "16")
     assert code == 1
-    assert "  pretrain:\n    # --train-samples 16: change schedule, or phases" in said
+    assert "  pretrain:\n    # --train-samples: change schedule, or phases" in said
+    code, said = asked(folder, core, "--eval-iters", "2", "--full-validation")
+    assert code == 1
+    assert "# --eval-iters: change schedule, or phases\n    # --full-validation: change schedule, or phases" in said
 
 
 def test_data_of_its_own_for_each_split_and_the_preset_of_older_versions(made, core):
