@@ -13,6 +13,7 @@ from nanoset_core.config.corpora_found import FoundCorpus, divided, with_keys
 from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.template import SCHEMA_FILE, Noted, config_text, schema_text
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
+from nanoset_core.config.trainer import EXAMPLE_VALUES
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
@@ -182,9 +183,7 @@ def _first_values(raw: Path, text: RawText, tokenizer: _Tokenizer, text_key: str
         **_defaults(NanosetSpec, "seed"),
         "schedule": _schedule(tokens, length),
         "trainer_path": Noted("/data"),
-        "trainer": Noted(
-            dict(megatron_core="0.16.1", tokenizer_type="HuggingFaceTokenizer", tokenizer_model="/models/x")
-        ),
+        "trainer": Noted(EXAMPLE_VALUES),
     }
     return {
         "raw": "raw",

@@ -300,19 +300,31 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     yield from broken(where, _TEXTS, *((name not in preset.masks, "mask", f".{name}", found) for name in nanoset.masks))
     for error in raised(check_masks, nanoset.masks):
         yield error.at(f"{where}.{error.where}")
-    if (trainer := nanoset.trainer) is None:
-        return
+    if nanoset.trainer is not None:
+        yield from trainer_errors(f"{where}.", nanoset.trainer, nanoset.preset, nanoset.tokenizer_identifiers)
+
+
+def trainer_errors(where: str, trainer: TrainerSpec, preset: str, identifiers: object) -> Iterator[ConfigError]:
+    """Yield an error for each setting of a trainer that it lacks, or that contradicts others.
+
+    Args:
+        where: what comes before the keys `trainer` and `preset`.
+        trainer: the settings.
+        preset: name of the preset.
+        identifiers: those of the tokenizer, if they are given too.
+    """
+    hashes, found = get_preset(preset).hashes_tokenizer, f"preset {preset}"
     yield from broken(
         where,
         _TEXTS,
-        (bool(nanoset.tokenizer_identifiers), "identifiers", ".trainer", "both"),
-        (not preset.hashes_tokenizer, "no hash", ".trainer", found),
+        (identifiers, "identifiers", "trainer", "both"),
+        (not hashes, "no hash", "trainer", found),
     )
     if errors := raised(trainer.arguments):
-        yield errors[0].at(f"{where}.trainer.{errors[0].where}")
-    elif preset.hashes_tokenizer:
+        yield errors[0].at(f"{where}trainer.{errors[0].where}")
+    elif hashes:
         is_old, at = trainer.minor <= 10, f"{found}, megatron_core {trainer.megatron_core}"
-        yield from broken(where, _TEXTS, (is_old != (nanoset.preset == "megatron-0.10"), "version", ".preset", at))
+        yield from broken(where, _TEXTS, (is_old != (preset == "megatron-0.10"), "version", "preset", at))
 
 
 def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:

@@ -191,6 +191,12 @@ class TrainerSpec:
                 raise ConfigError(what, where=name, found="nothing", remedy="write what the trainer is given")
 
 
+_EXAMPLES = {one.name: one.metadata["example"] for one in fields(TrainerSpec) if one.metadata}
+EXAMPLE = f"{{{', '.join(map(': '.join, _EXAMPLES.items()))}}}"
+"""What most users write, as YAML."""
+EXAMPLE_VALUES = {name: text.strip('"') for name, text in _EXAMPLES.items()}
+UNNAMED = "Megatron-LM will build every index again, since {place} does not name its tokenizer"
+"""Warning where nothing tells the identifiers."""
 _FIRST, _CORE_TOKENIZERS = 9, 15
 _SENTENCEPIECE = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer")
 _DEFAULTS = {one.name: one.default for one in fields(TrainerSpec)}

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.config.nanoset import ScheduleSpec
-from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.config.nanoset import ScheduleSpec, trainer_errors
+from nanoset_core.config.trainer import EXAMPLE, TrainerSpec
+from nanoset_core.errors import ConfigError, FormatError, MissingError, combined
 from nanoset_core.mapping.config import Blend, NanosetConfig
 from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName
+from nanoset_core.serialization.parsing import parse, parse_yaml
 from nanoset_core.storage.regular_files import read_regular
 
 _SHARED = ("data_path", "data_args_path", "per_split_data_args_path")
@@ -41,7 +43,7 @@ def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName
         split=options["split"],
         path_to_cache=None if options["data_cache_path"] is None else str(options["data_cache_path"]),
         preset=options["preset"],
-        tokenizer_identifiers=_identifiers(options["tokenizer_identifiers"]),
+        tokenizer_identifiers=_identifiers(options),
         trainer_paths=_trainer_paths(data, options["trainer_path"]),
         compensated_sums=get_preset(options["preset"]).compensates(options.get("trainer_python")),
     )
@@ -167,8 +169,14 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
     return {**ScheduleSpec(steps, batch, options["eval_interval"], options["eval_iters"]).samples()}
 
 
-def _identifiers(text: str) -> dict[str, Any]:
-    where = "--tokenizer-identifiers"
+def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
+    text, where = options["tokenizer_identifiers"], "--tokenizer-identifiers"
+    if (given := options.get("trainer")) is not None:
+        remedy = f"put a mapping in single quotes: '{EXAMPLE}'"
+        trainer: TrainerSpec = parse(TrainerSpec, parse_yaml(given, "--trainer", remedy=remedy), "", "--trainer")
+        if errors := list(trainer_errors("--", trainer, options["preset"], text != "{}")):
+            raise combined(errors, "--trainer")
+        return trainer.identifiers()
     if not text.lstrip().startswith("{"):
         return read_identifiers(Path(text), where)
     try:

@@ -10,6 +10,7 @@ from pprint import pformat
 from typing import Any
 
 from nanoset_core.config.nanoset import ScheduleSpec
+from nanoset_core.config.trainer import UNNAMED
 from nanoset_core.errors import ConfigError
 from nanoset_core.handoff import preflight
 from nanoset_core.mapping.config import NanosetConfig
@@ -22,7 +23,7 @@ PER_SPLIT = "per_split_data_args.json"
 SEQUENCES = "sequences_per_dataset.json"
 ARGUMENTS = "arguments.txt"
 PREFLIGHT = "preflight.py"
-UNKNOWN_TOKENIZER = "Megatron-LM will build every index again, since nanoset.yaml does not name its tokenizer"
+UNKNOWN_TOKENIZER = UNNAMED.format(place="nanoset.yaml")
 _VERSION = 'megatron_core: "0.16.1"   # python -c "import megatron.core as core; print(core.__version__)"'
 _TRAINER = ("tokenizer_type: HuggingFaceTokenizer", "tokenizer_model: /models/x   # as the trainer is given it")
 _RUN = "--train-iters … --global-batch-size … --eval-interval … --eval-iters …"

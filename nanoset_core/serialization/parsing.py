@@ -257,17 +257,27 @@ def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
         OSError: it cannot be read.
         ConfigError: it is not UTF-8, not YAML, has a key twice, or is no regular file.
     """
-    import yaml
-
     if file.exists() and not (file.is_file() or file.is_dir()):
         raise ConfigError("not a regular file", where=file, found="a pipe or a device", expected="YAML", remedy=remedy)
     try:
         text = file.read_bytes().decode("utf-8")
-        return _parsed(text), text
     except UnicodeDecodeError as error:
         raise ConfigError("not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8") from error
+    return parse_yaml(text, file, remedy=remedy), text
+
+
+def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
+    """Return the plain values of a YAML text, which are not to be changed.
+
+    Raises:
+        ConfigError: it is not YAML, or has a key twice.
+    """
+    import yaml
+
+    try:
+        return _parsed(text)
     except (yaml.YAMLError, *_ERRORS) as error:
-        raise ConfigError("not YAML", where=file, found=str(error)[:1000], remedy=remedy) from error
+        raise ConfigError("not YAML", where=where, found=str(error)[:1000], remedy=remedy) from error
 
 
 @lru_cache(maxsize=2)

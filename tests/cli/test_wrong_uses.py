@@ -16,6 +16,8 @@ from nanoset_core.errors import NanosetError
 PAIR = "o/y_text_document"
 TOKENIZER_LINE = 'tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}\n'
 USAGE = 2
+UNSIZED = '{"megatron_core":"0.16.1","tokenizer_type":"NullTokenizer"}'
+SIZED, MISSPELT = (UNSIZED.replace("}", f',"{key}":9}}') for key in ("vocab_size", "vocabsize"))
 CONFIGURATIONS = {
     "no-tokenizer": ("path: tokenizer.json", "path: nope.json"),
     "raw-is-a-file": ("raw: raw", "raw: nanoset.yaml"),
@@ -111,6 +113,13 @@ CASES = [
     (f"map --data-path {PAIR} --seq-length 8 --train-iters 10", ["--global-batch-size", "give both"]),
     (f"map --data-path {PAIR} --seq-length 8 --trainer-path abc", ["'abc'", "HERE=THERE"]),
     (f"map --data-path {PAIR} --seq-length 8 --tokenizer-identifiers {{x", ["--tokenizer-identifiers", "quotes"]),
+    (f"map --data-path {PAIR} --seq-length 8 --trainer {{x", ["--trainer", "not YAML", "in single quotes: '{meg"]),
+    (f"map --data-path {PAIR} --seq-length 8 --trainer x", ["--trainer", "wrong type", "'x' (str)"]),
+    (f"map --data-path {PAIR} --seq-length 8 --trainer {MISSPELT}", ["--trainer: vocabsize", "mean 'vocab_size'"]),
+    (f"map --data-path {PAIR} --seq-length 8 --trainer {UNSIZED}", ["--trainer.vocab_size", "needs this option"]),
+    (f"map --data-path {PAIR} --seq-length 8 --trainer {SIZED} --preset nemo", ["--trainer", "preset nemo", "remove"]),
+    (f"map --data-path {PAIR} --seq-length 8 --trainer {SIZED} --preset megatron-0.10", ["--preset", "0.16.1"]),
+    (f"map --data-path {PAIR} --seq-length 8 --trainer {SIZED} --tokenizer-identifiers x", ["keep one of them"]),
     (f"map --data-path {PAIR} --seq-length 8 --split 0,0", ["'0,0'", "969,30,1"]),
     ("map nope", ["nanosets", "'nope'", "pretrain, plain", "correct the name"]),
     (f"map --data-path {PAIR} --seq-length 8 --trainer-path =/lustre", ["'=/lustre'", "HERE=THERE"]),

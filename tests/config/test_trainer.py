@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from sample_project import write_project
 
+from nanoset_core.cli.commands.map import command
 from nanoset_core.config.project import load_config
 from nanoset_core.config.trainer import TrainerSpec
 from nanoset_core.errors import ConfigError
+from nanoset_core.handoff.data_args import config_from_arguments
 
 ROWS = json.loads((Path(__file__).parents[1] / "golden/megatron/tokenizer_identifiers.json").read_bytes())
 """(Version, words of the command line, unique_identifiers; null where that version has no such option)."""
@@ -39,6 +41,16 @@ def spec_of(version: str, words: list[str]) -> TrainerSpec:
     return TrainerSpec(version, **settings)
 
 
+def identifiers_of_map(spec: TrainerSpec) -> dict[str, Any]:
+    """Those that `nanoset map --trainer` hashes."""
+    given = {one.name: getattr(spec, one.name) for one in fields(spec)}
+    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    options = command.make_context("map", []).params
+    options |= {"data_path": ["/x"], "seq_length": 8, "trainer": json.dumps(given)}
+    options["preset"] = "megatron-0.10" if spec.minor <= 10 else "megatron"
+    return config_from_arguments(options).tokenizer_identifiers
+
+
 def has_other_name(version: str, words: list[str]) -> bool:
     """Whether special tokens are given by the name that another version has for the option."""
     is_old = version != "main" and int(version.split(".")[1]) <= 15
@@ -57,6 +69,7 @@ def test_identifiers_and_arguments_are_those_of_the_tokenizers(version):
             continue
         spec = spec_of(version, words)
         assert json.dumps(spec.identifiers()) == json.dumps(expected), words
+        assert json.dumps(identifiers_of_map(spec)) == json.dumps(expected), words
         assert spec_of(version, " ".join(spec.arguments()).split()) == spec
 
 

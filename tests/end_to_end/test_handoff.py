@@ -14,6 +14,7 @@ from versions.changing import change_web
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
+from nanoset_core.config.trainer import UNNAMED
 from nanoset_core.errors import FormatError, InputError, MissingError, NanosetError, StaleError
 from nanoset_core.handoff.data_args import read_per_split
 from nanoset_core.mapping import plan
@@ -31,6 +32,7 @@ PER_SPLIT = {
         "    tokenizer_identifiers: " + json.dumps(IDENTIFIERS)
     )
 }
+TRAINER = '{megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: /models/llama}'
 PHASES = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (
         "phases: [{blend: {web: 1, code: 1}, until: 30}, {blend: books}]\n    sequence_length: 16\n"
@@ -235,7 +237,7 @@ def test_map_in_a_project_builds_what_the_pipeline_builds(built_from):
 
 
 def test_map_without_a_project(built_from, tmp_path):
-    project = built_from({"    trainer_path: /lustre/data\n": ""})
+    project = built_from({"trainer_path: /lustre/data\n": f"trainer: {TRAINER}\n"})
     done = project.outputs.current("nanosets", "pretrain/handoff")
     size = {split: load_nanoset(project.config.root_folder, "pretrain", split) for split in SPLITS}
     own = tmp_path / "cache"
@@ -247,10 +249,28 @@ def test_map_without_a_project(built_from, tmp_path):
     ]  # fmt: skip
     assert "web_text_document" in run(*arguments, "--plan")
     assert not own.exists()
-    said = run(*arguments)
+    said = run(*arguments, "--trainer", TRAINER)
     assert f"train: {len(size['train']):,} samples" in said
+    assert "warning" not in said
     theirs = {path.name: path.read_bytes() for path in cache_folder(project, "pretrain").iterdir()}
     assert {path.name: path.read_bytes() for path in own.iterdir()} == theirs
+    told = [
+        json.loads(content) for name, content in theirs.items() if name.endswith("GPTDataset-train-description.txt")
+    ]
+    assert [one["tokenizer"]["tokenizer_path"] for one in told] == ["/models/llama"] * 2
+
+
+def test_map_without_a_tokenizer_warns_with_what_to_add(built_from, tmp_path):
+    web, cache = dataset(built_from(), "web"), tmp_path / "cache"
+    arguments = ["map", "--data-path", web, "--seq-length", 8, "--split", "9,1", "--data-cache-path", cache]
+    said = run(*arguments)
+    assert UNNAMED.format(place="--trainer") in said
+    names = {path.name for path in cache.iterdir()}
+    added = said.partition("add --trainer '")[2].partition("'")[0]
+    assert "warning" not in run(*arguments, "--trainer", added)
+    assert len({path.name for path in cache.iterdir()} - names) == len(names)
+    assert "warning" not in run(*arguments, "--tokenizer-identifiers", json.dumps(IDENTIFIERS))
+    assert "warning" not in run(*arguments, "--preset", "nanotron")
 
 
 def test_map_takes_weights_on_the_command_line(built_from, tmp_path):

@@ -21,6 +21,7 @@ from nanoset_core.cli.options import (
 )
 from nanoset_core.cli.terminal import Row, member_rows, print_json, print_made, print_rows, progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
+from nanoset_core.config.trainer import EXAMPLE, UNNAMED
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
@@ -63,7 +64,8 @@ _BESIDE = "each dataset's files beside it; without --data-cache-path the trainer
 @options_for(ScheduleSpec, "eval_interval", "eval_iters")
 @click.option("--data-cache-path", type=ANY_FOLDER, help="Where index files go.")
 @option_for(NanosetSpec, "preset")
-@click.option("--tokenizer-identifiers", default="{}", help="JSON, or a file of it: the trainer tokenizer's own.")
+@click.option("--trainer", help=f"Version and tokenizer options of Megatron-LM, as in nanoset.yaml: {EXAMPLE}.")
+@click.option("--tokenizer-identifiers", default="{}", help="JSON, or a file of it: instead, the tokenizer's own.")
 @click.option("--trainer-path", multiple=True, help="HERE=THERE: the trainer spells paths that begin so otherwise.")
 @option_for(NanosetSpec, "trainer_python", help="Python that the trainer runs, such as 3.12 (preset nemo).")
 @option_for(NanosetSpec, "max_epochs", help="How often a dataset may be read at most.")
@@ -133,6 +135,8 @@ def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as
     from nanoset_core.mapping.standalone import write_index_files
 
     config = config_from_arguments(options, splits)
+    if not plan_only and config.rules.hashes_tokenizer and not config.tokenizer_identifiers:
+        _warn(f"warning: {UNNAMED.format(place='--trainer')}: add --trainer '{EXAMPLE}'")
     if config.blend_per_split is None and len(re.findall(r"[.0-9]+", config.split)) < len(SPLITS):
         meant = ", ".join(map("{} {:.2%}".format, SPLITS, parse_split(config.split)))
         click.echo(f"split {config.split!r} has fewer than three numbers, and means {meant}", err=True)
