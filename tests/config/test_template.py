@@ -26,8 +26,8 @@ def test_what_is_written_can_be_read(tmp_path):
     config = load_config(write_config(tmp_path).path)
     assert config.nanosets["pretrain"].blend == "web"
     assert config.webdatasets["shuffled"].corpora == ("web",)
-    text = config.file.read_text()
-    config.file.write_text(re.sub(r"(?m)^    # (trainer:|  )", r"    \1", text))  # which was a comment
+    before, comment, after = re.split(r"(    # trainer:\n(?:    #   .*\n)+)", config.file.read_text())
+    config.file.write_text(before + comment.replace("    # ", "    ") + after)
     named = load_config(config.file).nanosets["pretrain"].trainer
     assert (named.tokenizer_type, named.tokenizer_model) == ("HuggingFaceTokenizer", "/models/llama")
 
