@@ -1,6 +1,7 @@
 """`nanoset init`: what it finds, chooses and says, and that a build takes it."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,6 +15,9 @@ from nanoset_core.cli.commands import init
 from nanoset_core.config.first import write_config
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
+from nanoset_core.handoff.writers import UNKNOWN_TOKENIZER
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 def run(*arguments):
@@ -213,3 +217,37 @@ def test_handoffs_ask_for_the_samples_of_the_schedule(tmp_path, start, preset, w
     assert f"for {samples:,} samples: {word} * global" in (handoff / "START.md").read_text()
     if preset == "nanotron":
         assert yaml.safe_load((handoff / "data.yaml").read_text())["tokens"]["train_steps"] == schedule["iterations"]
+
+
+def test_a_first_project_says_what_its_trainer_needs(tmp_path, start):
+    start({"web/a.jsonl": (300, dict)})
+    config, handoff = tmp_path / "nanoset.yaml", tmp_path / "data/nanosets/pretrain/handoff/current"
+    build_all(config)
+    warned = run("status", "--config", config).stdout
+    assert f"warning: nanoset pretrain handoff: {UNKNOWN_TOKENIZER}" in warned
+    said = (handoff / "START.md").read_text()
+    assert "--tokenizer-model FOLDER" in said
+    beside = next(line.rpartition("write it: ")[2] for line in said.splitlines() if "write it: " in line)
+    assert json.loads(beside) == {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+    lines = said.partition(f"{UNKNOWN_TOKENIZER}.")[2].partition("nanosets:")[2].partition("To know")[0]
+    (trainer,) = yaml.safe_load(lines).values()
+    settings = yaml.safe_load(config.read_text())
+    settings["nanosets"]["pretrain"] |= trainer
+    config.write_text(yaml.safe_dump(settings, sort_keys=False))
+    build_all(config)
+    assert UNKNOWN_TOKENIZER not in run("status", "--config", config).stdout + (handoff / "START.md").read_text()
+    told = [json.loads(path.read_text()) for path in (handoff.parents[1] / "cache").glob("*-train-description.txt")]
+    assert {"/models/x"} <= {one["tokenizer"].get("tokenizer_path") for one in told if "tokenizer" in one}
+    assert "--tokenizer-model /models/x\n" in (handoff / "arguments.txt").read_text()
+
+
+def test_the_smallest_project_of_the_readme_is_built_on_40_documents(tmp_path, tokenizer_file):
+    for corpus in ("web", "code"):
+        write(tmp_path, f"{corpus}/a.jsonl", [row | {"text": row["text"] * 9} for row in sentences(corpus, 20)])
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    smallest = next(block for block in README.read_text().split("```yaml\n")[1:] if block.startswith("raw: raw\n"))
+    (tmp_path / "nanoset.yaml").write_text(smallest.partition("```")[0])
+    build_all(tmp_path / "nanoset.yaml")
+    assert len(load_nanoset(tmp_path / "data", "pretrain", "train")) >= 8000
+    said = run("status", "--config", tmp_path / "nanoset.yaml").stdout
+    assert "warning: nanoset pretrain valid: " in said
