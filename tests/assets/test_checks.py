@@ -5,7 +5,9 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
+from nanoset_assets.checks import TRAINER
 from nanoset_assets.instance_state import CHECK
+from nanoset_core.handoff.writers import UNKNOWN_TOKENIZER
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN
 from nanoset_core.verification.verify import CHECKS
@@ -41,3 +43,11 @@ def test_a_spoilt_or_uneven_plan_is_found(built_platform):
     assert check(project, "shuffled").findings == []
     (folder / "plan.json").write_text((folder / "plan.json").read_text().replace('"seed": 5', '"seed": 6'))
     assert [finding.what for finding in check(project, "shuffled").errors] == [BYTES]
+
+
+def test_a_trainer_that_will_not_find_its_indexes_is_warned_of(built_platform):
+    built_platform.carry_out({"pretrain/handoff": {None}})
+    key = dg.AssetCheckKey(dg.AssetKey(["pretrain", "handoff"]), TRAINER)
+    (found,) = built_platform.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    assert found.evaluation.description.startswith(UNKNOWN_TOKENIZER)
+    assert (found.evaluation.passed, found.evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
