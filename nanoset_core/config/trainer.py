@@ -14,7 +14,9 @@ from typing import Annotated, Any, Literal
 from nanoset_core.errors import ConfigError
 from nanoset_core.serialization.settings import Range
 
-MAIN = "main"
+MAIN, _MAIN = "main", 1000
+"""The newest version's name, and what stands for its second number."""
+_FIRST, _CORE_TOKENIZERS = 9, 15
 _PATTERNS = {
     "v1": r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
     "v2": (
@@ -25,6 +27,11 @@ _PATTERNS = {
 }
 """Option --tiktoken-pattern → what the legacy class keeps of it."""
 _NUMBER_OF_TOKENS = Annotated[int, Range(0, 1 << 31)]
+
+
+def _since(first: int, last: int = _MAIN) -> dict[str, Any]:
+    """Return what a field says of the minor versions of megatron-core that have the option, ends included."""
+    return {"versions": (first, last)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,38 +67,38 @@ class TrainerSpec:
     """Option --tiktoken-pattern."""
     tiktoken_num_special_tokens: _NUMBER_OF_TOKENS = 1000
     """Option --tiktoken-num-special-tokens."""
-    tokenizer_sentencepiece_legacy: bool = False
+    tokenizer_sentencepiece_legacy: bool = field(default=False, metadata=_since(16))
     """Option --tokenizer-sentencepiece-legacy, from core 0.16 on."""
-    tokenizer_sentencepiece_ignore_extra_whitespaces: bool = True
+    tokenizer_sentencepiece_ignore_extra_whitespaces: bool = field(default=True, metadata=_since(18))
     """Absent or true unless --no-tokenizer-sentencepiece-ignore-extra-whitespaces is given, from core 0.18 on."""
-    tokenizer_hf_use_fast: bool = False
+    tokenizer_hf_use_fast: bool = field(default=False, metadata=_since(16, 17))
     """Option --tokenizer-hf-use-fast, of core 0.16 (in 0.17 it is the default)."""
-    tokenizer_hf_include_special_tokens: bool = False
+    tokenizer_hf_include_special_tokens: bool = field(default=False, metadata=_since(16, 17))
     """Option --tokenizer-hf-include-special-tokens, of core 0.16 (in 0.17 it is the default)."""
-    tokenizer_hf_no_use_fast: bool = False
+    tokenizer_hf_no_use_fast: bool = field(default=False, metadata=_since(17))
     """Option --tokenizer-hf-no-use-fast, from core 0.17 on."""
-    tokenizer_hf_no_include_special_tokens: bool = False
+    tokenizer_hf_no_include_special_tokens: bool = field(default=False, metadata=_since(17))
     """Option --tokenizer-hf-no-include-special-tokens, from core 0.17 on."""
-    trust_remote_code: bool = False
+    trust_remote_code: bool = field(default=False, metadata=_since(15))
     """Option --trust-remote-code, from core 0.15 on."""
-    chat_template: str | None = None
+    chat_template: str | None = field(default=None, metadata=_since(18))
     """Option --chat-template, from core 0.18 on."""
-    use_gigatoken: bool = False
+    use_gigatoken: bool = field(default=False, metadata=_since(_MAIN))
     """Option --use-gigatoken, of core's main."""
-    null_tokenizer_eod_id: _NUMBER_OF_TOKENS | None = None
+    null_tokenizer_eod_id: _NUMBER_OF_TOKENS | None = field(default=None, metadata=_since(18))
     """Option --null-tokenizer-eod-id, from core 0.18 on."""
-    legacy_tokenizer: bool = False
+    legacy_tokenizer: bool = field(default=False, metadata=_since(15, 16))
     """Option --legacy-tokenizer, of core 0.15 and 0.16."""
 
     @property
     def minor(self) -> int:
-        """The second number of the version; 1000 for main.
+        """The second number of the version.
 
         Raises:
             ConfigError: it is no version of megatron-core from 0.9 on.
         """
         if self.megatron_core == MAIN:
-            return 1000
+            return _MAIN
         first, _, rest = self.megatron_core.removeprefix("core_").removeprefix("v").partition(".")
         second = rest.partition(".")[0]
         if first != "0" or not second.isdecimal() or int(second) < _FIRST:
@@ -119,7 +126,7 @@ class TrainerSpec:
         if self.is_legacy:
             return self._legacy_identifiers()
         names = ("text.text_tokenizer.MegatronTokenizerText", "text.models.default_tokenizer.DefaultTokenizerText")
-        name = names[0] if self.minor == 1000 else names[1]
+        name = names[0] if self.minor == _MAIN else names[1]
         path = _PATHS.get(self.tokenizer_type, self.tokenizer_model)
         found = {"class": f"megatron.core.tokenizers.{name}", "tokenizer_path": path}
         return found | {key: str(value) for key, value in _OPTIONS[self.tokenizer_type](self)}
@@ -178,12 +185,12 @@ class TrainerSpec:
 
     def _check(self) -> None:
         minor = self.minor
-        for name, (first, last) in _VERSIONS.items():
-            given = getattr(self, name) != _DEFAULTS[name]
-            if given and not first <= minor <= last:
-                versions = f"core 0.{first}" + (f" to 0.{last}" if last < 1000 else "") if first < 1000 else "main"
+        for one in fields(self):
+            first, last = one.metadata.get("versions", (0, _MAIN))
+            if not first <= minor <= last and getattr(self, one.name) != one.default:
+                versions = "main" if first == _MAIN else f"core 0.{first}" + (f" to 0.{last}" if last < _MAIN else "")
                 what, found = "this version of the trainer has no such option", f"megatron_core {self.megatron_core}"
-                raise ConfigError(what, where=name, found=found, expected=versions, remedy="remove the key")
+                raise ConfigError(what, where=one.name, found=found, expected=versions, remedy="remove the key")
         for name in _NEEDED[self.tokenizer_type]:
             is_optional = name == "tiktoken_pattern" and not self.is_legacy
             if getattr(self, name) is None and not is_optional:
@@ -191,29 +198,13 @@ class TrainerSpec:
                 raise ConfigError(what, where=name, found="nothing", remedy="write what the trainer is given")
 
 
-_EXAMPLES = {one.name: one.metadata["example"] for one in fields(TrainerSpec) if one.metadata}
+_EXAMPLES = {one.name: one.metadata["example"] for one in fields(TrainerSpec) if "example" in one.metadata}
 EXAMPLE = f"{{{', '.join(map(': '.join, _EXAMPLES.items()))}}}"
 """What most users write, as YAML."""
 EXAMPLE_VALUES = {name: text.strip('"') for name, text in _EXAMPLES.items()}
 UNNAMED = "Megatron-LM will build every index again, since {place} does not name its tokenizer"
 """Warning where nothing tells the identifiers."""
-_FIRST, _CORE_TOKENIZERS = 9, 15
 _SENTENCEPIECE = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer")
-_DEFAULTS = {one.name: one.default for one in fields(TrainerSpec)}
-_VERSIONS = {
-    "tokenizer_sentencepiece_legacy": (16, 1000),
-    "tokenizer_sentencepiece_ignore_extra_whitespaces": (18, 1000),
-    "tokenizer_hf_use_fast": (16, 17),
-    "tokenizer_hf_include_special_tokens": (16, 17),
-    "tokenizer_hf_no_use_fast": (17, 1000),
-    "tokenizer_hf_no_include_special_tokens": (17, 1000),
-    "trust_remote_code": (15, 1000),
-    "chat_template": (18, 1000),
-    "use_gigatoken": (1000, 1000),
-    "null_tokenizer_eod_id": (18, 1000),
-    "legacy_tokenizer": (15, 16),
-}
-"""Option → first and last minor version of megatron-core that has it; 1000 is main."""
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "HuggingFaceTokenizer": ("tokenizer_model",),
     "GPT2BPETokenizer": ("vocab_file", "merge_file"),
@@ -243,7 +234,7 @@ def _hugging_face(spec: TrainerSpec) -> _Options:
     yield "trust_remote_code", spec.trust_remote_code
     included = spec.tokenizer_hf_include_special_tokens, not spec.tokenizer_hf_no_include_special_tokens
     yield "include_special_tokens", included[0] if is_opted_in else included[1]
-    if spec.minor == 1000:
+    if spec.minor == _MAIN:
         yield "use_gigatoken", spec.use_gigatoken
 
 
