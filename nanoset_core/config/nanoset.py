@@ -192,10 +192,14 @@ class NanosetSpec:
         return tuple(name for name in MASKS if getattr(self, name))
 
     @property
+    def transitions(self) -> list[int]:
+        """Iterations at which one phase ends and the next begins."""
+        return [phase.until for phase in self.phases[:-1] if phase.until is not None]
+
+    @property
     def phase_bounds(self) -> list[int]:
         """Iterations at which phases begin and end, from 0 to the end of the run."""
-        ends = [phase.until for phase in self.phases[:-1] if phase.until is not None]
-        return [0, *ends, self.schedule.iterations if self.schedule else 0]
+        return [0, *self.transitions, self.schedule.iterations if self.schedule else 0]
 
     def epoch_limit(self, corpus: str) -> float | None:
         """Return how often a corpus may be read at most."""

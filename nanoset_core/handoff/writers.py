@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pprint import pformat
 from typing import Any
 
-from nanoset_core.config.nanoset import ScheduleSpec
+from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.config.trainer import UNNAMED
 from nanoset_core.errors import ConfigError
 from nanoset_core.handoff import preflight
@@ -54,8 +54,10 @@ class Handoff:
     """A built nanoset as a trainer sees it; every path is spelled as the trainer will spell it."""
 
     name: str
+    spec: NanosetSpec
+    """Its settings in nanoset.yaml."""
     config: NanosetConfig
-    """Its settings, with the samples of every split that has data."""
+    """Those that it was built with, and the samples of every split that has data."""
     samples: Mapping[SplitName, int]
     """Split → samples that were built; 0 where it has no data."""
     folder: str
@@ -66,27 +68,19 @@ class Handoff:
     """Prefix → counts."""
     vocab_size: int
     """Tokens of the tokenizer, special ones included."""
-    schedule: ScheduleSpec | None = None
-    """The trainer's run, if it was given."""
-    transitions: tuple[int, ...] = ()
-    """Iterations at which one phase ends and the next begins."""
-    masks: tuple[str, ...] = ()
-    """Options for masking at ends of documents that the trainer is to get."""
     tokenizer: tuple[str, ...] = ()
     """Megatron-LM's arguments that name the tokenizer, a flag and its values each; none where the user names it."""
     tokenizer_note: str | None = None
     """Note on a tokenizer that Megatron-LM does not know."""
     indexes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The trainer's description of each index that it will look for → its other files, names below `cache`."""
-    span: tuple[int, int] | None = None
-    """Iterations of the phase that this nanoset is, (begin, end excl)."""
     empty: Mapping[SplitName, str] = field(default_factory=dict)
     """Split that has a share of the data and no sample → why."""
 
     @property
     def section(self) -> str:
         """Name that nanoset.yaml has for it: of all phases, if it is one."""
-        return self.name if self.span is None else self.name.rpartition("-phase-")[0]
+        return self.name if self.spec.span is None else self.name.rpartition("-phase-")[0]
 
     @property
     def is_per_split(self) -> bool:
@@ -111,8 +105,8 @@ class Handoff:
 
         In phases it is `schedule`, since the iterations of the others decide where this one begins.
         """
-        schedule, built = self.schedule, self.config.train_split_samples
-        if schedule is None or built is None or self.transitions or built == schedule.samples()["train"]:
+        schedule, built = self.spec.schedule, self.config.train_split_samples
+        if schedule is None or built is None or self.spec.transitions or built == schedule.samples()["train"]:
             return schedule
         return replace(schedule, iterations=built // schedule.global_batch_size)
 
@@ -121,8 +115,8 @@ class Handoff:
         """Split → samples that `run` asks for, where its index files are for another number."""
         if self.run is None:
             return {}
-        asked = self.run.samples(None if self.span is None else self.span[1] - self.span[0])
-        if self.run != self.schedule:
+        asked = self.run.samples(None if self.spec.span is None else self.spec.span[1] - self.spec.span[0])
+        if self.run != self.spec.schedule:
             asked["train"] = self.config.train_split_samples or 0
         built = {split: self.config.samples(split) for split in SPLITS if self.samples[split]}
         return {
@@ -159,13 +153,13 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
 def _start(handoff: Handoff, command: str, names: list[str], notes: list[str]) -> str:
     built = ", ".join(f"{split} {handoff.samples[split]:,}" for split in SPLITS)
     lines = [f"# {handoff.name}", "", f"Samples built: {built} of {handoff.config.sequence_length:,} tokens."]
-    if handoff.span is not None:
-        lines.append(f"It is the phase of iterations {handoff.span[0]:,} to {handoff.span[1]:,}.")
+    if handoff.spec.span is not None:
+        lines.append(f"It is the phase of iterations {handoff.spec.span[0]:,} to {handoff.spec.span[1]:,}.")
     lines += ["", "Start:", "", f"    {command}", "", f"Files here: {', '.join(names)}; index files: {handoff.cache}"]
     if PREFLIGHT in names:
         lines += ["", "Whether the trainer will find them, asked where it runs, with its options:", ""]
         named = " ".join(handoff.tokenizer) or _NAMED
-        lines.append(f"    python {handoff.folder}/{PREFLIGHT} {named}{'' if handoff.schedule else f' {_RUN}'}")
+        lines.append(f"    python {handoff.folder}/{PREFLIGHT} {named}{'' if handoff.spec.schedule else f' {_RUN}'}")
         if not handoff.config.tokenizer_identifiers:
             lines += ["", f"**{UNKNOWN_TOKENIZER}.** Write into nanoset.yaml, and build again:", ""]
             known = [_VERSION, *(map(_key, handoff.tokenizer) if handoff.tokenizer else _TRAINER)]
@@ -220,7 +214,7 @@ def _preflight(handoff: Handoff) -> str:
     values = {
         'NANOSET = ""': handoff.section,
         "INDEXES: dict[str, list[str]] = {}": {name: list(others) for name, others in handoff.indexes.items()},
-        "SAMPLES: dict[str, int | None] = {}": {} if handoff.transitions else samples,
+        "SAMPLES: dict[str, int | None] = {}": {} if handoff.spec.transitions else samples,
     }
     text = inspect.getsource(preflight)
     for line, value in values.items():
@@ -251,7 +245,7 @@ def _arguments(handoff: Handoff, files: dict[str, str]) -> Iterator[str]:
     yield f"--seed {config.random_seed}"
     yield from handoff.tokenizer
     yield f"--data-cache-path {handoff.cache}"
-    for mask in handoff.masks:
+    for mask in handoff.spec.masks:
         if mask != "create_attention_mask":  # which is Megatron-LM's default
             yield f"--{mask.replace('_', '-')}"
     if SEQUENCES in files and config.rules.starts_without_scanning:
@@ -262,17 +256,17 @@ def _arguments(handoff: Handoff, files: dict[str, str]) -> Iterator[str]:
 
 
 def _length(handoff: Handoff) -> Iterator[str]:
-    schedule = handoff.schedule
+    schedule = handoff.spec.schedule
     if not handoff.evaluates:
         yield "--eval-iters 0"  # core 0.16.1 evaluates with any other number, and fails without data
     if schedule is None:
         if (samples := handoff.config.train_split_samples) is not None:
             yield f"--train-samples {samples}"
         return
-    if handoff.transitions:
+    if handoff.spec.transitions:
         # In phases Megatron-LM computes with --train-samples alone, and fails without.
         yield f"--train-samples {schedule.iterations * schedule.global_batch_size}"
-        yield f"--phase-transition-iterations {','.join(map(str, handoff.transitions))}"
+        yield f"--phase-transition-iterations {','.join(map(str, handoff.spec.transitions))}"
     elif handoff.run != schedule:
         yield f"--train-samples {handoff.config.train_split_samples}"
     else:
@@ -290,7 +284,7 @@ def _notes(handoff: Handoff) -> Iterator[str]:
             "train was built for one epoch, but Megatron-LM always asks for a number of samples: it would build its "
             "own index. Set `schedule`, or `samples: {train: …}`, to what the run will ask for."
         )
-    if handoff.run is not None and handoff.run != handoff.schedule:
+    if handoff.run is not None and handoff.run != handoff.spec.schedule:
         yield (
             f"The run is shorter than its schedule: {config.train_split_samples:,} training samples, enough for "
             f"{handoff.run.iterations:,} iterations, are what max_epochs allows. With `iterations: "
@@ -301,7 +295,7 @@ def _notes(handoff: Handoff) -> Iterator[str]:
             f"The cache of {split} is for {config.samples(split):,} samples, but the run asks for {asked:,}: "
             "Megatron-LM would build its own index, which knows no max_epochs. Change `schedule` until this is gone."
         )
-    if handoff.schedule is None:
+    if handoff.spec.schedule is None:
         evaluated: tuple[SplitName, ...] = ("valid", "test")
         for split in evaluated:
             if not handoff.samples[split]:
@@ -368,7 +362,7 @@ def _nemo_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
         "validation_drop_last": config.drop_last_partial_validation_sequence,
         "no_seqlen_plus_one_input_tokens": not config.add_extra_token,
     }
-    data |= dict.fromkeys(handoff.masks, True)
+    data |= dict.fromkeys(handoff.spec.masks, True)
     if not handoff.is_per_split:
         data["splits_string"] = config.split
     value = {"model": {"seed": config.random_seed, "encoder_seq_length": config.sequence_length, "data": data}}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.config.nanoset import NanosetSpec, corpora_of
+from nanoset_core.config.nanoset import corpora_of
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
 from nanoset_core.handoff import Handoff, handoff_files
@@ -101,6 +101,7 @@ def _request(nanoset: NanosetContext, recipe: Recipe, built: Mapping[SplitName, 
     folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
     return Handoff(
         name=nanoset.name,
+        spec=spec,
         config=_whole(planned),
         samples={split: 0 if plan is None else plan.samples for split, (plan, _) in planned.items()},
         empty=_empty(nanoset.project, built),
@@ -108,13 +109,9 @@ def _request(nanoset: NanosetContext, recipe: Recipe, built: Mapping[SplitName, 
         cache=f"{folder}/{CACHE}/{nanoset.index_folder}".rstrip("/"),
         datasets={nanoset.trainer_prefix(corpus): _counts(nanoset.dataset(corpus)) for corpus in corpora},
         vocab_size=nanoset.project.tokenizer.max_id + 1,
-        schedule=spec.schedule,
-        transitions=tuple(_transitions(spec)),
-        masks=spec.masks,
         tokenizer=_tokenizer_arguments(nanoset),
         tokenizer_note=tokenizer_note(definition, nanoset.project.config.tokenizer.eod),
         indexes=_indexes(planned),
-        span=spec.span,
     )
 
 
@@ -149,10 +146,6 @@ def _whole(planned: Mapping[SplitName, tuple[SplitPlan | None, NanosetConfig]]) 
     return replace(whole, blend_per_split=blends)
 
 
-def _transitions(spec: NanosetSpec) -> list[int]:
-    return [phase.until for phase in spec.phases[:-1] if phase.until is not None]
-
-
 class HandoffStage(Stage):
     """The files with which a nanoset's trainer is started."""
 
@@ -169,7 +162,7 @@ class HandoffStage(Stage):
         options: dict[str, Any] = {
             "trainer_path": nanoset.trainer_root,
             "vocab_size": project.tokenizer.max_id + 1,
-            "transitions": _transitions(spec),
+            "transitions": spec.transitions,
         }
         if tokenizer := _tokenizer_arguments(nanoset):
             options["tokenizer"] = list(tokenizer)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nanoset_core.config.nanoset import ScheduleSpec
+from nanoset_core.config.nanoset import NanosetSpec, PhaseSpec, ScheduleSpec
 from nanoset_core.config.trainer import TrainerSpec
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.handoff import Handoff, handoff_files
@@ -38,8 +38,12 @@ def handoff(preset="megatron", per_split=False, dtype="uint16", vocab_size=50_00
         trainer_paths=PATHS,
         **{f"{split}_split_samples": count for split, count in samples.items()},
     )
+    run = {name: changes.pop(name) for name in ("schedule", "phases") if name in changes}
+    spec = NanosetSpec(1024, "books", **run)
+    object.__setattr__(spec, "span", changes.pop("span", None))
     fields = {
         "name": "pretrain",
+        "spec": spec,
         "config": config,
         "samples": {split: count or 9 for split, count in samples.items()},
         "folder": "/lustre/h",
@@ -48,6 +52,10 @@ def handoff(preset="megatron", per_split=False, dtype="uint16", vocab_size=50_00
         "vocab_size": vocab_size,
     }
     return Handoff(**{**fields, **changes})
+
+
+def phases(*transitions: int) -> tuple[PhaseSpec, ...]:
+    return tuple(PhaseSpec("books", until) for until in (*transitions, None))
 
 
 def texts(request: Handoff) -> dict[str, str]:
@@ -89,7 +97,7 @@ def test_megatron_with_data_for_each_split():
 
 
 def test_megatron_in_phases():
-    arguments = texts(handoff(schedule=RUN, transitions=(10, 30), span=(10, 30)))["arguments.txt"].splitlines()
+    arguments = texts(handoff(schedule=RUN, phases=phases(10, 30), span=(10, 30)))["arguments.txt"].splitlines()
     assert "--train-samples 400" in arguments
     assert "--phase-transition-iterations 10,30" in arguments
     assert not any(line.startswith("--train-iters") for line in arguments)
@@ -142,7 +150,7 @@ def test_a_run_that_limits_cut_short_asks_for_what_was_built():
 
 def test_a_phase_that_limits_cut_short_is_named():
     config = replace(handoff().config, train_split_samples=100)
-    changes = {"schedule": RUN, "transitions": (30,), "span": (30, 50)}
+    changes = {"schedule": RUN, "phases": phases(30), "span": (30, 50)}
     files, notes = handoff_files(handoff(config=config, **changes))
     assert "--train-samples 400" in files["arguments.txt"].decode().splitlines()
     assert any("cache of train is for 100 samples, but the run asks for 160" in note for note in notes)
