@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
 import dagster as dg
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field, ValidationError, WithJsonSchema, create_model, model_validator
 from pydantic_core import InitErrorDetails
 
 from nanoset_assets.definitions import definitions_of
 from nanoset_assets.hosted import Automation, ProjectDefs
 from nanoset_assets.names import names_of
+from nanoset_assets.stages_table import AssetRun
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.project import ProjectConfig, check_config, config_from, load_config
 from nanoset_core.errors import ConfigError, raised
@@ -173,6 +175,13 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     run_tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of all runs of its jobs.")
     op_tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of the ops of all its assets.")
     retries: int = Field(default=0, ge=0, description="How often an asset that fails is made again within its run.")
+    translation: Annotated[
+        TranslationFn[Mapping[str, str]] | None,
+        TranslationFnResolver[Mapping[str, str]](lambda node: {"node": node}),
+    ] = Field(
+        default=None,
+        description="What is said of each asset, from its `spec` and its `node.name` and `node.subject`; not its key.",
+    )
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
@@ -186,6 +195,19 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             ConfigError: neither or both of `config` and `project` are given, or what they say cannot be.
         """
         return definitions_of(self.hosted(context.path), self.automation)
+
+    def get_asset_spec(self, spec: dg.AssetSpec, node: Mapping[str, str]) -> dg.AssetSpec:
+        """Return what is said of an asset; override it to say something else, under the same key.
+
+        Args:
+            spec: As the project says it.
+            node: Its `name`, such as pretrain/blend, and its `subject`: the nanoset or webdataset, or nothing.
+        """
+        return spec if self.translation is None else self.translation(spec, node)
+
+    def execute(self, run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
+        """Make one output of an asset; override it to do something before or after."""
+        yield from run.results()
 
     def hosted(self, folder: Path) -> ProjectDefs:
         """Return the project, with paths that start in a folder."""
@@ -210,6 +232,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             run_tags=dict(self.run_tags),
             op_tags=dict(self.op_tags),
             retries=self.retries,
+            translation=self.get_asset_spec,
+            execute=self.execute,
         )
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "latest_data_versions",
     "latest_materializations",
     "latest_planned",
+    "latest_runs",
     "repository_of",
     "unsound_checks",
 ]
@@ -75,6 +76,15 @@ def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.As
     entries = (record.asset_entry for record in instance.get_asset_records(assets))
     latest = {entry.asset_key: entry.last_materialization_storage_id for entry in entries}
     return {key: event for key, event in latest.items() if event is not None}
+
+
+def latest_runs(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> list[tuple[str, str, str]]:
+    """Return (asset, its last run, that run's status), sorted, of assets that a run was to make."""
+    entries = [record.asset_entry for record in instance.get_asset_records(assets)]
+    last = {entry.asset_key.to_user_string(): entry.last_run_id for entry in entries if entry.last_run_id}
+    runs = instance.get_runs(dg.RunsFilter(run_ids=sorted(set(last.values())))) if last else []
+    status = {run.run_id: run.status.value for run in runs}
+    return sorted((asset, run, status.get(run, "")) for asset, run in last.items())
 
 
 def latest_planned(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> tuple[str | None, int]:

@@ -83,7 +83,9 @@ def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.De
     if automation == "own":
         sensors.append(stale_sensor(hosted, jobs.values()))
     return dg.Definitions(
-        assets=[*(eager(assets, hosted.names) if automation == "host" else assets), overview_asset(hosted)],
+        assets=hosted.translated(
+            [*(eager(assets, hosted.names) if automation == "host" else assets), overview_asset(hosted)]
+        ),
         asset_checks=checks_for(hosted),
         jobs=list(jobs.values()),
         sensors=sensors,

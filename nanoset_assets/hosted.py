@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -49,6 +49,10 @@ class ProjectDefs:
     """Of the ops of all its assets."""
     retries: int = 0
     """How often an asset that fails is made again within its run."""
+    translation: Callable[[dg.AssetSpec, Mapping[str, str]], dg.AssetSpec] | None = None
+    """Changes what is said of an asset, given its `name` without prefix and its `subject`."""
+    execute: Callable[[Any], Iterator[dg.MaterializeResult[Any]]] | None = None
+    """Makes the output of an AssetRun; None: as the stage does."""
     building: Project | None = None
     """The project of the `nanoset build` that executes the runs in its process."""
     failures: list[tuple[Node, Exception]] = field(default_factory=list)
@@ -92,6 +96,23 @@ class ProjectDefs:
             raise ConfigError(what, where=where, found=found, expected=expected, remedy=remedy)
         names = Names(given.key_prefix or configured.key_prefix, given.group_prefix)
         return ProjectDefs(config, names, **details)
+
+    def translated(self, assets: Iterable[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
+        """Apply the host's translation; ConfigError where it gives an asset another key."""
+        translation = self.translation
+        if translation is None:
+            return list(assets)
+
+        def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
+            *above, name = self.names.path(spec.key) or ()
+            found = translation(spec, {"name": "/".join([*above, name]), "subject": "/".join(above)})
+            if found.key != spec.key:
+                was, now = spec.key.to_user_string(), found.key.to_user_string()
+                what, remedy = "a translation may not give an asset another key", "name a `key_prefix` of the project"
+                raise ConfigError(what, where="translation", found=now, expected=was, remedy=remedy)
+            return found
+
+        return list(dg.map_asset_specs(translate, assets))
 
     def open_in_run(self, context: dg.AssetExecutionContext, *, rebuild: bool) -> Project:
         """Open the project as it is configured now; progress goes to `nanoset build`, or else to the run's log."""

@@ -4,14 +4,22 @@ It builds nothing, and shows stale outputs under every setting of `automation`.
 """
 
 import hashlib
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dagster as dg
 
-from nanoset_assets.dagster_compat import DATA_VERSION_TAG, INPUT_DATA_VERSION_TAG, latest_data_versions, repository_of
+from nanoset_assets.dagster_compat import (
+    DATA_VERSION_TAG,
+    INPUT_DATA_VERSION_TAG,
+    latest_data_versions,
+    latest_runs,
+    repository_of,
+)
 from nanoset_assets.hosted import ProjectDefs, tick_result
+from nanoset_assets.instance_state import LOADED
 from nanoset_assets.stages_table import GROUP
 from nanoset_assets.ui.metadata import failure, markdown, table
 from nanoset_core.errors import NanosetError
@@ -26,14 +34,13 @@ OVERVIEW = "overview"
 CHECK = "up_to_date"
 """The name of its check, which warns of outputs that are not what the files, settings and code of today ask for."""
 SECONDS = 60
-"""Between two looks, at least: each compares all outputs, as `nanoset status` does."""
+"""Between two ticks, at least: each asks Dagster's history and reads nanoset.yaml."""
+LOOK_SECONDS = 3600
+"""Between two looks, where these say that nothing has changed: each compares all outputs, as `nanoset status` does."""
 _EVENTS = 200
 """Materialisations of an asset that are looked at for what its versions cost."""
 _NAMED = 3
-_DESCRIPTION = (
-    "The whole project on one page: tokens of each corpus, what is made of them, what is stale and why, and which "
-    "version was read by assets that depend on it. The sensor of this name looks every minute, and builds nothing."
-)
+_DESCRIPTION = "The whole project on one page: tokens, outputs, what is stale and why, and who has read what."
 
 
 class Look(NamedTuple):
@@ -81,17 +88,36 @@ def overview_sensor(hosted: ProjectDefs) -> dg.SensorDefinition:
 
     @dg.sensor(description=f"Keeps {key.to_user_string()} up to date, and builds nothing.", **ticks)
     def overview(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        seen, looked, shown = [*(context.cursor or "").split(), "", "", ""][:3]
+        now, told = time.time(), _told(hosted, context.instance, context.repository_def)
+        if told == seen and now - float(looked) < LOOK_SECONDS:
+            return tick_result(context, [], [], "no run, setting or corpus has changed")
         found = look(hosted, context.instance, context.repository_def)
-        mark = hashlib.sha256(repr(found).encode()).hexdigest()
-        if mark == context.cursor:
-            return tick_result(context, [], [], "nothing has changed", cursor=mark)
-        events = [
+        mark = _digest(found)
+        more: dict[str, Any] = {"cursor": f"{told} {now:.0f} {mark}"}
+        if mark == shown:
+            return tick_result(context, [], [], "nothing has changed", **more)
+        more["asset_events"] = [
             dg.AssetMaterialization(key, metadata=found.metadata),
             dg.AssetCheckEvaluation(key, CHECK, **found.verdict),
         ]
-        return tick_result(context, [], found.stale[:_NAMED], "reported", cursor=mark, asset_events=events)
+        return tick_result(context, [], found.stale[:_NAMED], "reported", **more)
 
     return overview
+
+
+def _told(hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.RepositoryDefinition | None) -> str:
+    """Return a digest of what tells of changes without looking at outputs: settings, corpora, and runs of our assets
+    and of those that depend on them."""
+    config, names = hosted.load().config, hosted.names
+    ours = {names.asset(node.asset) for node in asked_nodes(config)}
+    readers = set() if repository is None else {reader for _, reader in _read(repository, ours)}
+    runs = latest_runs(instance, sorted(ours | readers))
+    return _digest((LOADED, config, instance.get_dynamic_partitions(names.corpora_name), runs))
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
 def look(hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.RepositoryDefinition | None) -> Look:
@@ -166,19 +192,23 @@ def _readers(
     hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, nodes: Sequence[Node]
 ) -> Iterator[dict[str, Any]]:
     """Yield assets of others that depend on ours, those without partitions, and which version they were made from."""
-    graph, ours = repository.asset_graph, {hosted.names.asset(node.asset) for node in nodes}
-    for key in sorted(ours.intersection(graph.get_all_asset_keys())):
-        if graph.get(key).partitions_def is not None:
-            continue
+    for key, reader in _read(repository, {hosted.names.asset(node.asset) for node in nodes}):
         now = latest_data_versions(instance, key, {None}).get(None)
-        for reader in sorted(graph.get(key).child_keys - ours):
-            event = instance.get_latest_materialization_event(reader)
-            made = None if event is None else event.asset_materialization
-            version = ((made and made.tags) or {}).get(f"{INPUT_DATA_VERSION_TAG}/{key.to_user_string()}")
-            yield {
-                "asset": reader.to_user_string(),
-                "has_read": key.to_user_string(),
-                "version": version or "none yet",
-                "which_is": "" if version is None else "the latest" if version == now else "an older one",
-                "run": "" if event is None else event.run_id[:8],
-            }
+        event = instance.get_latest_materialization_event(reader)
+        made = None if event is None else event.asset_materialization
+        version = ((made and made.tags) or {}).get(f"{INPUT_DATA_VERSION_TAG}/{key.to_user_string()}")
+        yield {
+            "asset": reader.to_user_string(),
+            "has_read": key.to_user_string(),
+            "version": version or "none yet",
+            "which_is": "" if version is None else "the latest" if version == now else "an older one",
+            "run": "" if event is None else event.run_id[:8],
+        }
+
+
+def _read(repository: dg.RepositoryDefinition, ours: set[dg.AssetKey]) -> Iterator[tuple[dg.AssetKey, dg.AssetKey]]:
+    """Yield (asset of ours without partitions, asset of others that depends on it)."""
+    graph = repository.asset_graph
+    for key in sorted(ours.intersection(graph.get_all_asset_keys())):
+        if graph.get(key).partitions_def is None:
+            yield from ((key, reader) for reader in sorted(graph.get(key).child_keys - ours))

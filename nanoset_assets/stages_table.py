@@ -81,6 +81,20 @@ class AssetRun:
         self.manifest, self.seconds = manifest, time.monotonic() - self.started
         return manifest
 
+    def results(self) -> Iterator[dg.MaterializeResult[Any]]:
+        """Make the output as its page says, and yield what the UI shows of it."""
+        try:
+            found = PAGES.get(self.stage, Page()).make(self)
+        except Exception as error:
+            self.hosted.failures.append((Node(self.stage, self.key), error))
+            if isinstance(error, NanosetError):
+                raise failure(error) from error
+            raise
+        if isinstance(found, dg.MaterializeResult):
+            yield found
+        elif self.manifest is not None:
+            yield result(self.project, self.manifest, self.seconds, found)
+
 
 def _raw_jsonl(run: AssetRun) -> Mapping[str, Any]:
     corpus, project, context = run.key.subject, run.project, run.context
@@ -167,72 +181,69 @@ class Page:
 
 PAGES: dict[Stage, Page] = {
     raw.INVENTORY: Page(
-        "Raw text of a corpus as it lies in the raw folder: every file with its size and content digest, in document "
-        "order. Its data version changes when a file is added, removed, renamed or edited.",
+        "The files of a corpus in the raw folder, with size and content digest, in document order.\n\n"
+        "Its data version changes when a file is added, removed, renamed or edited.",
         frozenset({"json", "file"}),
         "raw",
         _raw_jsonl,
     ),
     tokenization.TOKENIZED: Page(
-        "A corpus tokenized: content-addressed shards, each with its tokens, its table of documents (file, line, byte "
-        "offset, id, tokens) and its rejected lines. Only ranges whose files changed are tokenized again.",
+        "A corpus as tokens: shards, each with a table of its documents and its rejected lines.\n\n"
+        "Only ranges whose files changed are tokenized again.",
         frozenset({"numpy", "huggingface", "parquet"}),
         "tokenization",
         _tokenized_shards,
         {"metadata": {"dagster/column_schema": COLUMNS}, "pool": WORKERS_POOL},
     ),
     indexed.DATASET: Page(
-        "A corpus as one Megatron indexed dataset: the .bin and .idx that preprocess_data.py would have written for "
-        "the same lines, byte for byte. Give trainers the prefix in its folder, without the ending.",
+        "A corpus as one Megatron indexed dataset, a .bin/.idx pair.\n\n"
+        "Byte for byte what preprocess_data.py would have written. Give trainers the prefix, without the ending.",
         frozenset({"numpy", "file"}),
         "indexed",
         lambda run: dataset_metadata(run.project, run.make()),
     ),
     INDEX_MAPPINGS: Page(
-        "Document, sample and shuffle index of each corpus of {subject}, for each split, under the trainer's cache "
-        "names.",
+        "Document, sample and shuffle index of each corpus of {subject}, under the trainer's names.",
         frozenset({"numpy"}),
         "mapping",
         _split,
     ),
     BLENDED: Page(
-        "Which corpus, and which of its samples, is the k-th sample of {subject}: the trainer's blend indices, under "
-        "its cache names.",
+        "Which sample of which corpus is the k-th of {subject}, under the trainer's names.",
         frozenset({"numpy"}),
         "mapping",
         _split,
     ),
     TRAINER_FILES: Page(
-        "The files and arguments with which a trainer starts on {subject}, and a check that every index file that it "
-        "will look for is there.",
+        "The files and arguments with which a trainer starts on {subject}.",
         frozenset({"file"}),
         "mapping",
         lambda run: handoff_metadata(run.project, run.make(), run.key.subject),
     ),
     shuffling.SHUFFLE_PLAN: Page(
-        "How the corpora of {subject} become shuffled shards: contexts of one length in one order.",
+        "How the corpora of {subject} become shuffled tars: contexts of one length, in one order.",
         frozenset({"numpy"}),
         "shuffling",
         _shuffle_plan,
     ),
     shuffling.SHUFFLED_TARS: Page(
-        "Shuffled tar shards, an even share of them in each partition. Under Partitions, choose one to see its tars; "
-        "{subject}/manifest shows the whole.",
+        "The tars of {subject}, an even share of them in each partition.\n\n"
+        "Under Partitions, choose one to see its tars; {subject}/manifest shows the whole.",
         frozenset({"numpy", "file"}),
         "shuffling",
         _tars,
         {"pool": WORKERS_POOL},
     ),
     shuffling.WEBDATASET: Page(
-        "manifest.jsonl (OpenLM), index.json (wids) and exp_data.json (DCLM) beside the tars; with them the webdataset "
-        "is complete. Give trainers this folder.",
+        "The lists by which OpenLM, wids and DCLM read the tars of {subject}.\n\n"
+        "With manifest.jsonl, index.json and exp_data.json it is complete. Give trainers this folder.",
         frozenset({"json"}),
         "shuffling",
         lambda run: webdataset_metadata(run.project, run.make()),
     ),
     packed.PACKED: Page(
-        "A corpus as one Modalities .pbin, with the tokens of its indexed_dataset. Only corpora that nanoset.yaml "
-        "lists under `packed`: other partitions stay missing, and a run of one makes nothing.",
+        "A corpus as one Modalities .pbin, with the tokens of its indexed_dataset.\n\n"
+        "Only corpora listed under `packed`: other partitions stay missing, and a run of one makes nothing.",
         frozenset({"numpy", "file"}),
         "packed",
         _packed_dataset,
@@ -328,17 +339,7 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
             context.log.info(f"{opened.config.file} does not ask for {Node(stage, key).label}: nothing to make")
             return
         run = AssetRun(context, hosted, opened, stage, key)
-        try:
-            found = page.make(run)
-        except Exception as error:
-            hosted.failures.append((Node(stage, key), error))
-            if isinstance(error, NanosetError):
-                raise failure(error) from error
-            raise
-        if isinstance(found, dg.MaterializeResult):
-            yield found
-        elif run.manifest is not None:
-            yield result(opened, run.manifest, run.seconds, found)
+        yield from run.results() if hosted.execute is None else hosted.execute(run)
 
     definition: dg.AssetsDefinition = decorate(asset)
     return definition

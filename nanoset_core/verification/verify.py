@@ -34,12 +34,11 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
     ),
     DATASET: (
         verify_indexed,
-        "Counts, lengths, pointers and type of the .idx; ids within the vocabulary; end-of-document tokens; "
-        "sampled documents give the same tokens when their source lines are tokenized again.",
+        "The .idx fits its .bin; every id is in the vocabulary; sampled lines give the same tokens again.",
     ),
     INDEX_MAPPINGS: (
         verify_mappings,
-        "Every file that the trainer will look for is there, fresh against its .idx; sampled ones can be read.",
+        "Every file that the trainer looks for is there, fresh against its .idx; sampled ones can be read.",
     ),
     BLENDED: (
         verify_blend,
@@ -48,7 +47,7 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
     TRAINER_FILES: (verify_handoff, "The trainer's files are there, and hold what was written, byte for byte."),
     PACKED: (
         verify_packed,
-        "The .pbin is whole: its index covers the tokens exactly, and documents and tokens are the dataset's.",
+        "The index of the .pbin covers its tokens exactly; documents and tokens are the dataset's.",
     ),
     SHUFFLE_PLAN: (verify_plan, "The plan holds what was written; the order is as even as chance gives."),
     SHUFFLED_TARS: (

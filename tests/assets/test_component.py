@@ -16,11 +16,14 @@ from dagster.components.testing import create_defs_folder_sandbox
 from dagster_shared.serdes.objects import EnvRegistryKey
 
 import nanoset_assets
-from nanoset_assets import NanosetComponent
+from nanoset_assets import NanosetComponent, build_definitions
+from nanoset_assets.definitions import definitions_of
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
 
 TYPE = "nanoset_assets.NanosetComponent"
+LISTED = 100
+"""Characters of a description that `dg list defs` shows."""
 pytestmark = [  # of what Dagster itself uses
     pytest.mark.filterwarnings("ignore::pydantic.PydanticDeprecatedSince20"),
     pytest.mark.filterwarnings("ignore::dagster.BetaWarning"),
@@ -124,6 +127,52 @@ def test_post_processing_changes_the_assets(sandbox, make_project):
         assert graph.get(dg.AssetKey(["llm", "raw_jsonl"])).group_name == "llm_corpora"
 
 
+def test_a_translation_says_something_else_of_each_asset(sandbox, make_project):
+    translation = {
+        "group_name": "mine_{{ node.subject or 'all' }}",
+        "description": "{{ spec.description }} Of ours.",
+        "metadata": {"known_as": "{{ node.name }}"},
+    }
+    attributes = {"config": str(make_project()), "key_prefix": "llm", "automation": "host"}
+    add(sandbox, "one", attributes | {"translation": translation})
+    with sandbox.build_all_defs() as definitions:
+        graph = definitions.resolve_asset_graph()
+        blend, raw, page = (graph.get(dg.AssetKey(["llm", *name.split("/")])) for name in TRANSLATED)
+    assert [asset.group_name for asset in (blend, raw, page)] == ["mine_pretrain", "mine_all", "mine_all"]
+    assert [asset.metadata["known_as"] for asset in (blend, raw, page)] == list(TRANSLATED)
+    assert raw.tags["nanoset/stage"] == "raw"
+    assert raw.description.endswith("edited. Of ours.")
+    assert blend.automation_condition is not None
+
+
+TRANSLATED = ("pretrain/blend", "raw_jsonl", "overview")
+
+
+def test_every_description_begins_with_a_sentence_that_lists_show_whole(make_project):
+    graph = build_definitions(load_config(make_project())).resolve_asset_graph()
+    said = [graph.get(key).description for key in graph.get_all_asset_keys()]
+    said += [graph.get_check_spec(key).description for key in graph.asset_check_keys]
+    assert [text for text in said if len(text.partition("\n\n")[0]) > LISTED] == []
+
+
+def test_an_override_does_something_before_and_after(make_project, instance):
+    done = []
+
+    class Watched(NanosetComponent):
+        def execute(self, run):
+            done.append(f"before {run.key.subject}")
+            yield from super().execute(run)
+            done.append(f"after {run.manifest.name}")
+
+    project = make_project()
+    definitions = definitions_of(Watched(config=str(project)).hosted(project.parent))
+    instance.add_dynamic_partitions("corpora", ["web"])
+    job = definitions.resolve_job_def("corpus")
+    selection = [dg.AssetKey("raw_jsonl"), dg.AssetKey("tokenized_shards")]
+    assert job.execute_in_process(instance=instance, partition_key="web", asset_selection=selection).success
+    assert done == ["before web", "after web"] * 2
+
+
 def test_an_inline_project_is_built(sandbox, make_project, tmp_path):
     value = inline(make_project())
     add(sandbox, "one", {"project": value, "key_prefix": "llm"})
@@ -163,6 +212,11 @@ WRONG = {
     "two projects": ({"config": "nanoset.yaml", "project": {}}, "project:", ONE),
     "a file that is not there": ({"key_prefix": "a", "config": "nowhere.yaml"}, "config", "no such configuration"),
     "no automation": ({"project": {}, "automation": "eager"}, "automation", "one of own, host, none"),
+    "another key": (
+        {"project": {}, "translation": {"key_prefix": ["other"]}},
+        None,
+        "a translation may not give an asset another key",
+    ),
     "no name": ({"project": {}, "key_prefix": ["a b"]}, "key_prefix", "is no valid part of a key prefix"),
 }
 
@@ -174,7 +228,7 @@ def test_an_error_points_to_its_line(sandbox, make_project, wrong):
         attributes = attributes | {"project": inline(make_project()) | attributes["project"]}
     file = add(sandbox, "one", attributes)
     message = failure(sandbox)
-    assert f"defs.yaml:{number_of(file, line)}" in message, message
+    assert line is None or f"defs.yaml:{number_of(file, line)}" in message, message
     assert text in message
     if text == ONE:
         with pytest.raises(ConfigError, match=ONE):

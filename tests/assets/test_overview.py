@@ -5,11 +5,13 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
+from nanoset_assets import overview
 from nanoset_assets.build import build
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.overview import CHECK, OVERVIEW
 from nanoset_core import load_nanoset
 from nanoset_core.config.project import load_config
+from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 
 HANDOFF = dg.AssetKey(["pretrain", "handoff"])
@@ -52,8 +54,14 @@ def test_stale_settings_are_shown_whoever_builds(built_platform, automation):
     assert all(row["seconds"] for row in corpora.values())
     samples = {row["name"]: row["samples"] for row in rows_of(made.metadata, "made_of_them")}
     assert samples["pretrain train"] == f"{len(load_nanoset(built_platform.config.root_folder, 'pretrain', 'train')):,}"
-    again = tick(first.cursor)
-    assert (again.asset_events, again.skip_message) == ([], "nothing has changed")
+    told, looked, shown = first.cursor.split()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overview, "project_status", None)  # no output is looked at
+        patch.setattr(raw, "scan", None)  # and no folder
+        again = tick(first.cursor)
+    assert (again.asset_events, again.skip_message) == ([], "no run, setting or corpus has changed")
+    later = tick(f"{told} {float(looked) - overview.LOOK_SECONDS} {shown}")
+    assert (later.asset_events, later.skip_message) == ([], "nothing has changed")
     edit(built_platform, "seed: 7", "seed: 8")
     made, check = tick(first.cursor).asset_events
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
@@ -65,9 +73,14 @@ def test_it_says_which_version_others_have_read(built_platform):
     definitions = dg.Definitions.merge(built_platform.definitions, dg.Definitions(assets=[model]))
     repository, instance = definitions.get_repository_def(), built_platform.instance
 
+    cursor = None
+
     def read_by():
-        with dg.build_sensor_context(instance=instance, repository_def=repository) as context:
-            made, _ = repository.get_sensor_def(OVERVIEW).evaluate_tick(context).asset_events
+        nonlocal cursor
+        with dg.build_sensor_context(instance=instance, repository_def=repository, cursor=cursor) as context:
+            tick = repository.get_sensor_def(OVERVIEW).evaluate_tick(context)
+        made, _ = tick.asset_events
+        cursor = tick.cursor
         return [(row["asset"], row["has_read"], row["which_is"]) for row in rows_of(made.metadata, "read_by")]
 
     job = definitions.resolve_implicit_global_asset_job_def()
