@@ -10,10 +10,8 @@ import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
-from dagster._utils.schedules import is_valid_cron_string
 from dagster_shared.check import CheckError
 
 from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, received_signal
@@ -26,13 +24,12 @@ __all__ = [
     "LaunchRunContext",
     "RunLauncher",
     "WorkerStatus",
-    "backfilled_assets",
     "interruptible_runs",
-    "is_valid_cron_string",
     "latest_data_versions",
     "latest_materializations",
     "latest_planned",
     "latest_runs",
+    "open_backfills",
     "repository_of",
     "unsound_checks",
 ]
@@ -65,10 +62,10 @@ def latest_data_versions(
     return found
 
 
-def backfilled_assets(instance: dg.DagsterInstance) -> set[dg.AssetKey]:
-    """Return assets of all backfills that have not ended."""
-    going_on = BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING])
-    return {key for backfill in instance.get_backfills(going_on) for key in backfill.asset_selection or ()}
+def open_backfills(instance: dg.DagsterInstance) -> dict[str, set[dg.AssetKey]]:
+    """Return backfill → its assets, of all that have not ended; one of a job does not say which assets it makes."""
+    going_on = BulkActionsFilter(statuses=[BulkActionStatus(name) for name in ("REQUESTED", "CANCELING", "FAILING")])
+    return {found.backfill_id: set(found.asset_selection or ()) for found in instance.get_backfills(going_on)}
 
 
 def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, int]:
@@ -107,7 +104,7 @@ def unsound_checks(
     storage = instance.event_log_storage
     found = set()
     for info in storage.get_asset_check_partition_info(list(checks)):
-        if info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED:
+        if info.latest_execution_status.value == "SUCCEEDED":
             continue
         key, partition = info.check_key, PartitionKeyFilter(key=info.partition_key)
         record = storage.get_latest_asset_check_execution_by_key([key], partition_filter=partition).get(key)

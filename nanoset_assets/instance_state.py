@@ -16,9 +16,9 @@ import dagster as dg
 
 from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
-    backfilled_assets,
     latest_data_versions,
     latest_planned,
+    open_backfills,
     unsound_checks,
 )
 from nanoset_assets.names import Names
@@ -50,6 +50,7 @@ LOADED = time.time()
 UNSUCCESSFUL = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 UNFINISHED = [status for status in dg.DagsterRunStatus if status not in (*UNSUCCESSFUL, dg.DagsterRunStatus.SUCCESS)]
 _PARTITION_TAG = "dagster/partition"
+_BACKFILL_TAG = "dagster/backfill"
 _WILL_RETRY_TAG = "dagster/will_retry"
 
 
@@ -132,12 +133,19 @@ class UnderWay:
     @cached_property
     def landing(self) -> dict[str, str]:
         """Corpus whose text is being landed → the asset that a run or backfill is to make."""
-        chosen = backfilled_assets(self.instance).union(*(run.asset_selection or () for run in self.runs))
+        backfills = open_backfills(self.instance)
+        chosen = set().union(*backfills.values(), *(run.asset_selection or () for run in self.runs))
+        keys = {key for keys in self.upstream.values() for key in keys}
+        if self.runs or backfills:
+            last = {key: found.dagster_run for key in keys if (found := _last_run(self.instance, key, None))}
+            chosen |= {key for key, run in last.items() if run.status in UNFINISHED}
+            # Of a backfill of a job: others of its runs may be yet to come.
+            chosen |= {key for key, run in last.items() if run.tags.get(_BACKFILL_TAG) in backfills}
         return {
             corpus: key.to_user_string()
             for corpus, keys in self.upstream.items()
             for key in reversed(keys)
-            if key in chosen or self.makes(key, None)
+            if key in chosen
         }
 
     def makes(self, asset: dg.AssetKey, partition: str | None) -> bool:

@@ -155,11 +155,12 @@ def _totals(project: Project, rows: Sequence[Row]) -> tuple[dg.MarkdownMetadataV
 
 
 def _shown(row: Row, cost: Mapping[tuple[str, str, str | None], float]) -> dict[str, Any]:
-    counts = ("documents", "tokens") if row.kind == "corpus" else ("samples", "sequences", "tokens")
+    counts = ("documents", "tokens") if row.kind == "corpus" else ("samples", "tokens")
+    figures = {"samples" if name == "sequences" else name: count for name, count in row.figures.items()}
     return {
         "name": row.name + (f" {row.part}" if row.part else ""),
         "state": row.state,
-        **{name: f"{row.figures[name]:,}" if name in row.figures else "" for name in counts},
+        **{name: f"{figures[name]:,}" if name in figures else "" for name in counts},
         "size": format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "",
         "seconds": f"{seconds:,.1f}" if (seconds := cost.get((row.kind, row.name, row.part))) is not None else "",
     }

@@ -12,7 +12,6 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.dagster_compat import is_valid_cron_string
 from nanoset_assets.hosted import ProjectDefs, tick_result
 from nanoset_assets.instance_state import (
     AUTOMATION_TAG,
@@ -120,8 +119,10 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
     spec, names = hosted.config.automation, hosted.names
     if spec.reconcile is None:
         return []
-    if not is_valid_cron_string(spec.reconcile):
-        raise no_cron_line(hosted.config.file, spec.reconcile)
+    try:
+        dg.ScheduleDefinition(job_name=EVERY_ASSET, cron_schedule=spec.reconcile)
+    except dg.DagsterInvalidDefinitionError as error:
+        raise no_cron_line(hosted.config.file, spec.reconcile) from error
     chain = [names.asset(stage.asset) for stage in stages() if stage.kind == raw.INVENTORY.kind and stage.asset]
 
     @dg.schedule(

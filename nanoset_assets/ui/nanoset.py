@@ -15,6 +15,7 @@ from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import BLEND, LACKING
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.shuffling.plan import ShufflePlan
@@ -81,8 +82,12 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
     """Return the metadata of the files with which a trainer starts."""
     samples = manifest.facts["samples"]
     counts = ", ".join(f"{split} {samples[split]:,}" for split in SPLITS if split in samples)
+    warned = (said.partition(":")[0] for said in TRAINER_FILES.warnings(project, manifest))
     return {
-        "summary": markdown(f"**Ready to train**: every index file that the trainer looks for is there; {counts}."),
+        "summary": markdown(
+            f"**Ready to train**: every index file is there; {counts}.",
+            *(f"**{said}**: see `start`." for said in warned),
+        ),
         "start": folded(manifest.path(START).read_text(encoding="utf-8")),
         **{f"{split}_samples": count for split, count in samples.items()},
         NAME: name,

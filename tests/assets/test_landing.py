@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import dagster as dg
 import pytest
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
@@ -143,6 +145,31 @@ def test_what_is_still_being_landed_is_waited_for(host):
     assert asked(host.look()) == ["web"], "nor does the sensor over raw text read what is being written"
     host.instance.report_run_canceled(other)
     assert asked(host.land()) == ["books", "code"]
+
+
+@pytest.mark.parametrize("of_a_job", [False, True])
+def test_a_backfill_is_one_build(host, of_a_job):
+    backfill = PartitionBackfill(
+        backfill_id="year",
+        status=BulkActionStatus.REQUESTED,
+        from_failure=False,
+        tags={},
+        backfill_timestamp=time.time(),
+        asset_selection=None if of_a_job else [CRAWL],
+    )
+    host.instance.add_backfill(backfill)
+    job = host.definitions.resolve_implicit_global_asset_job_def()
+    for day in ("2026-01-02", "2026-01-03"):
+        made = {"instance": host.instance, "asset_selection": [CRAWL], "partition_key": day}
+        assert job.execute_in_process(**made, tags={"dagster/backfill": "year"}).success
+        age(host.raw)
+        assert "books: waits until lake/crawl has ended" in host.land().skip_message
+        host.look()
+        assert "books" not in asked(host.look())
+    host.instance.update_backfill(backfill.with_status(BulkActionStatus.COMPLETED_SUCCESS))
+    assert asked(host.land()) == ["books", "code"]
+    assert asked(host.land()) == []
+    assert asked(host.look()) == ["web"]
 
 
 def test_no_more_runs_are_asked_for_in_a_tick_than_another_sensor_does(host, monkeypatch):
