@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, cast
 
 import dagster as dg
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
@@ -23,9 +23,7 @@ from nanoset_core.errors import ConfigError, raised
 from nanoset_core.serialization.settings import json_schema
 
 _INLINE = "project"
-_AUTOMATIONS = get_args(Automation)
 _TEMPLATE = "{{"
-_INLINE_HELP = "The keys of a nanoset.yaml, instead of `config`; relative paths start in the folder of this file."
 
 
 def _rendered(context: dg.ResolutionContext, value: Any) -> Any:
@@ -41,7 +39,7 @@ def _checked(attributes: Any) -> Any:
     """Point to invalid keys; a value with templates is checked once they are filled in."""
     if not isinstance(attributes, Mapping):
         return attributes
-    value, chosen = attributes.get(_INLINE), attributes.get("automation", "own")
+    value = attributes.get(_INLINE)
     prefix, group = (attributes.get(name) for name in ("key_prefix", "group_prefix"))
     named = [name for name in ("config", _INLINE) if attributes.get(name) is not None]
     wrong: list[tuple[ConfigError, tuple[str | int, ...]]] = []
@@ -49,9 +47,6 @@ def _checked(attributes: Any) -> Any:
         wrong.append((_no_project(named), tuple(named[1:])))
     for error in raised(names_of, prefix, group) if _TEMPLATE not in f"{prefix} {group}" else ():
         wrong.append((error, ("group_prefix" if error.found == repr(group) else "key_prefix",)))
-    if chosen not in _AUTOMATIONS and _TEMPLATE not in str(chosen):
-        expected = f"one of {', '.join(_AUTOMATIONS)}"
-        wrong.append((ConfigError("no such automation", found=repr(chosen), expected=expected), ("automation",)))
     if isinstance(value, Mapping) and _TEMPLATE not in str(value):
         for error in check_config(value, Path(_INLINE))[1]:
             wrong.append((error, (_INLINE, *_key_path(value, error.where or ""))))
@@ -147,7 +142,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         default=None, description="Path of a nanoset.yaml; relative paths start in the folder of this file."
     )
     project: Annotated[Mapping[str, Any] | None, dg.Resolver(_rendered, model_field_type=dict[str, Any])] = Field(
-        default=None, description=_INLINE_HELP
+        default=None,
+        description="The keys of a nanoset.yaml, instead of `config`; relative paths start in the folder of this file.",
     )
     key_prefix: str | Sequence[str] | None = Field(
         default=None,
@@ -226,14 +222,9 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             self.group_prefix,
             reread=reread,
             upstream={name: tuple(corpus.deps) for name, corpus in self.corpora.items() if corpus.deps},
-            owners=tuple(self.owners),
-            tags=dict(self.tags),
-            pool=self.pool,
-            run_tags=dict(self.run_tags),
-            op_tags=dict(self.op_tags),
-            retries=self.retries,
             translation=self.get_asset_spec,
             execute=self.execute,
+            **{name: getattr(self, name) for name in ("owners", "tags", "pool", "run_tags", "op_tags", "retries")},
         )
 
 
@@ -241,9 +232,14 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
 def _model(component: type[NanosetComponent]) -> type[BaseModel]:
     # Not "or null, or text", as Dagster would have it: of several possibilities no checker says which line is wrong.
     keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(ProjectConfig, templates=True))]
-    return create_model(
+    model = create_model(
         component.__name__,
         __base__=component.model(),
         __validators__={"check_project": cast("Callable[..., Any]", model_validator(mode="before")(_checked))},
-        project=(keys, Field(default=None, description=_INLINE_HELP)),
+        project=(keys, Field(default=None)),
+        automation=(Automation, Field(default="own")),  # and no other text, as Dagster would have it
     )
+    for name, field in component.model_fields.items():  # which Dagster leaves out, and editors show
+        model.model_fields[name].description = field.description
+    model.model_rebuild(force=True)
+    return model

@@ -37,7 +37,7 @@ class ProjectDefs:
     """Gives the configuration as it is now; None: its file is read."""
     upstream: Mapping[str, tuple[dg.AssetKey, ...]] = field(default_factory=dict)
     """Corpus → assets of others that land its text."""
-    owners: tuple[str, ...] = ()
+    owners: Sequence[str] = ()
     """Of all its assets."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Of all its assets, beside their own."""

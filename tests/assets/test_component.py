@@ -211,7 +211,7 @@ WRONG = {
     "no project": ({"key_prefix": "llm"}, "attributes:", ONE),
     "two projects": ({"config": "nanoset.yaml", "project": {}}, "project:", ONE),
     "a file that is not there": ({"key_prefix": "a", "config": "nowhere.yaml"}, "config", "no such configuration"),
-    "no automation": ({"project": {}, "automation": "eager"}, "automation", "one of own, host, none"),
+    "no automation": ({"project": {}, "automation": "eager"}, "automation", "Input should be 'own', 'host' or 'none'"),
     "another key": (
         {"project": {}, "translation": {"key_prefix": ["other"]}},
         None,
@@ -281,7 +281,10 @@ def test_a_scaffold_whose_folder_is_no_prefix_is_refused(sandbox):
 def test_dagster_finds_the_component():
     assert EnvRegistryKey("nanoset_assets", "NanosetComponent") in discover_package_objects(["nanoset_assets"])
     assert TYPE.rpartition(".")[2] in dir(nanoset_assets)
-    json.dumps(NanosetComponent.get_model_cls().model_json_schema())
+    schema = NanosetComponent.get_model_cls().model_json_schema()
+    json.dumps(schema)
+    assert schema["properties"]["automation"]["enum"] == ["own", "host", "none"]
+    assert all(found["description"].endswith(".") for found in schema["properties"].values())
 
 
 def test_the_command_does_not_import_dagster():
