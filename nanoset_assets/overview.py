@@ -127,11 +127,11 @@ def look(hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.Repos
     corpora = [row.name for row in rows if row.kind == "corpus"]
     nodes = list(asked_nodes(project.config, corpora))
     cost = _cost(hosted, instance, nodes)
-    stale = {row.label: "; ".join(row.why) for row in rows if row.why and row.state != "not read"}
+    stale = [(row, "; ".join(row.why)) for row in rows if row.why and row.state != "not read"]
     readers = [] if repository is None else list(_readers(hosted, instance, repository, nodes))
     made = [row for row in rows if row.kind not in ("corpus", "folder")]
     tables = {
-        "not_up_to_date": [{"output": label, "why": why} for label, why in stale.items()],
+        "not_up_to_date": [{"output": row.label, "state": row.state, "why": why} for row, why in stale],
         "corpora": [_shown(row, cost) for row in rows if row.kind == "corpus"],
         "made_of_them": [_shown(row, cost) for row in made],
         "read_by": readers,
@@ -139,7 +139,7 @@ def look(hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.Repos
     shown = {name: table(found, len(found)) for name, found in tables.items() if found}
     summary, numbers = _totals(project, rows)
     metadata = {"summary": summary, **shown, **numbers, "outputs_not_up_to_date": len(stale)}
-    return Look(metadata, [f"{label}: {why}" for label, why in stale.items()])
+    return Look(metadata, [f"{row.label}: {why}" for row, why in stale])
 
 
 def _totals(project: Project, rows: Sequence[Row]) -> tuple[dg.MarkdownMetadataValue, dict[str, Any]]:
@@ -159,9 +159,8 @@ def _shown(row: Row, cost: Mapping[tuple[str, str, str | None], float]) -> dict[
     figures = {"samples" if name == "sequences" else name: count for name, count in row.figures.items()}
     return {
         "name": row.name + (f" {row.part}" if row.part else ""),
-        "state": row.state,
         **{name: f"{figures[name]:,}" if name in figures else "" for name in counts},
-        "size": format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "",
+        "size": format_bytes(figures["bytes"]) if "bytes" in figures else "",
         "seconds": f"{seconds:,.1f}" if (seconds := cost.get((row.kind, row.name, row.part))) is not None else "",
     }
 

@@ -55,13 +55,13 @@ def size_bytes(manifest: Manifest) -> int:
 
 
 def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.TableMetadataValue:
-    """Return a table of the first ROWS_SHOWN rows, of plain values and the same keys.
+    """Return a table of the first ROWS_SHOWN rows, of plain values and the same keys; whole numbers as text.
 
-    total: how many there are; where it is more, a last row says how many are left out, and all columns are text.
+    total: how many there are; where it is more, a last row says how many are left out.
     """
-    shown = [dict(row) for row in islice(rows, ROWS_SHOWN)]
+    first = islice(rows, ROWS_SHOWN)
+    shown = [{key: f"{value:,}" if type(value) is int else value for key, value in row.items()} for row in first]
     if shown and (left_out := (total or 0) - len(shown)) > 0:
-        shown = [{key: f"{value:,}" if type(value) is int else value for key, value in row.items()} for row in shown]
         shown.append(dict.fromkeys(shown[0], "") | {next(iter(shown[0])): f"… and {left_out:,} more"})
     return dg.MetadataValue.table(list(map(dg.TableRecord, shown)), None if shown else dg.TableSchema([]))
 

@@ -52,7 +52,7 @@ def test_a_table_says_what_it_leaves_out():
     shown = rows_of(table([{"file": "a", "lines": 1234}, {"file": "b", "lines": 5}], total=1_002))
     assert shown[0] == {"file": "a", "lines": "1,234"}
     assert shown[2] == {"file": "… and 1,000 more", "lines": ""}
-    assert rows_of(table([{"file": "a", "lines": 1}], total=1)) == [{"file": "a", "lines": 1}]
+    assert rows_of(table([{"file": "a", "lines": 1}], total=1)) == [{"file": "a", "lines": "1"}]
     assert rows_of(table([])) == []
 
 
@@ -320,7 +320,7 @@ def test_the_plan_says_what_becomes_of_each_source_and_how_well_it_mixes(make_pr
     assert metadata["contexts_left_out"] < metadata["shards"]
     rows = {row["source"]: row for row in rows_of(metadata["sources"])}
     assert [rows[name]["frequency"] for name in ("web", "code", "books")] == ["0.5", "2", "1"]
-    assert rows["web"]["not_chosen"] > 0
+    assert int(rows["web"]["not_chosen"].replace(",", "")) > 0
     assert metadata["tar_bytes"] > metadata["tokens"]
     measures = {row["measure"]: row for row in rows_of(metadata["quality"])}
     assert len(measures) == 5

@@ -66,7 +66,11 @@ def test_stale_settings_are_shown_whoever_builds(built_platform, automation):
     made, check = tick(first.cursor).asset_events
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert check.description == "4 outputs missing or stale; the first: nanoset pretrain train: seed: 7 → 8"
-    assert rows_of(made.metadata, "not_up_to_date")[0] == {"output": "nanoset pretrain train", "why": "seed: 7 → 8"}
+    assert rows_of(made.metadata, "not_up_to_date")[0] == {
+        "output": "nanoset pretrain train",
+        "state": "stale",
+        "why": "seed: 7 → 8",
+    }
 
 
 def test_it_says_which_version_others_have_read(built_platform):
@@ -97,8 +101,9 @@ def test_it_is_materialised_by_hand_too(built_platform):
     built_platform.carry_out({OVERVIEW: {None}})
     key = dg.AssetKey(OVERVIEW)
     event = built_platform.instance.get_latest_materialization_event(key)
-    named = {row["name"]: row["state"] for row in rows_of(event.asset_materialization.metadata, "corpora")}
-    assert named == {"books": "up to date", "code": "up to date", "web": "failing"}
+    wrong = {row["output"]: row["state"] for row in rows_of(event.asset_materialization.metadata, "not_up_to_date")}
+    assert wrong["corpus web"] == "failing"
+    assert wrong.keys().isdisjoint({"corpus books", "corpus code"})
     checked = dg.AssetCheckKey(key, CHECK)
     (record,) = built_platform.instance.event_log_storage.get_asset_check_execution_history(checked, limit=2)
     assert not record.evaluation.passed
