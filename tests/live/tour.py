@@ -36,6 +36,7 @@ class Scene(NamedTuple):
 
 SCENES = (
     Scene("graph", f"/asset-groups?expanded={_GROUPS}", ("raw_jsonl", "tars", "handoff"), 860, 2150),
+    Scene("overview", "/assets/overview", ("made_of_them", "shuffled"), 1130),
     Scene("corpus", "/assets/tokenized_shards?view=partitions&partition=libraries", ("token_lengths",), 900),
     Scene("documents", "/assets/indexed_dataset?view=partitions&partition=stdlib", ("first_documents",), 900),
     Scene("blend", "/assets/pretrain/blend?view=partitions&partition=train", ("first_samples", "explain"), 940),
