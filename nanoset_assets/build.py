@@ -159,7 +159,7 @@ def build(
                         report.skipped += [step.node.label for step in run if step.node.label not in report.failed]
         graph.look_again(step.node for step in chosen)
         refused = ((step.node, report.failed.get(step.node.label)) for step in chosen)
-        graph.reasons |= {node: [Reason(one_line(why))] for node, why in refused if isinstance(why, StorageError)}
+        graph.reasons |= {node: [Reason(one_line(why))] for node, why in refused if why is not None}
     if noted(project.outputs, again=True) != distrusted:
         # What other corpora were tokenized with is stale by now.
         again = build(project, instance, select=select, corpora=corpora, verbose=verbose, say=say)

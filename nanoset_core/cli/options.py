@@ -78,7 +78,7 @@ CONFIG_OPTION = click.option(
     callback=_own_or_above, help="The project's nanoset.yaml; default: that of this folder, or of the nearest above.",
 )  # fmt: skip
 OVERWRITE_OPTION = click.option(
-    "--overwrite", is_flag=True, help="Replace an output of other input or settings; else that is an error."
+    "--overwrite", is_flag=True, help="Replace an existing output that was made from other input or settings."
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -157,7 +157,9 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
             help=f"{_TOKENIZER_HELP}{'; ' if use else ''}{use}.",
         ),
         click.option(
-            "--tokenizer-type", type=click.Choice(list(TOKENIZER_TYPES)), help="Checked: files say what they are."
+            "--tokenizer-type",
+            type=click.Choice(list(TOKENIZER_TYPES)),
+            help="Not needed: files say what they are. Where given, it is checked.",
         ),
         click.option("--vocab-file", type=ANY_PATH, help="A vocab.json, in place of --tokenizer."),
         click.option("--merge-file", "merges", type=ANY_PATH, help="Its merges; default: the merges.txt beside it."),
@@ -165,7 +167,7 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
         click.option(
             *("--tokenizer-special-tokens", "--tiktoken-special-tokens", "special_tokens_of_tokenizer"),
             multiple=True,
-            help="Special tokens that the file does not hold; several may follow.",
+            help="Special tokens that the file does not hold; several after one option.",
         ),
         option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
         *([] if own_vocab_size else [option_for(TokenizerSpec, "vocab_size")]),
@@ -199,7 +201,11 @@ def text_options(use: str = "", *scratch: str, own_vocab_size: bool = False) -> 
         click.option("--eod", help=f"{eod} beside it."),
         options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
         click.option(
-            "--scratch", *scratch, "scratch", type=FOLDER, help="Where the folder for unfinished work is made."
+            "--scratch",
+            *scratch,
+            "scratch",
+            type=FOLDER,
+            help="Folder for temporary files; default: beside the output.",
         ),
         OVERWRITE_OPTION,
     )

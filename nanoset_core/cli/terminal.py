@@ -35,12 +35,14 @@ LINE_SECONDS = 30.0
 """Between two lines on one piece of work, where there is no terminal."""
 GOES_ON = " …"
 """Ends a line on what begins."""
+WEBDATASET_WORDS = {"shards": "tars", "sequences": "contexts"}
+"""Names of facts that mean something else of corpora → what to call them of webdatasets."""
 _MEASURES = (
-    ("neighbours from one source", "same_source", "{same_source_expected:.3g}"),
-    ("neighbours that touch in their source", "neighbours", "{neighbours_expected:.3g}"),
-    ("order of the sources that is left (rank correlation)", "rank_correlation", "0 ± {rank_correlation_error:.3g}"),
-    ("mix of sources in a shard, mean deviation in standard errors", "mix_mean", "0.8"),
-    ("largest of these", "mix_max", "about {mix_max_expected:.3g}"),
+    ("neighbours from the same source", "same_source", "{same_source_expected:.3g}"),
+    ("neighbours that were neighbours before", "neighbours", "{neighbours_expected:.3g}"),
+    ("rank correlation of the order before and after", "rank_correlation", "0 ± {rank_correlation_error:.3g}"),
+    ("mix of sources in a tar: mean deviation, in standard errors", "mix_mean", "0.8"),
+    ("mix of sources in a tar: largest deviation", "mix_max", "about {mix_max_expected:.3g}"),
 )
 
 
@@ -291,7 +293,7 @@ def spread(lengths: NDArray[Any]) -> str:
     """Return the least, largest and median of lengths in tokens, shape (sequences,)."""
     import numpy as np
 
-    return f"{lengths.min():,} to {lengths.max():,} tokens, {np.median(lengths):,.0f} in the middle"
+    return f"{lengths.min():,} to {lengths.max():,} tokens, median {np.median(lengths):,.0f}"
 
 
 def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
@@ -303,18 +305,18 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
     rows = [
         {
             "corpus": member["corpus"],
-            "asked": _percent(member["weight"]),
-            "given": _percent(member["share"]),
+            "weight": _percent(member["weight"]),
+            "share": _percent(member["share"]),
             "samples": f"{member['samples_given']:,}",
             "spare": f"{member['surplus']:,}",
             "epochs": f"{member['epochs']:.2f}",
             "limit": "none" if member["max_epochs"] is None else f"{member['max_epochs']:g}",
-            "tokens": f"{member['tokens']:,}",
-            "unseen": "by chance" if member["tokens_unseen"] is None else f"{member['tokens_unseen']:,}",
+            "tokens an epoch": f"{member['tokens']:,}",
+            "tokens never read": "by chance" if member["tokens_unseen"] is None else f"{member['tokens_unseen']:,}",
         }
         for member in members
     ]
-    said = {"given": any(row["asked"] != row["given"] for row in rows)}
+    said = {"share": any(row["weight"] != row["share"] for row in rows)}
     said["limit"] = any(row["limit"] != "none" for row in rows)
     return [{name: value for name, value in row.items() if said.get(name, True)} for row in rows]
 

@@ -120,8 +120,8 @@ class NanosetSpec:
     seed: Annotated[int, Range(0, 2**32 - 1)] = DEFAULT_SEED
     """Seed of every shuffle."""
     samples: Mapping[SplitName, Annotated[int, Range(1, 1 << 62)]] = field(default_factory=FrozenDict)
-    """Split → samples; absent = one epoch, or with weights as many as read no corpus twice, so that text of the others
-    is left out: `nanoset map --plan` and `build` say how many tokens."""
+    """Split → samples; absent = one epoch. With weights an epoch ends when the first corpus is used up: `nanoset map`
+    and `build` say how many tokens of the others are never read."""
     schedule: ScheduleSpec | None = None
     """The trainer's run, instead of `samples`."""
     max_epochs: Epochs | Mapping[str, Epochs] | None = None
@@ -129,7 +129,7 @@ class NanosetSpec:
     on_exhaustion: Policy = "raise"
     """What happens where a corpus would be read more often than `max_epochs`."""
     preset: Literal["megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000"] = "megatron"
-    """Trainer whose index mappings are matched bit for bit."""
+    """Trainer whose index files are matched bit for bit."""
     trainer_path: str | None = None
     """How the trainer spells the output root; goes into its cache names. Absent = the root's absolute path."""
     trainer_python: str | None = None

@@ -61,17 +61,17 @@ class DocumentsSpec:
     text_key: str = "text"
     """Key of the text in each JSON object."""
     id_key: str = "id"
-    """Key of the document's own id, kept beside it."""
+    """Key of the document's id, kept with it."""
     on_reject: OnReject = "quarantine"
-    """What a line that is no document does: it is kept aside in rejects.jsonl, or it ends the run."""
+    """What happens to a line that is not a document: kept in rejects.jsonl (quarantine), or the run fails."""
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
-    """Share of lines that may be rejected; where it is more, nothing is written."""
+    """Share of lines that may be rejected; with more, the run fails."""
     max_line_mib: Annotated[float, Range(0.001, 2047)] = 1024.0
     """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
     max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
-    """Share of stored bytes in files that cannot be read to their end, at most; 0: every file must be whole."""
+    """Share of bytes that may lie in files that cannot be read to their end; 0: every file must be whole."""
     max_duplicate_fraction: Annotated[float, Range(LEAST_SHARE, 1)] = MAX_DUPLICATE_FRACTION
-    """Share of a corpus's documents that may repeat others before reports warn; nothing is refused."""
+    """Share of a corpus's documents that may repeat others before reports warn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,12 @@ class TokenizationSpec:
     """How documents become tokens."""
 
     engine: EngineName = "auto"
-    """What tokenizes; all engines give the same tokens."""
+    """Which program tokenizes; all give the same tokens."""
     audit: Annotated[float, Range(0, 1)] = SHARE
-    """Share of the documents that the reference tokenizes too, to find a wrong engine; leaves no trace in the bytes."""
+    """Share of documents that are also tokenized by the tokenizers library, to find a wrong engine; does not change the
+    output."""
     preset: WriterPreset = "megatron"
-    """Tool whose output is matched byte for byte; tokshuf: an end token after every document, empty ones too."""
+    """Tool whose output is matched byte for byte; tokshuf: EOD after every document, empty ones too."""
     append_eod: bool = True
     """End every document with the EOD token (nanotron: those without text too)."""
     prepend_bos: bool = False
@@ -93,8 +94,8 @@ class TokenizationSpec:
     range_mib: Annotated[float, Range(0.001, 1 << 20)] = 64.0
     """About how much stored text one task reads, in MiB; does not change the merged dataset."""
     special_tokens: SpecialTokens | None = None
-    """Whether the special tokens are added that the tokenizer's own template adds, such as Llama's BOS; absent = as the
-    preset's tool: nanotron adds them."""
+    """Whether to add the special tokens of the tokenizer's own template, such as Llama's BOS; absent = as the preset's
+    tool does: only nanotron adds them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,13 +61,13 @@ class WebdatasetSpec:
     samples_per_shard: ShardSize = DEFAULT_SHARD_SIZE
     """Contexts in a tar."""
     seed: ShuffleSeed = DEFAULT_SHUFFLE_SEED
-    """Seed of the global order, and of the choice of contexts where a corpus is taken in part."""
+    """Seed of the shuffle, and of the choice of contexts where only part of a corpus is used."""
     member: MemberKind = "json.gz"
-    """Form of a context in the tar: json.gz for OpenLM, npy for speed."""
+    """Format of a context in the tar: json.gz for OpenLM, npy for speed."""
     preset: ShufflePreset = "default"
-    """tokshuf: tokshuf-rust's set of contexts; each file is cut on its own and padded."""
+    """tokshuf: the contexts of tokshuf-rust, which cuts and pads each file on its own."""
     tail: ContextTail = "drop"
-    """What becomes of the tokens after a corpus's last full context; carry: the next corpus's first ones follow."""
+    """What happens to tokens after a corpus's last full context: dropped, padded, or joined with the next corpus's."""
     bos: bool = False
     """Begin every context with the BOS token, which takes the place of one token."""
     mix: Literal["frequencies", "weights"] = "frequencies"
@@ -75,13 +75,13 @@ class WebdatasetSpec:
     contexts: Annotated[int, Range(1, 2**50)] | None = None
     """With weights: contexts in all; absent = as many as repeat no corpus."""
     even: bool = False
-    """Equal shards of at most samples_per_shard contexts; fewer contexts than there are shards are left out."""
+    """Give every tar the same number of contexts, at most samples_per_shard; the few that remain are left out."""
     groups: Annotated[int, Range(1, 1000)] = 4
-    """Number of partitions among which the shards are divided; does not change them."""
+    """Number of Dagster partitions that write the tars; does not change them."""
     engine: ShuffleEngine = "auto"
-    """How the shards are written; does not change them."""
+    """How the tars are written; does not change them."""
     memory_mib: Annotated[int, Range(LEAST_MEMORY_MIB, 1 << 24)] = 1024
-    """Memory for writing shards, in MiB; does not change them."""
+    """Memory for writing the tars, in MiB; does not change them."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ class Tars:
         """Open a webdataset; raise MissingError where there is none, or its plan or a dataset of it is gone."""
         live, stage = outputs.live(shuffling.STAGE, name), outputs.folder / shuffling.STAGE
         if live is None:
-            expected = one_of(sorted(outputs.access.names(stage)), "none: nothing was built here")
+            expected = one_of(sorted(outputs.access.names(stage)), "one that was built; there is none yet")
             remedy = f"{_BUILD}, or correct the name; for a nanoset name a split as well: train, valid or test"
             raise MissingError("no such webdataset", where=stage / name, expected=expected, remedy=remedy)
 

@@ -99,7 +99,7 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
     if mappings is None:
         names = (found.name.split("/") for found in outputs.access.store.list(STAGE))
         built = sorted({"/".join(name[1:3]) for name in names if name[3:4] == [MAPPINGS]})
-        expected = one_of(built, "none: nothing was built here")
+        expected = one_of(built, "one that was built; there is none yet")
         what, remedy = "no such nanoset, or no such split of it", "run `nanoset build`, or correct the names"
         raise MissingError(what, where=outputs.folder / STAGE / place, expected=expected, remedy=remedy)
     if not mappings.facts["blended"]:

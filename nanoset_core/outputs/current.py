@@ -13,9 +13,11 @@ _LONGEST = 40
 _WORDS = {
     "trainer_path": "where trainers find the outputs (trainer_path, or else where they lie)",
     "framing.before": "token ids before each document",
-    "framing.after": "token ids after each document (its end)",
+    "framing.after": "token ids after each document (EOD)",
 }
 """Option of a recipe that may be there without a key of nanoset.yaml → what it is."""
+_PARTS = {"schedule": ("iterations", "global_batch_size", "eval_interval", "eval_iters")}
+"""Option of a recipe that is a list of several settings → their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, inner in value.items():
         if isinstance(inner, Mapping):
             flat |= _flat(inner, f"{prefix}{name}.")
+        elif inner and name in _PARTS:
+            flat |= {f"{name}.{part}": one for part, one in zip(_PARTS[name], inner, strict=False)}
         else:
             flat[f"{prefix}{name}"] = list(inner) if isinstance(inner, tuple) else inner
     return flat

@@ -84,7 +84,7 @@ def create_raw_index(
                     what = "this line is not JSON" if lines[at].strip() else "this line is blank"
                     where = f"{source}, line {total + at + 1}, byte {int(offsets[at])}"
                     expected = "one JSON value on each line of a plain (not compressed) file"
-                    remedy = "make the line valid JSON, or leave such lines out with on_fault='drop'"
+                    remedy = "make the line valid JSON, or leave such lines out: --drop-faulty (on_fault='drop')"
                     raise InputError(what, where=where, found=repr(lines[at][:80]), expected=expected, remedy=remedy)
                 first_dropped.extend((total + bad[: _NAMED_LINES - len(first_dropped)] + 1).tolist())
                 total, documents = total + len(lines), documents + len(lines) - len(bad)

@@ -132,7 +132,7 @@ def _run(work: Callable[[_Run], list[TarFacts]], runs: Sequence[_Run], options: 
         made += facts
         if (spilled := runs[number][-1]) is not None:
             spilled.unlink()
-        options.listener(Progress("tars", options.name, len(made), total, unit="shards"))
+        options.listener(Progress("tars", options.name, len(made), total, unit="tars"))
     return made
 
 

@@ -205,4 +205,4 @@ def described(encoders: Collection[Encoder]) -> str:
     """Return which engines these are, and how many documents were compared, as one clause."""
     names = dict.fromkeys(name for encoder in encoders for name in encoder.names)
     audited = sum(encoder.audited for encoder in encoders)
-    return f"made by {' and '.join(names)}; {audited:,} documents compared with the reference"
+    return f"tokenized by {' and '.join(names)}; {audited:,} documents compared with the tokenizers library"

@@ -24,6 +24,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.documents import DocumentBatch, read_documents
 from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.raw.rejects import Reject
+from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.atomic import sha256_file, sweep_abandoned
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.tokenization import distrust
@@ -148,7 +149,7 @@ class ShardFacts:
     def described(self) -> str:
         """Return lines and rejects for a message."""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())
-        counts = f"{self.lines:,} lines, {self.rejected:,} rejected, {self.faults:,} unreadable file(s)"
+        counts = f"{self.lines:,} lines, {self.rejected:,} rejected, {format_count(self.faults, 'unreadable file')}"
         return counts + (f" ({reasons})" if reasons else "")
 
     def __add__(self, other: ShardFacts) -> ShardFacts:

@@ -133,7 +133,7 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
     manifest = outputs.live(stage, name)
     if manifest is None:
         where = outputs.folder / stage / name
-        raise MissingError(f"the output {stage}/{name} has not been built", where=where, remedy=BUILD)
+        raise MissingError("this output has not been built", where=where, remedy=BUILD)
     return manifest
 
 

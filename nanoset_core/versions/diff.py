@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, one_line
+from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, one_line, one_of
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import check_corpus_name
@@ -149,8 +149,8 @@ def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, M
             "no such corpus, or it has no dataset yet",
             where=folder,
             found=current.problem if current.exists else repr(corpus),
-            expected=f"one of {', '.join(sorted(outputs.access.names(folder.parent))) or 'none'}; or two digests",
-            remedy="name one of these corpora, or run `nanoset build` first",
+            expected=one_of(sorted(outputs.access.names(folder.parent)), "a built corpus; there is none yet"),
+            remedy="name one of these, or two digests; or run `nanoset build` first",
         )
     for version in outputs.versions(indexed.STAGE, corpus, strict=True):
         if version.digest != current.manifest.digest:
@@ -172,7 +172,7 @@ def _named(outputs: OutputRoot, digest: str) -> Manifest:
             "several datasets have digests that begin so" if len(found) > 1 else "no such version of a dataset",
             where=place,
             found=repr(digest),
-            expected=f"at least four digits of one of {', '.join(rows[:10]) or 'none: nothing was built'}",
+            expected=f"the first four digits or more {one_of(rows[:10], 'of a built dataset; there is none yet')}",
             remedy="name one of these, or a corpus alone" if rows else "run `nanoset build` first",
         )
     return manifest
@@ -236,14 +236,14 @@ def _outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcom
         if dataset in inputs:
             yield _outcome(project, nodes, output, old, new)
         elif any(parent.stage is DATASET for parent in inputs):
-            yield Outcome(output, "survives", f"it takes nothing of {old.name}")
+            yield Outcome(output, "survives", f"it does not use {old.name}")
 
 
 def _outcome(project: Project, nodes: list[Node], output: str, old: Manifest, new: Manifest) -> Outcome:
     """Return the outcome of one row that reads a dataset, such as the index mappings and the blend of one split."""
     manifest = nodes[-1].stage.current(project, nodes[-1].key).manifest
     if manifest is None:
-        return Outcome(output, "not built", "there is no version of it")
+        return Outcome(output, "not built", "it was never built")
     if old.digest == new.digest:
         return Outcome(output, "survives", "both versions are the same")
     made_from = _origins(project, nodes, manifest)

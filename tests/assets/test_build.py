@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import re
 import shlex
 import shutil
@@ -53,10 +54,10 @@ def test_what_a_selected_asset_needs_is_made_where_it_is_missing_or_stale(make_p
 
 
 def test_a_build_says_what_begins_and_ends_and_names_engine_and_end_of_documents(make_project, instance):
-    said, heard = [], []
+    lines, heard = [], []
     config = make_project()
-    build(Project.open(config, heard.append), instance, select="tokenized_shards", corpora=["web"], say=said.append)
-    begun, ended = said
+    build(Project.open(config, heard.append), instance, select="tokenized_shards", corpora=["web"], say=lines.append)
+    begun, ended = lines
     assert begun == "raw_jsonl, tokenized_shards [web] …"
     assert re.fullmatch(r"raw_jsonl, tokenized_shards \[web\]: made in [0-9.]+ s", ended)
     notes = {progress.name for progress in heard if progress.stage == NOTE}
@@ -66,9 +67,20 @@ def test_a_build_says_what_begins_and_ends_and_names_engine_and_end_of_documents
     assert done[-1].documents
     assert done[-1].tokens
     (config.parent / "raw/web/part-0/web-0.jsonl").write_bytes(b"no line of JSON\n" * 1000)
-    said.clear()
-    build(Project.open(config), instance, corpora=["web"], say=said.append)
-    assert [line.partition("]: ")[2].rpartition(" after ")[0] for line in said] == ["", "tokenized_shards [web] failed"]
+    lines.clear()
+    build(Project.open(config), instance, corpora=["web"], say=lines.append)
+    assert [line.partition("]: ")[2].rpartition(" after ")[0] for line in lines] == [
+        "",
+        "tokenized_shards [web] failed",
+    ]
+
+
+def test_what_failed_is_why_an_output_is_missing(make_project, instance, capsys):
+    project = Project.open(make_project())
+    (odd := project.config.raw_folder / "odd").mkdir()
+    (odd / "a.jsonl.gz").write_bytes(gzip.compress(b""))
+    report = build(project, instance, corpora=["odd"])
+    assert "missing: corpus odd: the corpus holds no text" in said(project, report, capsys)
 
 
 def test_a_full_disk_is_why_an_output_is_missing_and_what_never_ran_is_not_said(

@@ -285,8 +285,8 @@ def test_a_plan_has_the_column_given_where_it_is_not_as_asked():
     member = {"weight": 0.5, "share": 0.5, "samples_given": 5, "surplus": 0, "epochs": 1.0, "max_epochs": None}
     member |= {"tokens": 1000, "tokens_unseen": None}
     same, other = {"corpus": "a"} | member, {"corpus": "b"} | member | {"share": 0.4999}
-    assert "given" not in member_rows([same, same])[0]
-    assert [row["given"] for row in member_rows([same, other])] == ["50%", "49.99%"]
+    assert "share" not in member_rows([same, same])[0]
+    assert [row["share"] for row in member_rows([same, other])] == ["50%", "49.99%"]
 
 
 def test_paths_hold_when_the_project_is_moved(twice, tmp_path):
@@ -324,7 +324,7 @@ def test_the_plan_says_what_becomes_of_each_source_and_how_well_it_mixes(make_pr
     assert metadata["tar_bytes"] > metadata["tokens"]
     measures = {row["measure"]: row for row in rows_of(metadata["quality"])}
     assert len(measures) == 5
-    found = measures["neighbours from one source"]
+    found = measures["neighbours from the same source"]
     assert abs(float(found["found"]) - float(found["by chance"])) < 0.2
     assert metadata["evenly_shuffled"] is True
     assert metadata["order"].value.startswith("![")

@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
 def test_counts_and_first_sequences():
     assert list(describe_dataset(GOLDEN / "text_document", sequences=2)) == [
         f"{GOLDEN / 'text_document'}: 13 documents, 11 sequences, uint16",
-        "441 tokens; a sequence has 2 to 301 tokens, 13 in the middle",
+        "441 tokens; a sequence has 2 to 301 tokens, median 13",
         "[0] 6 tokens: 280 382 377 358 15 0",
         "[1] 2 tokens: 222 0",
     ]

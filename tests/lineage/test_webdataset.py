@@ -191,7 +191,7 @@ def test_the_command(project):
     key = "00000001_00000007"
     shown = run(project, "shuffled", key)
     assert shown.exit_code == 0, shown.output
-    assert f"sample {key} (135 of all tars) in shard-00000001.tar" in shown.output
+    assert f"sample {key} (number 135 of all) in shard-00000001.tar" in shown.output
     for names in (["135"], ["1", "7"], ["shard-00000001.tar", "7"]):
         assert run(project, "shuffled", *names).output == shown.output
     found = json.loads(run(project, "shuffled", key, "--json").output)
@@ -200,7 +200,7 @@ def test_the_command(project):
     place = f"{origin['corpus']}/{origin['file']}:{origin['line']}"
     assert place in shown.output
     back = run(project, "shuffled", "--file", place)
-    assert f"sample {key} (135 of all tars) in shard-00000001.tar: its tokens" in back.output
+    assert f"sample {key} (number 135 of all) in shard-00000001.tar: tokens" in back.output
     listed = json.loads(run(project, "shuffled", "--file", place, "--json").output)
     assert key in [appearance["key"] for appearance in listed[0]["appearances"]]
     assert json.loads(run(project, "shuffled", "--document", origin["id"], "--json").output) == listed

@@ -16,6 +16,7 @@ from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.packed import PackedDataset, PackedFacts, merge_packed, standalone
 from nanoset_core.packed.standalone import PackOptions, PackResult, pack_once
 from nanoset_core.packed.writing import packing_vocab_size
+from nanoset_core.serialization.text import format_count
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 
@@ -45,7 +46,7 @@ def test_write(pack, first):
     arguments = (GOLDEN / "edge.jsonl", "--output", "x.pbin", "--tokenizer", GOLDEN / "tokenizer", "--workers", 1)
     shown, written = pack(*first, *arguments)
     assert written == golden("edge.pbin")
-    assert "x.pbin: 26 documents, 8,813 tokens of 2 byte(s)" in shown
+    assert "x.pbin: 26 documents, 8,813 tokens of 2 bytes" in shown
 
 
 def test_merge(pack, tmp_path):
@@ -77,9 +78,9 @@ def test_filter(pack):
 
 def test_repair(pack):
     Path("x.pbin").write_bytes(golden("merge-buggy-index.pbin"))
-    assert "the fault of Modalities' merge at 1 place" in pack("describe", "x.pbin")[0]
+    assert "the fault of Modalities' merge in 1 place" in pack("describe", "x.pbin")[0]
     shown, written = pack("repair", "x.pbin")
-    assert "1 fault of a merge" in shown
+    assert "1 fault in its index" in shown
     Path("x.pbin").unlink()
     assert written == pack("merge", GOLDEN / "docs.pbin", GOLDEN / "edge.pbin", "-o", "x.pbin")[1]
     assert "fault" not in pack("describe", "x.pbin")[0]
@@ -108,7 +109,7 @@ def test_raw_index(pack):
 def test_describe(pack, name, layout, size):
     shown, _ = pack("describe", GOLDEN / f"{name}.pbin")
     dataset = PackedDataset(GOLDEN / f"{name}.pbin")
-    counts = f"{len(dataset):,} documents, {len(dataset.tokens):,} tokens of {size} byte(s)"
+    counts = f"{len(dataset):,} documents, {len(dataset.tokens):,} tokens of {format_count(size, 'byte')}"
     assert shown.startswith(f"{GOLDEN / name}.pbin: {counts}\nlayout {layout}, ")
     assert ("nanoset pack repair" in shown) == (layout != "D")
 

@@ -223,4 +223,6 @@ def test_what_made_a_shard_is_told_once_for_each_engine():
     one, other = Encoder("numpy", "1.0", 4), Encoder("gigatoken", "0.9", 3, "numpy 1.0")
     found = encoders_of([Shard(**asdict(encoder)) for encoder in (one, other, one)])
     assert found == (replace(one, audited=8), other)
-    assert distrust.described(found) == "made by numpy 1.0 and gigatoken 0.9; 11 documents compared with the reference"
+    assert distrust.described(found) == (
+        "tokenized by numpy 1.0 and gigatoken 0.9; 11 documents compared with the tokenizers library"
+    )

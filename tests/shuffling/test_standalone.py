@@ -20,7 +20,7 @@ from sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError
-from nanoset_core.serialization.text import format_bytes
+from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.shuffling import iterate_shards, standalone, webdataset
 from nanoset_core.shuffling.inputs import find_inputs
 from nanoset_core.shuffling.options import ShuffleOptions
@@ -95,7 +95,7 @@ def test_text_is_tokenized_cut_and_shuffled(raw, pairs, tmp_path, tokenizer_file
     assert sorted(rows_of(out)) == sorted(wanted)
     assert rows_of(out) != wanted
     plan = plan_of(out)
-    assert f"{plan['shards']:,} shards, {len(wanted)} contexts" in said
+    assert f"{format_count(plan['shards'], 'tar')}, {len(wanted)} contexts" in said
     assert plan["tokens_dropped"] == len(stream(pairs[0])) % LENGTH
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "pairs", "raw"]
 

@@ -345,10 +345,10 @@ def test_the_command_run_again_does_not_take_its_rejects_for_text(folder, tokeni
     assert "rejects.jsonl" in made.output
     again = tokenize([folder], folder / "x", tokenizer_file, *more)
     assert again.exit_code == 0
-    audited = re.search(r"made by [^;]+; [48] documents compared with the reference\n", made.output)
+    audited = re.search(r"tokenized by [^;]+; [48] documents compared with the tokenizers library\n", made.output)
     output = made.output.replace(audited.group(), "")
     assert again.output == output.replace("\n", " (there already)\n").replace(
-        "reference's tokens (there already)", "reference's tokens"
+        "on test texts (there already)", "on test texts"
     )
     named = next(folder.glob("*_rejects.jsonl"))
     refused = tokenize([named], folder / named.name.removesuffix("_rejects.jsonl"), tokenizer_file)

@@ -26,7 +26,7 @@ def config(built):
 
 def test_explain_a_sample(config):
     text = run("explain", "pretrain", "train", 3, *config)
-    assert text.startswith("pretrain train sample 3: sample ")
+    assert text.startswith("pretrain train sample 3, which is sample ")
     assert "33 tokens from" in text
     assert "source: '" in text
     value = json.loads(run("explain", "pretrain", "train", 3, "--json", *config))

@@ -76,7 +76,7 @@ def test_changed_settings_show_in_every_file_that_they_reach(copy):
     config = folder / "nanoset.yaml"
     config.write_text(config.read_text().replace("append_eod: true", "append_eod: false"))
     diff = diff_datasets(chain(folder), "web")
-    assert [setting.partition(":")[0] for setting in diff.settings] == ["token ids after each document (its end)"]
+    assert [setting.partition(":")[0] for setting in diff.settings] == ["token ids after each document (EOD)"]
     assert {file.change for file in diff.files} == {"other settings"}
     assert len(diff.files) == 4
     for file in diff.files:

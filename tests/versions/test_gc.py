@@ -411,7 +411,7 @@ def test_the_command_lists_first_and_removes_when_told(changed):
     listed = run(nanoset, ["gc", *config])
     assert listed.exit_code == 0, listed.output
     assert "datasets/web" in listed.output
-    assert "nothing was removed yet: say --yes" in listed.output
+    assert "nothing was removed yet: add --yes" in listed.output
     planned = json.loads(run(nanoset, ["gc", "--json", *config]).output)
     assert planned["removed"] is False
     assert planned["bytes"] == sum(item["bytes"] for item in planned["garbage"]) > 0

@@ -176,9 +176,7 @@ def test_changed_settings_are_named(copy):
     set_config(folder, "append_eod: true", "append_eod: false")
     set_config(folder, "seed: 7", "seed: 8")
     set_config(folder, "member: npy", "member: json.gz")
-    assert [reason.partition(":")[0] for reason in why(folder, "corpus web")] == [
-        "token ids after each document (its end)"
-    ]
+    assert [reason.partition(":")[0] for reason in why(folder, "corpus web")] == ["token ids after each document (EOD)"]
     assert "seed: 7 → 8" in why(folder, "nanoset pretrain valid")
     assert "web changed" in why(folder, "nanoset pretrain valid")
     assert "member: npy → json.gz" in why(folder, "webdataset shuffled")

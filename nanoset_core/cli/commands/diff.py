@@ -21,8 +21,7 @@ _STYLES = {
 }
 _KEPT = "{kept_files:,} of {index_files:,}"
 _UNCHANGED = (
-    "files that differ: {differ:,}, the same: {files_unchanged:,}; shards that were there before: {shards_kept:,} of "
-    "{shards:,}"
+    "files that differ: {differ:,}, the same: {files_unchanged:,}; shards reused: {shards_kept:,} of {shards:,}"
 )
 
 
@@ -35,7 +34,7 @@ _UNCHANGED = (
 def command(first: str, second: str | None, config: Path, show: int, as_json: bool) -> None:
     """Compare two versions of a dataset, A and B (digests or their first digits); of a CORPUS, its last two.
 
-    Documents and tokens in and out by source file, settings that differ, and which outputs survive the change.
+    Documents and tokens in and out by source file, settings that differ, and which outputs stay as they are.
     """
     from nanoset_core.pipeline.project import Project
     from nanoset_core.versions.diff import diff_datasets
@@ -55,13 +54,13 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     outcomes = [
         {
             "output": outcome["output"],
-            "fate": (outcome["fate"], _STYLES[outcome["fate"]]),
-            "index files kept": _KEPT.format_map(outcome) if outcome["index_files"] is not None else "",
+            "state": (outcome["fate"], _STYLES[outcome["fate"]]),
+            "index files reused": _KEPT.format_map(outcome) if outcome["index_files"] is not None else "",
             "why": outcome["why"],
         }
         for outcome in values["outcomes"]
     ]
-    print_rows(outcomes, text=["fate", "why"])
+    print_rows(outcomes, text=["state", "why"])
 
 
 def _versions(diff: Row) -> list[Row]:

@@ -14,14 +14,14 @@ from nanoset_core.cli.terminal import print_json
 from nanoset_core.serialization.text import format_count
 
 Json = dict[str, Any]
-_SAMPLE = "{name} {split} sample {sample:,}: sample {corpus_sample:,} of {corpus}"
+_SAMPLE = "{name} {split} sample {sample:,}, which is sample {corpus_sample:,} of {corpus}"
 _CONTEXT = (
-    "{name} sample {key} ({position:,} of all tars) in {tar}: context {context:,} before the shuffle, of {corpus}"
+    "{name} sample {key} (number {position:,} of all) in {tar}, context {context:,} before the shuffle, of {corpus}"
 )
-_PIECE = "tokens {sample_tokens[0]:,} to {sample_tokens[1]:,}: "
-_OF_DOCUMENT = "its tokens {document_tokens[0]:,} to {document_tokens[1]:,}"
-_OF_SAMPLE = f"{_OF_DOCUMENT} are tokens {{sample_tokens[0]:,}} to {{sample_tokens[1]:,}} of the sample"
-_IN_SPLIT, _IN_TAR = "sample {sample:,}: ", "sample {key} ({sample:,} of all tars) in {tar}: "
+_PIECE = "tokens {sample_tokens[0]:,} to {sample_tokens[1]:,} of the sample"
+_OF_DOCUMENT = "tokens {document_tokens[0]:,} to {document_tokens[1]:,} of the document"
+_OF_SAMPLE = f"{_PIECE} are {_OF_DOCUMENT}"
+_IN_SPLIT, _IN_TAR = "sample {sample:,}: ", "sample {key} (number {sample:,} of all) in {tar}: "
 
 
 @click.command("explain", short_help="Show the documents of a sample, or a document's samples.")
@@ -29,17 +29,17 @@ _IN_SPLIT, _IN_TAR = "sample {sample:,}: ", "sample {key} ({sample:,} of all tar
 @click.argument("split", required=False)
 @click.argument("sample", type=int, required=False)
 @CONFIG_OPTION
-@click.option("--document", "identity", help="The other way: which samples hold the document of this id.")
-@click.option("--file", help="The other way, by place, as explain prints it: corpus/file:line; or a file and --line.")
-@click.option("--line", type=click.IntRange(1), help="Line of that file, from 1; of a table the row.")
-@click.option("--number", type=click.IntRange(0), help="The other way: a document's number in its dataset.")
+@click.option("--document", "identity", help="The other way: list the samples that hold the document with this id.")
+@click.option("--file", help="The same by place: corpus/file:line, as explain prints it; or a file, with --line.")
+@click.option("--line", type=click.IntRange(1), help="Line of --file, from 1; of a table the row.")
+@click.option("--number", type=click.IntRange(0), help="The same by the document's number in its dataset, from 0.")
 @click.option("--corpus", help="Look in this corpus only.")
 @JSON_OPTION
 @click.option("--show", type=click.IntRange(0), default=20, show_default=True, help="How many samples to list.")
 def command(
     nanoset: str, split: str | None, sample: int | None, config: Path, as_json: bool, show: int, **document: Any
 ) -> None:
-    """Show which documents a sample of NAME holds, with file, line and text; or where a document went.
+    """Show which documents a sample of NAME holds, with file, line and text; or which samples hold a document.
 
     Of a nanoset give SPLIT and SAMPLE. Of a webdataset give, in place of SPLIT, a sample's key (00000003_00000017), a
     tar (shard-00000003.tar) with SAMPLE, its number in there, or a number over all tars.
@@ -78,11 +78,11 @@ def command(
 def _sample_lines(found: Json) -> Iterator[str]:
     bos = ", {bos_tokens:,} BOS" if found.get("bos_tokens") else ""
     padding = ", {pad_tokens:,} of padding" if found["pad_tokens"] else ""
-    headline = (_CONTEXT if "tar" in found else _SAMPLE) + f", {{tokens:,}} tokens{bos}{padding} from "
+    headline = (_CONTEXT if "tar" in found else _SAMPLE) + f": {{tokens:,}} tokens{bos}{padding} from "
     yield headline.format_map(found) + format_count(len(found["pieces"]), "document")
     for piece in found["pieces"]:
         yield ""
-        yield f"{_PIECE.format_map(piece)}{_document(piece['origin'])}, {_OF_DOCUMENT.format_map(piece)}"
+        yield f"{_OF_SAMPLE.format_map(piece)} {_document(piece['origin'])}"
         if piece["text"] is not None:
             yield f"  tokens: {piece['text']!r}"
         if (source := piece["source"]) is not None:
@@ -106,5 +106,5 @@ def _document_lines(places: Sequence[Json], split: str, show: int) -> Iterator[s
 def _document(origin: Json) -> str:
     byte = " (byte {byte_offset:,})" if origin["byte_offset"] >= 0 else " (row)"
     identity = ", id {id!r}" if origin["id"] is not None else ""
-    place = f"{{corpus}}/{{file}}:{{line}}{byte}{identity}, document {{document:,}} of {{tokens:,}} tokens"
+    place = f"{{corpus}}/{{file}}:{{line}}{byte}{identity}: number {{document:,}} of its corpus, {{tokens:,}} tokens"
     return place.format_map(origin)

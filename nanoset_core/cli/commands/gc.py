@@ -11,7 +11,7 @@ import click
 
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange
 from nanoset_core.cli.terminal import print_json, print_rows
-from nanoset_core.serialization.text import format_bytes
+from nanoset_core.serialization.text import format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.versions.gc import Collection
@@ -22,22 +22,22 @@ _SHOWN = 50
 
 @click.command("gc", short_help="List, or remove, old versions that nothing needs.")
 @CONFIG_OPTION
-@click.option("--yes", is_flag=True, help="Remove it; without this, it is only listed.")
-@click.option("--keep", type=click.IntRange(0), default=0, show_default=True, help="Older versions of each that stay.")
+@click.option("--yes", is_flag=True, help="Remove what is listed; without this, nothing is removed.")
 @click.option(
-    "--older-than", "older_than_days", type=NumberRange(0), metavar="DAYS", help="Only what was made before that."
+    "--keep", type=click.IntRange(0), default=0, show_default=True, help="How many old versions of each output to keep."
 )
-@click.option("--unfinished", is_flag=True, help="Also what a build that was cut short had finished.")
 @click.option(
-    "--no-locks", is_flag=True, expose_value=False, help="Without effect: builds are seen on any file system."
+    "--older-than", "older_than_days", type=NumberRange(0), metavar="DAYS", help="Remove only what is older than this."
 )
-@click.option("--copies", is_flag=True, help="Instead: this machine's copies of outputs in a bucket.")
+@click.option("--unfinished", is_flag=True, help="Also outputs that an interrupted build had finished.")
+@click.option("--no-locks", is_flag=True, expose_value=False, help="Has no effect any more; kept for old scripts.")
+@click.option("--copies", is_flag=True, help="Instead: this machine's cached copies of a bucket's outputs.")
 @JSON_OPTION
 def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any) -> None:
     """List, or with --yes remove, old versions of outputs and index files that nothing needs any more.
 
     Kept are the current version of every output and all that it was made from or points at, what a running build
-    works on, and whatever is not recognised as made by nanoset. What is removed can be built again.
+    works on, and every file that nanoset did not make. What is removed can be built again.
     """
     from nanoset_core.pipeline.project import Project
     from nanoset_core.versions.gc import collect, find_copies, folder_size, plan_gc
@@ -65,8 +65,8 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
         counted = f"{len(found.garbage):,} versions and files, {format_bytes(found.size)}"
         if found.unfinished:
             size = 0 if yes else sum(folder_size(path) for path in found.unfinished if path.exists())
-            owners = "" if yes else f" ({format_bytes(size)}), where their owner is gone"
-            counted += f"; {len(found.unfinished):,} unfinished{owners}"
+            owners = "" if yes else f" ({format_bytes(size)}), of processes that have ended"
+            counted += f"; {format_count(len(found.unfinished), 'unfinished output')}{owners}"
         _print_total(counted, yes, found.garbage or found.unfinished)
     if any(item.refused for item in found.left):
         sys.exit(1)
@@ -75,7 +75,7 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
 def _print_total(counted: str, is_done: bool, there: Sized) -> None:
     click.echo(f"{'removed' if is_done else 'to be removed'}: {counted}")
     if there and not is_done:
-        click.echo("nothing was removed yet: say --yes")
+        click.echo("nothing was removed yet: add --yes to remove it")
 
 
 def _print_collection(found: Collection) -> None:
@@ -94,6 +94,6 @@ def _print_collection(found: Collection) -> None:
     if len(outputs) > _SHOWN:
         click.echo(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
     for item in found.left:
-        click.secho(f"left alone: {item.path}: {item.why}", fg="yellow")
+        click.secho(f"kept: {item.path}: {item.why}", fg="yellow")
     if found.unseen is not None:
         click.echo(found.unseen)

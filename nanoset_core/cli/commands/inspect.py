@@ -20,7 +20,7 @@ SHOWN_CHARACTERS = 160
 
 @click.command("inspect", cls=ManyValued, short_help="Show what an indexed dataset holds.")
 @click.argument("prefix", type=ANY_PATH)
-@tokenizer_options("to decode with")
+@tokenizer_options("to show text instead of ids")
 @click.option("--sequences", default=3, show_default=True, help="How many sequences to show.")
 def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -> None:
     """Show what the indexed dataset at PREFIX (.bin/.idx), or each one in a folder, holds, and its first sequences."""

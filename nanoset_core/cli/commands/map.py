@@ -41,7 +41,7 @@ _BESIDE = "each dataset's files beside it; without --data-cache-path the trainer
 @click.command("map", cls=ManyValued, short_help="Build the index files that a trainer looks for.")
 @click.argument("nanosets", nargs=-1)
 @CONFIG_OPTION
-@click.option("--plan", "plan_only", is_flag=True, help="Say what would be built; build nothing.")
+@click.option("--plan", "plan_only", is_flag=True, help="Show what would be built; build nothing.")
 @click.option("--split-name", type=click.Choice(SPLITS), multiple=True, help="Only this split; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option("--data-path", multiple=True, help="Without a project: prefixes, or pairs of weight and prefix.")
@@ -58,15 +58,21 @@ _BESIDE = "each dataset's files beside it; without --data-cache-path the trainer
 @click.option("--test-samples", type=click.IntRange(1), help="Samples of test.")
 @option_for(
     ScheduleSpec, "iterations", "--train-iters", param="train_iters", required=False,
-    help="Training steps; with the next three: the samples a run will ask for.",
+    help="Training steps; samples follow from this and the next three options.",
 )  # fmt: skip
 @option_for(ScheduleSpec, "global_batch_size", required=False)
 @options_for(ScheduleSpec, "eval_interval", "eval_iters")
-@click.option("--data-cache-path", type=ANY_FOLDER, help="Where index files go.")
+@click.option("--data-cache-path", type=ANY_FOLDER, help="Folder for the index files; default: beside each dataset.")
 @option_for(NanosetSpec, "preset")
 @click.option("--trainer", help=f"Version and tokenizer options of Megatron-LM, as in nanoset.yaml: {EXAMPLE}.")
-@click.option("--tokenizer-identifiers", default="{}", help="JSON, or a file of it: instead, the tokenizer's own.")
-@click.option("--trainer-path", multiple=True, help="HERE=THERE: the trainer spells paths that begin so otherwise.")
+@click.option(
+    "--tokenizer-identifiers",
+    default="{}",
+    help="Instead: the trainer's tokenizer.unique_identifiers: JSON, or its file.",
+)
+@click.option(
+    "--trainer-path", multiple=True, help="HERE=THERE: prefix of paths here, and what the trainer has in its place."
+)
 @option_for(NanosetSpec, "trainer_python", help="Python that the trainer runs, such as 3.12 (preset nemo).")
 @option_for(NanosetSpec, "max_epochs", help="How often a dataset may be read at most.")
 @option_for(NanosetSpec, "on_exhaustion", help="What happens where a dataset would be read more often.")
@@ -168,10 +174,10 @@ def _show(
         if not found:
             click.echo(f"{name} {split}: no data")
         tokens, samples = (sum(member[key] for member in found) for key in ("tokens", "samples_given"))
-        total = {"corpus": "all", "samples": samples, "tokens": tokens} if len(found) > 1 else None
+        total = {"corpus": "all", "samples": samples, "tokens an epoch": tokens} if len(found) > 1 else None
         print_rows(member_rows(found), title=f"{name} {split}", total=total)
         if found and not samples:
-            hangs = "" if tokens else "; Megatron-LM never returns from that: give it no share in the split"
+            hangs = "" if tokens else "; Megatron-LM hangs on such a split: give it no share"
             _warn(f"warning: {name} {split} has no sample: its {tokens:,} tokens are too few for one{hangs}")
         for member in found:
             if member["epochs"] > MANY_EPOCHS and member["max_epochs"] is None:

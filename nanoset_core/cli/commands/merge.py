@@ -17,7 +17,9 @@ _FOLDER = LocationType(file_okay=False, exists=True, anywhere=True)
 
 @click.command("merge", short_help="Join the .bin/.idx pairs of a folder into one.")
 @click.option("--input", "folder", type=_FOLDER, required=True, help="Folder of the pairs.")
-@click.option("--output-prefix", type=ANY_PATH, required=True, help="Of the merged pair.")
+@click.option(
+    "--output-prefix", type=ANY_PATH, required=True, help="Prefix of the merged pair: its path without .bin or .idx."
+)
 @OVERWRITE_OPTION
 def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
     """Join all .bin/.idx pairs of a folder, sorted by name, into one, as Megatron-LM's merge_datasets does.

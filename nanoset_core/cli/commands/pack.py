@@ -27,7 +27,7 @@ _WRITTEN = {
 }
 _REPAIR = "`nanoset pack repair` writes it so that Modalities can"
 _FAULT = (
-    "the index has the fault of Modalities' merge at {:,} place(s), after which documents begin a multiple of 12 bytes "
+    "the index has the fault of Modalities' merge in {}, after which documents begin a multiple of 12 bytes "
     "too early. It is read here as it was meant"
 )
 _OUTPUT = click.option("--output", "-o", type=ANY_FILE, required=True, help="The file to write.")
@@ -59,7 +59,9 @@ def command() -> None:
 @_OUTPUT
 @text_options("text needs one", own_vocab_size=True)
 @click.option(
-    "--vocab-size", type=click.IntRange(1), help="What decides the size of a token; default: the tokenizer's."
+    "--vocab-size",
+    type=click.IntRange(1),
+    help="Vocabulary that decides the bytes of a token; default: the tokenizer's.",
 )
 @click.option("--append-eod", is_flag=True, help="End a dataset's documents with the EOD token too; text always is.")
 @option_for(DocumentsSpec, "text_key", "--json-key", param="key")
@@ -151,7 +153,7 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
 )
 @OVERWRITE_OPTION
 def repair(file: Location, output: Location | None, overwrite: bool) -> None:
-    """Write FILE again as Modalities can read it: the present layout, and no trace of its merge's fault."""
+    """Write FILE again as Modalities can read it: the present layout, and without the fault of Modalities' merge."""
     from nanoset_core.outputs.recorded import OutputPlace
     from nanoset_core.packed import PackedDataset, merge_packed
     from nanoset_core.storage.working_copies import downloaded
@@ -159,7 +161,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> PackedFacts:
         found = PackedDataset(here[0])
         faults = format_count(found.index_facts.merge_faults, "fault")
-        click.echo(f"{file} was of layout {found.layout}, with {faults} of a merge")
+        click.echo(f"{file} was of layout {found.layout}, with {faults} in its index")
         return merge_packed(here, target, listener=listener)
 
     if output is not None:
@@ -175,7 +177,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
 @command.command("raw-index", short_help="Write the .idx beside a JSONL file.")
 @click.argument("text", type=ANY_FILE)
 @click.option("--output", "-o", type=ANY_FILE, help="The index; default: TEXT's name, ending in .idx.")
-@click.option("--drop-faulty", is_flag=True, help="Leave out lines that are no JSON, instead of failing.")
+@click.option("--drop-faulty", is_flag=True, help="Leave out lines that are not JSON, instead of failing.")
 @OVERWRITE_OPTION
 def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwrite: bool) -> None:
     """Write the .idx that Modalities keeps beside a plain JSONL file: where each line begins and ends."""
@@ -203,13 +205,13 @@ def describe(files: tuple[Location, ...]) -> None:
         with room_beside(file) as (here, access):
             packed = open_packed(here, None if access is None else access.open_bytes(here))
             facts, _, lengths = load_index(packed)
-            size = f"{len(packed.tokens):,} tokens of {packed.token_bytes} byte(s)"
+            size = f"{len(packed.tokens):,} tokens of {format_count(packed.token_bytes, 'byte')}"
             click.echo(f"{file}: {facts.documents:,} documents, {size}")
             layout = packed.layout.name
             old = "" if layout == "D" else f"; Modalities' present reader cannot read it: {_REPAIR}"
             click.echo(f"layout {layout}, {_WRITTEN[layout]}{old}")
             if facts.merge_faults:
-                click.echo(f"{_FAULT.format(facts.merge_faults)}; {_REPAIR}")
+                click.echo(f"{_FAULT.format(format_count(facts.merge_faults, 'place'))}; {_REPAIR}")
             elif not facts.is_contiguous:
                 held = f"its documents have {facts.tokens:,} of them"
                 click.echo(f"the index does not go through the tokens from end to end: {held}")
@@ -258,6 +260,7 @@ def _print_facts(
     path: Location, facts: Mapping[str, Any], more: str = "", lost: str = "", *, is_new: bool = True
 ) -> None:
     """Print the values of `PackedFacts`."""
-    counts = "{documents:,} documents, {tokens:,} tokens of {token_bytes} byte(s)"
-    counts += ", {left_out:,} documents without tokens left out" if facts.get("left_out") else ""
-    print_made(f"{path}: {counts.format_map(facts)}{more}", lost=lost, is_new=is_new)
+    counts = "{documents:,} documents, {tokens:,} tokens of ".format_map(facts)
+    counts += format_count(facts["token_bytes"], "byte")
+    counts += f", {facts['left_out']:,} documents without tokens left out" if facts.get("left_out") else ""
+    print_made(f"{path}: {counts}{more}", lost=lost, is_new=is_new)

@@ -19,7 +19,7 @@ from nanoset_core.cli.terminal import (
 )
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
-from nanoset_core.serialization.text import format_bytes
+from nanoset_core.serialization.text import format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.shuffling.inputs import ShuffleInputs
@@ -30,28 +30,26 @@ if TYPE_CHECKING:
 _SOURCES_SHOWN = 50
 _TOTALS = {
     "contexts": "{about}{contexts:,} of {sequence_length:,} tokens",
-    "shards": "{about}{shards:,} of {shard_size:,} contexts{equal}",
+    "tars": "{about}{shards:,} of {shard_size:,} contexts{equal}",
     "tokens": "{about}{tokens:,}",
     "dropped tokens": "{about}{tokens_dropped:,} ({dropped:.4%})",
     "pad tokens": "{about}{pad_tokens:,} ({padded:.4%})",
     "contexts left out": "{about}{contexts_left_out:,}, the last of the order",
-    "tars": "{output}",
-    "scratch": "{about}{token_bytes} tokens, {buckets} buckets",
+    "size of the tars": "{output}",
+    "temporary files": "{about}{token_bytes} of tokens, {buckets} of buckets",
     "engine": "{engine.engine}: {engine.reason}",
-    "sweeps over the tokens": "{engine.passes:,}",
-    "memory": "{memory} in all",
-    "inputs left out": "{inputs_left_out:,} (of no source, or of one that is not seen)",
+    "passes over the tokens": "{engine.passes:,}",
+    "memory": "{memory}",
+    "inputs left out": "{inputs_left_out:,} (in no source of the sampling file, or in one of frequency 0)",
 }
-_RESULT = (
-    "{shards:,} shards, {contexts:,} contexts, {tokens:,} tokens, {tokens_dropped:,} dropped, {pad_tokens:,} padded"
-)
+_RESULT = "{tars}, {contexts:,} contexts, {tokens:,} tokens ({tokens_dropped:,} dropped, {pad_tokens:,} of padding)"
 
 
 @click.command("shuffle", cls=ManyValued, short_help="Shuffle contexts into tars for webdataset and OpenLM.")
 @click.option(
     "--input", "inputs", multiple=True, required=True, help="Text, .bin/.idx prefixes or tars; several may follow."
 )
-@click.option("--output", type=ANY_FOLDER, required=True, help="Folder of the tars; it appears when it is whole.")
+@click.option("--output", type=ANY_FOLDER, required=True, help="Folder for the tars; it appears once all are written.")
 @text_options("needed for text", "--local-cell-dir")
 @option_for(
     WebdatasetSpec, "sequence_length", "--seqlen", default=None,
@@ -59,25 +57,30 @@ _RESULT = (
 )  # fmt: skip
 @option_for(WebdatasetSpec, "samples_per_shard", "--wds-chunk-size")
 @option_for(WebdatasetSpec, "seed")
-@click.option("--ext", "extension", help="Take the files of folders that end so.")
-@click.option("--shuffle-only", is_flag=True, help="The input is tars, whose contexts stay as they are.")
+@click.option("--ext", "extension", help="Of folders, read only files with this ending.")
+@click.option("--shuffle-only", is_flag=True, help="The input is tars; shuffle their contexts, tokenize nothing.")
 @options_for(WebdatasetSpec, "preset", "member", "tail")
-@option_for(WebdatasetSpec, "even", help="Equal shards; a few contexts are left out.")
+@option_for(WebdatasetSpec, "even", help="Give every tar the same number of contexts; leave out the few that remain.")
 @click.option("--bos", help="A token to begin every document with.")
 @click.option("--context-bos", help="A token to begin every context with.")
-@click.option("--pad", help="The token of --tail pad.")
+@click.option("--pad", help="Padding token, for --tail pad.")
 @option_for(DocumentsSpec, "text_key", "--json-key")
-@click.option("--data-key", help="Extension of the members to take from tars.")
-@click.option("--sampling", type=PATH, help="DCLM's YAML of sources, markers and frequencies.")
-@click.option("--input-json", type=PATH, help="A record of the data (exp_data) to complete.")
-@click.option("--output-json", type=PATH, help="Where to write it.")
+@click.option("--data-key", help="Read only members of the tars with this extension.")
+@click.option("--sampling", type=PATH, help="DCLM's YAML file of sources and sampling frequencies.")
+@click.option("--input-json", type=PATH, help="DCLM's exp_data JSON file to complete.")
+@click.option("--output-json", type=PATH, help="Where to write the completed one.")
 @option_for(WebdatasetSpec, "engine")
 @option_for(TokenizationSpec, "engine", "--tokenizer-engine", param="tokenizer_engine")
-@option_for(WebdatasetSpec, "memory_mib", "--memory", default=None, help="Memory for writing the shards, in MiB.")
+@option_for(WebdatasetSpec, "memory_mib", "--memory", default=None, help="Memory for writing the tars, in MiB.")
 @click.option(
     "--workers", "--threads", "workers", type=click.IntRange(0, 4096), help="Processes; default: all processors."
 )
-@click.option("--plan", "plan_only", is_flag=True, help="Say what would be written and what it takes; write nothing.")
+@click.option(
+    "--plan",
+    "plan_only",
+    is_flag=True,
+    help="Show what would be written, and the memory and disk it needs; write nothing.",
+)
 def command(
     inputs: tuple[str, ...],
     output: Location,
@@ -157,7 +160,7 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
     rows = [{"plan": what, "": much.format_map(values)} for what, much in _TOTALS.items() if said.get(what, True)]
     quality = shuffle_quality(plan)
     print_rows(rows, text=[""])
-    print_rows(quality_rows(quality), title=f"Evenly shuffled: {'yes' if quality['even'] else 'no'}")
+    print_rows(quality_rows(quality), title=f"Shuffled evenly: {'yes' if quality['even'] else 'no'}")
     print_rows(source_rows(plan, _SOURCES_SHOWN), title="Sources")
     if sources > _SOURCES_SHOWN:
         click.echo(f"… and {sources - _SOURCES_SHOWN:,} sources more")
@@ -167,4 +170,8 @@ def _print_result(result: Shuffled) -> None:
     plan, rejected = result.manifest.facts["plan"], result.manifest.facts["rejected"]
     counts = _RESULT + (", {contexts_left_out:,} contexts left out" if plan["even"] else "")
     more = f", {rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
-    print_made(f"{result.folder}: {counts.format_map(plan)}{more}", lost="; ".join(result.lost), is_new=result.made)
+    print_made(
+        f"{result.folder}: {counts.format_map(plan | {'tars': format_count(plan['shards'], 'tar')})}{more}",
+        lost="; ".join(result.lost),
+        is_new=result.made,
+    )

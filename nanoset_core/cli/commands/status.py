@@ -18,8 +18,6 @@ from nanoset_core.serialization.text import format_age, format_bytes
 if TYPE_CHECKING:
     from nanoset_core.versions.status import Row
 
-_NAMES = {"shards": "tars", "sequences": "contexts"}
-"""Columns of webdatasets whose facts have names that mean something else of corpora."""
 _STYLES = dict.fromkeys(("up to date", "being built", "stale", "missing", "failing", "not read"), "yellow")
 _STYLES |= {"up to date": "green", "being built": "cyan", "failing": "bold red"}
 _DONE = ("up to date", "not read")
@@ -92,7 +90,9 @@ def _cells(kind: str, row: Row, columns: Iterable[str], seconds: Seconds | None)
     state = row.state + busy, _STYLES[row.state]
     found: terminal.Row = {kind: row.name + (f" {row.part}" if row.part else ""), "state": state}
     found |= {
-        (_NAMES if kind == "webdataset" else {}).get(name, name): row.figures.get(name, row.details.get(name, "-"))
+        (terminal.WEBDATASET_WORDS if kind == "webdataset" else {}).get(name, name): row.figures.get(
+            name, row.details.get(name, "-")
+        )
         for name in columns
     }
     found["size"] = format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "-"

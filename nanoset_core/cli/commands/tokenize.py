@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 
 @click.command("tokenize", cls=ManyValued, short_help="Tokenize files into .bin/.idx pairs.")
 @click.option("--input", "inputs", multiple=True, required=True, help="Files, folders or patterns; several may follow.")
-@click.option("--output-prefix", type=ANY_PATH, required=True, help="Names of the outputs begin so.")
+@click.option(
+    "--output-prefix", type=ANY_PATH, required=True, help="Prefix of the outputs: PREFIX_text_document.bin and .idx."
+)
 @text_options()
 @option_for(TokenizationSpec, "special_tokens")
 @click.option(
     "--tokenizer-hf-include-special-tokens/--tokenizer-hf-no-include-special-tokens", "hf_special", default=None,
-    help="As --special-tokens add and none.",
+    help="The same as --special-tokens add, or none.",
 )  # fmt: skip
 @click.option(
     "--json-keys", "--json-key", "keys", multiple=True, default=("text",), show_default=True,
-    help="Keys of the text in each line's JSON object; each gives a pair.",
+    help="Keys of the text in each line's JSON object; one .bin/.idx pair each.",
 )  # fmt: skip
 @option_for(
     TokenizationSpec, "preset", type=click.Choice(["megatron", "nanotron", "nemo"]),
@@ -39,9 +41,14 @@ if TYPE_CHECKING:
 @option_for(TokenizationSpec, "append_eod", "--append-eod", "--append-eos", default=False)
 @click.option("--bos", help="A token to begin every document with.")
 @click.option(
-    "--partitions", type=click.IntRange(1, 1 << 31), default=1, help="Order documents as if dealt to so many files."
+    "--partitions",
+    type=click.IntRange(1, 1 << 31),
+    default=1,
+    help="Order of documents: that of Megatron-LM's tool with this many partitions.",
 )
-@click.option("--keep-sequential-samples", is_flag=True, help="Keep the input's order whatever the partitions.")
+@click.option(
+    "--keep-sequential-samples", is_flag=True, help="Keep the order of the input, with any number of partitions."
+)
 @click.option("--per-file", is_flag=True, help="One pair for each input file, named after it.")
 @options_for(TokenizationSpec, "workers", "engine", "audit")
 def command(

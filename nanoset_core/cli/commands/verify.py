@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
 """Figures that are shares, besides those named share_…"""
+_WORDS = {
+    "faults": "unreadable files",
+    "greatest_id": "highest token id",
+    "rank_correlation": "rank correlation of the order before and after",
+    "skipped": "without tokens",
+}
+"""Figure → what to call it, where its name does not say."""
 
 
 @click.command("verify", cls=ManyValued, short_help="Check what a project built, or one .bin/.idx pair.")
@@ -28,7 +35,7 @@ _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
 @click.option(
     *("--select", "-s"),
     multiple=True,
-    help="Only these: a corpus, its .pbin (corpus/packed), nanoset, nanoset/split or /handoff, webdataset; a*.",
+    help="Only these: a corpus, corpus/packed, nanoset, nanoset/split, nanoset/handoff, webdataset, or a pattern.",
 )
 @click.option("--deep", is_flag=True, help="Read every token, and compare every checksum.")
 @tokenizer_options("of PREFIX, for its vocabulary")
@@ -47,12 +54,14 @@ def command(
     an error.
 
     Counts, indices, pointers, vocabulary, end-of-document tokens, index caches, tars; documents tokenized again from
-    their source lines. Without --deep big files are looked at in spread places.
+    their source lines. Without --deep only samples of big files are read.
     """
     reports: Iterable[Report]
     if prefix is not None:
         if select:
             raise click.UsageError("--select is for projects, not for a PREFIX")
+        if eod is not None and tokenizer is None:
+            raise click.UsageError("--eod needs a --tokenizer, which has the token's id")
         from nanoset_core.indexed.folder import pairs_at
         from nanoset_core.verification.dataset import verify_prefix
 
@@ -98,11 +107,12 @@ def _row(report: Report) -> terminal.Row:
     result = "passed" if report.passed else format_count(len(report.errors), "error")
     result += f", {format_count(len(report.warnings), 'warning')}" if report.warnings else ""
     style = "red" if not report.passed else "yellow" if report.warnings else "green"
-    figures = ", ".join(_format_figure(name, value) for name, value in report.figures.items())
+    words = _WORDS | (terminal.WEBDATASET_WORDS if report.output.startswith("webdatasets/") else {})
+    figures = ", ".join(_format_figure(name, value, words) for name, value in report.figures.items())
     return {"output": report.output, "result": (result, style), "figures": figures}
 
 
-def _format_figure(name: str, value: Figure) -> str:
+def _format_figure(name: str, value: Figure, words: Mapping[str, str]) -> str:
     share = name in _SHARES or name.startswith("share_")
     text = f"{float(value):.2%}" if share else value if isinstance(value, str) else f"{value:,}"
-    return f"{name.replace('_', ' ')} {text}"
+    return f"{words.get(name, name.replace('_', ' '))} {text}"

@@ -58,7 +58,7 @@ def make_engine(
     Args:
         tokenizer_json: Its file.
         kind: `auto` takes the first of `gigatoken` (where it is installed) and `numpy` that gives the reference's
-            tokens for canary texts, else the `tokenizers` library; the choice is in `.name` and the reason in
+            tokens for test texts, else the `tokenizers` library; the choice is in `.name` and the reason in
             `.reason`. One of these names takes that engine, under the same conditions.
         cache: Folder in which proofs are kept for the next start; by default in the user's cache folder.
         without: Name and version of engines that are not trusted with this tokenizer.
@@ -129,7 +129,7 @@ class _Source:
         del content  # some 20 MB
         _prove(NumpyEngine(rules, self.reference), texts)
         kept.save(rules.to_arrays())
-        return NumpyEngine(rules, self.reference, words=words)  # without the words of the canary texts
+        return NumpyEngine(rules, self.reference, words=words)  # without the words of the test texts
 
     def gigatoken(self) -> GatedEngine:
         """Return the gigatoken engine, proven now or by an earlier process."""
@@ -159,12 +159,12 @@ def _proving(engine: str) -> Progress:
 
 def _prove(engine: NumpyEngine, texts: Sequence[str]) -> None:
     if not engine.splits_as(engine.reference, texts) or differing(engine, engine.reference, texts):
-        raise WrongTokensError("the numpy engine gave other tokens for some canary texts")
+        raise WrongTokensError("the numpy engine gave other tokens than the tokenizers library for some test texts")
 
 
 def _refused(kept: Knowledge, why: str) -> WrongTokensError:
     """Keep why the gigatoken engine is not used, and return that."""
-    refusal = f"the gigatoken engine does not give the reference's tokens for the canary texts: {why}"
+    refusal = f"the gigatoken engine gives other tokens than the tokenizers library for test texts: {why}"
     kept.save({"refusal": to_array(refusal)})
     return WrongTokensError(refusal)
 

@@ -72,7 +72,11 @@ class GatedEngine:
         make_fallback: Callable[[], Engine] | None = None,
     ) -> None:
         """gate: From `make_gate`; make_fallback: Makes the faster engine, if it can (see `make_engine`)."""
-        self.name, self.version, self.reason = fast.name, fast.version, "test texts give the reference's tokens"
+        self.name, self.version, self.reason = (
+            fast.name,
+            fast.version,
+            "same tokens as the tokenizers library on test texts",
+        )
         self.reference, self.helper = reference, ""
         self._fast = fast
         self._fallback: Engine = reference

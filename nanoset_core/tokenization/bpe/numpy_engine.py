@@ -45,7 +45,7 @@ class NumpyEngine:
 
     def __init__(self, rules: Rules, reference: ReferenceEngine, *, words: Knowledge | None = None) -> None:
         """Prepare the tables; `words`: where the tokens of words are kept between runs."""
-        self.reason = f"{rules.described} recognised, test texts give the reference's tokens"
+        self.reason = f"{rules.described} recognised, same tokens as the tokenizers library on test texts"
         self.version = installed_version(self.package)
         self.reference = reference
         self._context_spans = rules.context_spans

@@ -140,4 +140,4 @@ def test_ids_that_the_library_does_not_give_to_added_tokens(changed_tokenizer, t
     path = changed_tokenizer("gemma", renumber)
     engine = make_engine(path, cache=tmp_path)
     assert engine.name == "tokenizers"
-    assert "canary" in engine.reason
+    assert "test texts" in engine.reason

@@ -150,7 +150,7 @@ def test_the_canary_holds_what_engines_may_get_wrong(tokenizer_files, fault):
 def test_a_wrong_engine_is_found_out_once(tokenizer_files, double, tmp_path, caplog):
     double(lambda text: text.startswith("Some"), canary="Some text.")
     first = make_engine(tokenizer_files["gpt2"], cache=tmp_path)
-    assert (first.name, "canary texts" in caplog.text) == ("numpy", True)
+    assert (first.name, "test texts" in caplog.text) == ("numpy", True)
     Double.encoded = 0
     assert make_engine(tokenizer_files["gpt2"], cache=tmp_path).name == "numpy"
     assert Double.encoded == 0
