@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli.entry import message
-from nanoset_core.cli.options import CONFIG_OPTION
+from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.terminal import progress_bars
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.handoff.writers import START
@@ -34,15 +34,14 @@ _NAMED = 3
 
 @click.command(short_help="Build what is missing or stale.")
 @CONFIG_OPTION
-@click.option("--corpus", multiple=True, help="Build only this corpus, up to its dataset.")
-@click.option(
-    "--select",
-    "-s",
+@option("--corpus", "Build only this corpus, up to its dataset.", multiple=True)
+@option(
+    "--select -s",
+    "These and what they need: an asset, corpus, nanoset, nanoset/split, webdataset, pattern, or Dagster's syntax.",
     multiple=True,
-    help="Only these and what they need: an asset, corpus, nanoset, nanoset/split or webdataset; a*; Dagster's syntax.",
 )
-@click.option("--force", is_flag=True, help="Make the selected assets again even where they are up to date.")
-@click.option("--verbose", "-v", is_flag=True, help="Show Dagster's own log.")
+@flag("--force", "Make the selected assets again even where they are up to date.")
+@flag("--verbose -v", "Show Dagster's own log.")
 def build(
     config: Path,
     corpus: Sequence[str] = (),

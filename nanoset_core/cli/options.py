@@ -73,15 +73,6 @@ def _own_or_above(context: click.Context, parameter: click.Parameter, value: Pat
     return found or value
 
 
-CONFIG_OPTION = click.option(
-    *("--config", "-c"), type=FILE, default=Path(CONFIG_FILE), show_default=True, envvar="NANOSET_CONFIG",
-    callback=_own_or_above, help="The project's nanoset.yaml; default: that of this folder, or of the nearest above.",
-)  # fmt: skip
-OVERWRITE_OPTION = click.option(
-    "--overwrite", is_flag=True, help="Replace an existing output that was made from other input or settings."
-)
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 TOKENIZER_TYPES = {
     "HuggingFaceTokenizer": ("tokenizer.json", "vocab.json"),
     "GPT2BPETokenizer": ("vocab.json",),
@@ -99,6 +90,26 @@ _VOCABULARY = ("vocab.json",)
 _NAMED = ("tokenizer", "tokenizer_type", "vocab_file")
 _SAID = ("merges", "pattern", "special_tokens_of_tokenizer", "num_special_tokens", "legacy", "vocab_size")
 """Parameters that name a tokenizer, and those that say more of one."""
+
+
+def option(names: str, help: str, **given: Any) -> Callable[[Decorated], Decorated]:
+    """Return an option: its flags and perhaps the name of its parameter, its help, arguments of `click.option`."""
+    return click.option(*names.split(), help=help, **given)
+
+
+def flag(names: str, help: str, **given: Any) -> Callable[[Decorated], Decorated]:
+    """Return an option without a value; arguments as for `option`."""
+    return option(names, help, is_flag=True, **given)
+
+
+CONFIG_OPTION = option(
+    "--config -c",
+    "The project's nanoset.yaml; default: that of this folder, or of the nearest above.",
+    **{"type": FILE, "default": Path(CONFIG_FILE), "show_default": True, "envvar": "NANOSET_CONFIG"},
+    callback=_own_or_above,
+)
+OVERWRITE_OPTION = flag("--overwrite", "Replace an existing output that was made from other input or settings.")
+JSON_OPTION = flag("--json as_json", "Print JSON.")
 
 
 def options_for(section: type[DataclassInstance], *names: str) -> Callable[[Decorated], Decorated]:
@@ -150,25 +161,19 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
     """
     from nanoset_core.config.tokenization import TokenizerSpec  # most commands need none of the engines behind it
 
+    special = "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer"
+    checked = "Not needed: files say what they are. Where given, it is checked."
     options = [
-        click.option(
-            *("--tokenizer", "--tokenizer-model", "--pretrained-model-name-or-path", "tokenizer"),
+        option(
+            "--tokenizer --tokenizer-model --pretrained-model-name-or-path tokenizer",
+            f"{_TOKENIZER_HELP}{'; ' if use else ''}{use}.",
             type=ANY_PATH,
-            help=f"{_TOKENIZER_HELP}{'; ' if use else ''}{use}.",
         ),
-        click.option(
-            "--tokenizer-type",
-            type=click.Choice(list(TOKENIZER_TYPES)),
-            help="Not needed: files say what they are. Where given, it is checked.",
-        ),
-        click.option("--vocab-file", type=ANY_PATH, help="A vocab.json, in place of --tokenizer."),
-        click.option("--merge-file", "merges", type=ANY_PATH, help="Its merges; default: the merges.txt beside it."),
+        option("--tokenizer-type", checked, type=click.Choice(list(TOKENIZER_TYPES))),
+        option("--vocab-file", "A vocab.json, in place of --tokenizer.", type=ANY_PATH),
+        option("--merge-file merges", "Its merges; default: the merges.txt beside it.", type=ANY_PATH),
         option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
-        click.option(
-            *("--tokenizer-special-tokens", "--tiktoken-special-tokens", "special_tokens_of_tokenizer"),
-            multiple=True,
-            help="Special tokens that the file does not hold; several after one option.",
-        ),
+        option(special, "Special tokens that the file does not hold; several after one option.", multiple=True),
         option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
         *([] if own_vocab_size else [option_for(TokenizerSpec, "vocab_size")]),
         option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"),
@@ -195,18 +200,13 @@ def text_options(use: str = "", *scratch: str, own_vocab_size: bool = False) -> 
     """
     from nanoset_core.config.tokenization import DocumentsSpec
 
-    eod = "The token that ends documents; default: that of the file; of a tokenizer.json that of tokenizer_config.json"
+    eod = "The token that ends documents; default: the tokenizer's; of a tokenizer.json that of tokenizer_config.json"
+    scratch_names = " ".join(("--scratch", *scratch, "scratch"))
     return _all(
         tokenizer_options(use, own_vocab_size=own_vocab_size),
-        click.option("--eod", help=f"{eod} beside it."),
+        option("--eod", f"{eod} beside it."),
         options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
-        click.option(
-            "--scratch",
-            *scratch,
-            "scratch",
-            type=FOLDER,
-            help="Folder for temporary files; default: beside the output.",
-        ),
+        option(scratch_names, "Folder for temporary files; default: beside the output.", type=FOLDER),
         OVERWRITE_OPTION,
     )
 

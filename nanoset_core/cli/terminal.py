@@ -163,7 +163,7 @@ def _bars(console: Console) -> Iterator[tuple[ProgressCallback, Callable[[str], 
 
 @contextmanager
 def _lines() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
-    lines = _Lines()
+    lines = Lines()
     ticker = threading.Thread(target=lines.repeat, name="progress", daemon=True)
     ticker.start()
     try:
@@ -173,18 +173,18 @@ def _lines() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
         ticker.join()
 
 
-class _Lines:
-    """Prints progress every 30 seconds, and at once what is said."""
+class Lines:
+    """Prints what is waited for, and is noted or said, at once; while `repeat` runs, progress every 30 seconds."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
-        self._watch, self._waiting = Watch(), waiting_lines()
+        self._watch, self._waiting = Watch(), dict[str, float]()
         self._works: dict[str, Progress] = {}
         self._about, self._since = "", 0.0
 
     def listen(self, progress: Progress) -> None:
         if progress.stage == WAITING:
-            self._waiting(progress)
+            self._wait(progress)
         elif progress.stage == NOTE:
             if self._watch.is_new(progress):
                 _print_line(progress.name)
@@ -193,6 +193,16 @@ class _Lines:
             self._works[_label(progress)] = progress
         else:
             self._works.pop(_label(progress), None)
+
+    def _wait(self, progress: Progress) -> None:
+        """Print what is waited for, again every ten minutes, and its end."""
+        now, line = time.monotonic(), _label(progress)
+        if progress.done >= progress.total:
+            if self._waiting.pop(line, None) is not None:
+                _print_line(f"{line}: no longer")
+        elif now - self._waiting.get(line, -_REPEAT_SECONDS) >= _REPEAT_SECONDS:
+            self._waiting[line] = now
+            _print_line(f"{line}: {format_age(progress.done)} so far, up to {format_age(progress.total)}")
 
     def say(self, line: str) -> None:
         self._works.clear()
@@ -251,24 +261,6 @@ class Watch:
         now = time.monotonic()
         begun, before = self._begun.setdefault(_label(progress), (now, progress.done))
         return now - begun, before
-
-
-def waiting_lines() -> ProgressCallback:
-    """Return a callback without bars: it prints what is waited for, again every ten minutes, and its end."""
-    said: dict[str, float] = {}
-
-    def listen(progress: Progress) -> None:
-        if progress.stage != WAITING:
-            return
-        now, line = time.monotonic(), _label(progress)
-        if progress.done >= progress.total:
-            if said.pop(line, None) is not None:
-                _print_line(f"{line}: no longer")
-        elif line not in said or now - said[line] > _REPEAT_SECONDS:
-            said[line] = now
-            _print_line(f"{line}: {format_age(progress.done)} so far, up to {format_age(progress.total)}")
-
-    return listen
 
 
 def print_notices(notices: Iterable[str]) -> None:

@@ -73,5 +73,7 @@ def _help_texts(command: click.Command, name: str) -> dict[str, str]:
 def test_help_schema_and_documentation_hold_no_riddle():
     texts = _help_texts(nanoset, "nanoset") | {"schema": schema_text()}
     texts |= {page.name: page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
-    told = {**texts, "glossary.md": texts["glossary.md"].replace("*surplus* in its JSON", "")}
+    told = {
+        name: re.sub(r"--mid-level-dataset-surplus|\*surplus\* in its JSON", "", text) for name, text in texts.items()
+    }
     assert [(name, words) for name, text in told.items() for words in RIDDLES if words in text] == []

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import FOLDER, NumberRange
+from nanoset_core.cli.options import FOLDER, NumberRange, option
 
 
 @click.command("demo", short_help="Write and build an example project.")
 @click.argument("folder", type=FOLDER, default=Path("demo"))
-@click.option(
+@option(
     "--megabytes",
+    "About how much text to take; 2 is about the least.",
     type=NumberRange(0, 10_000),
     default=24.0,
     show_default=True,
-    help="About how much text to take; 2 is about the least.",
 )
 @click.pass_context
 def command(context: click.Context, folder: Path, megabytes: float) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION
+from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.terminal import Row, print_json, print_rows
 from nanoset_core.serialization.text import format_age
 
@@ -29,8 +29,8 @@ _UNCHANGED = (
 @click.argument("first", metavar="CORPUS|A")
 @click.argument("second", metavar="[B]", required=False)
 @CONFIG_OPTION
-@click.option("--show", default=20, show_default=True, help="How many files to list.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all files.")
+@option("--show", "How many files to list.", default=20, show_default=True)
+@flag("--json as_json", "Print JSON, with all files.")
 def command(first: str, second: str | None, config: Path, show: int, as_json: bool) -> None:
     """Compare two versions of a dataset, A and B (digests or their first digits); of a CORPUS, its last two.
 

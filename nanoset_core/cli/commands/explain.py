@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
+from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, option
 from nanoset_core.cli.terminal import print_json
 from nanoset_core.serialization.text import format_count
 
@@ -29,13 +29,13 @@ _IN_SPLIT, _IN_TAR = "sample {sample:,}: ", "sample {key} (number {sample:,} of 
 @click.argument("split", required=False)
 @click.argument("sample", type=int, required=False)
 @CONFIG_OPTION
-@click.option("--document", "identity", help="The other way: list the samples that hold the document with this id.")
-@click.option("--file", help="The same by place: corpus/file:line, as explain prints it; or a file, with --line.")
-@click.option("--line", type=click.IntRange(1), help="Line of --file, from 1; of a table the row.")
-@click.option("--number", type=click.IntRange(0), help="The same by the document's number in its dataset, from 0.")
-@click.option("--corpus", help="Look in this corpus only.")
+@option("--document identity", "The other way: list the samples that hold the document with this id.")
+@option("--file", "The same by place: corpus/file:line, as explain prints it; or a file, with --line.")
+@option("--line", "Line of --file, from 1; of a table the row.", type=click.IntRange(1))
+@option("--number", "The same by the document's number in its dataset, from 0.", type=click.IntRange(0))
+@option("--corpus", "Look in this corpus only.")
 @JSON_OPTION
-@click.option("--show", type=click.IntRange(0), default=20, show_default=True, help="How many samples to list.")
+@option("--show", "How many samples to list.", type=click.IntRange(0), default=20, show_default=True)
 def command(
     nanoset: str, split: str | None, sample: int | None, config: Path, as_json: bool, show: int, **document: Any
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange
+from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange, flag, option
 from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.serialization.text import format_bytes, format_count
 
@@ -22,16 +22,12 @@ _SHOWN = 50
 
 @click.command("gc", short_help="List, or remove, old versions that nothing needs.")
 @CONFIG_OPTION
-@click.option("--yes", is_flag=True, help="Remove what is listed; without this, nothing is removed.")
-@click.option(
-    "--keep", type=click.IntRange(0), default=0, show_default=True, help="How many old versions of each output to keep."
-)
-@click.option(
-    "--older-than", "older_than_days", type=NumberRange(0), metavar="DAYS", help="Remove only what is older than this."
-)
-@click.option("--unfinished", is_flag=True, help="Also outputs that an interrupted build had finished.")
-@click.option("--no-locks", is_flag=True, expose_value=False, help="Has no effect any more; kept for old scripts.")
-@click.option("--copies", is_flag=True, help="Instead: this machine's cached copies of a bucket's outputs.")
+@flag("--yes", "Remove what is listed; without this, nothing is removed.")
+@option("--keep", "How many old versions of each output to keep.", type=click.IntRange(0), default=0, show_default=True)
+@option("--older-than older_than_days", "Remove only what is older than this.", type=NumberRange(0), metavar="DAYS")
+@flag("--unfinished", "Also outputs that an interrupted build had finished.")
+@flag("--no-locks", "Has no effect any more; kept for old scripts.", expose_value=False)
+@flag("--copies", "Instead: this machine's cached copies of a bucket's outputs.")
 @JSON_OPTION
 def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any) -> None:
     """List, or with --yes remove, old versions of outputs and index files that nothing needs any more.

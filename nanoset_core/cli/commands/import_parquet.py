@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import OVERWRITE_OPTION, PATH
+from nanoset_core.cli.options import OVERWRITE_OPTION, PATH, option
 from nanoset_core.cli.terminal import print_made
 
 
 @click.command("import-parquet", short_help="Write Parquet or Arrow tables as JSON lines.")
 @click.argument("sources", nargs=-1, required=True, type=PATH)
-@click.option("--output", type=PATH, required=True, help="A .jsonl, .jsonl.gz or .jsonl.zst file.")
-@click.option("--columns", help="Keep only these, in this order: a,b,c.")
+@option("--output", "A .jsonl, .jsonl.gz or .jsonl.zst file.", type=PATH, required=True)
+@option("--columns", "Keep only these, in this order: a,b,c.")
 @OVERWRITE_OPTION
 def command(sources: tuple[Path, ...], output: Path, columns: str | None, overwrite: bool) -> None:
     """Write the rows of Parquet or Arrow SOURCES (files, or folders such as Hugging Face data sets') as JSON lines.

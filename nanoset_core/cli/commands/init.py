@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import FOLDER
+from nanoset_core.cli.options import FOLDER, flag, option
 from nanoset_core.errors import NanosetError, one_line
 
 
 @click.command("init", short_help="Write a nanoset.yaml to start from.")
 @click.argument("folder", type=FOLDER, default=Path())
-@click.option("--text-key", help="Key of the text, where the first lines do not tell it.")
-@click.option("--schema", is_flag=True, help="Only print the JSON schema of nanoset.yaml.")
+@option("--text-key", "Key of the text, where the first lines do not tell it.")
+@flag("--schema", "Only print the JSON schema of nanoset.yaml.")
 def command(folder: Path, text_key: str | None, schema: bool) -> None:
     """Write a nanoset.yaml to start from into FOLDER, for the corpora that its raw folder holds and its tokenizer.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import ANY_PATH, ManyValued, tokenizer_options
+from nanoset_core.cli.options import ANY_PATH, ManyValued, option, tokenizer_options
 from nanoset_core.cli.terminal import spread
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ SHOWN_CHARACTERS = 160
 @click.command("inspect", cls=ManyValued, short_help="Show what an indexed dataset holds.")
 @click.argument("prefix", type=ANY_PATH)
 @tokenizer_options("to show text instead of ids")
-@click.option("--sequences", default=3, show_default=True, help="How many sequences to show.")
+@option("--sequences", "How many sequences to show.", default=3, show_default=True)
 def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -> None:
     """Show what the indexed dataset at PREFIX (.bin/.idx), or each one in a folder, holds, and its first sequences."""
     from nanoset_core.indexed.folder import pairs_at

@@ -16,6 +16,8 @@ from nanoset_core.cli.options import (
     FILE,
     OVERWRITE_OPTION,
     ManyValued,
+    flag,
+    option,
     option_for,
     options_for,
 )
@@ -41,38 +43,32 @@ _BESIDE = "each dataset's files beside it; without --data-cache-path the trainer
 @click.command("map", cls=ManyValued, short_help="Build the index files that a trainer looks for.")
 @click.argument("nanosets", nargs=-1)
 @CONFIG_OPTION
-@click.option("--plan", "plan_only", is_flag=True, help="Show what would be built; build nothing.")
-@click.option("--split-name", type=click.Choice(SPLITS), multiple=True, help="Only this split; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-@click.option("--data-path", multiple=True, help="Without a project: prefixes, or pairs of weight and prefix.")
-@click.option("--train-data-path", multiple=True, help="The same for train alone.")
-@click.option("--valid-data-path", multiple=True, help="The same for valid.")
-@click.option("--test-data-path", multiple=True, help="The same for test.")
-@click.option("--data-args-path", type=FILE, help="A file with --data-path.")
-@click.option("--per-split-data-args-path", type=FILE, help="A JSON file with all three.")
+@flag("--plan plan_only", "Show what would be built; build nothing.")
+@option("--split-name", "Only this split; may be repeated.", type=click.Choice(SPLITS), multiple=True)
+@flag("--json as_json", "Print the plan as JSON.")
+@option("--data-path", "Without a project: prefixes, or pairs of weight and prefix.", multiple=True)
+@option("--train-data-path", "The same for train alone.", multiple=True)
+@option("--valid-data-path", "The same for valid.", multiple=True)
+@option("--test-data-path", "The same for test.", multiple=True)
+@option("--data-args-path", "A file with --data-path.", type=FILE)
+@option("--per-split-data-args-path", "A JSON file with all three.", type=FILE)
 @option_for(NanosetSpec, "split", default=DEFAULT_SPLIT, show_default=True, help="Shares of train, valid and test.")
 @option_for(NanosetSpec, "sequence_length", "--seq-length", param="seq_length", required=False)
 @option_for(NanosetSpec, "seed")
-@click.option("--train-samples", type=click.IntRange(1), help="Samples of train; default: one epoch.")
-@click.option("--valid-samples", type=click.IntRange(1), help="Samples of valid.")
-@click.option("--test-samples", type=click.IntRange(1), help="Samples of test.")
+@option("--train-samples", "Samples of train; default: one epoch.", type=click.IntRange(1))
+@option("--valid-samples", "Samples of valid.", type=click.IntRange(1))
+@option("--test-samples", "Samples of test.", type=click.IntRange(1))
 @option_for(
     ScheduleSpec, "iterations", "--train-iters", param="train_iters", required=False,
     help="Training steps; samples follow from this and the next three options.",
 )  # fmt: skip
 @option_for(ScheduleSpec, "global_batch_size", required=False)
 @options_for(ScheduleSpec, "eval_interval", "eval_iters")
-@click.option("--data-cache-path", type=ANY_FOLDER, help="Folder for the index files; default: beside each dataset.")
+@option("--data-cache-path", "Folder for the index files; default: beside each dataset.", type=ANY_FOLDER)
 @option_for(NanosetSpec, "preset")
-@click.option("--trainer", help=f"Version and tokenizer options of Megatron-LM, as in nanoset.yaml: {EXAMPLE}.")
-@click.option(
-    "--tokenizer-identifiers",
-    default="{}",
-    help="Instead: the trainer's tokenizer.unique_identifiers: JSON, or its file.",
-)
-@click.option(
-    "--trainer-path", multiple=True, help="HERE=THERE: prefix of paths here, and what the trainer has in its place."
-)
+@option("--trainer", f"Version and tokenizer options of Megatron-LM, as in nanoset.yaml: {EXAMPLE}.")
+@option("--tokenizer-identifiers", "Instead: the tokenizer's unique_identifiers: JSON, or its file.", default="{}")
+@option("--trainer-path", "HERE=THERE: prefix of paths here, and what the trainer has in its place.", multiple=True)
 @option_for(NanosetSpec, "trainer_python", help="Python that the trainer runs, such as 3.12 (preset nemo).")
 @option_for(NanosetSpec, "max_epochs", help="How often a dataset may be read at most.")
 @option_for(NanosetSpec, "on_exhaustion", help="What happens where a dataset would be read more often.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType
+from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType, option
 from nanoset_core.cli.terminal import print_made, progress_bars
 
 if TYPE_CHECKING:
@@ -16,10 +16,8 @@ _FOLDER = LocationType(file_okay=False, exists=True, anywhere=True)
 
 
 @click.command("merge", short_help="Join the .bin/.idx pairs of a folder into one.")
-@click.option("--input", "folder", type=_FOLDER, required=True, help="Folder of the pairs.")
-@click.option(
-    "--output-prefix", type=ANY_PATH, required=True, help="Prefix of the merged pair: its path without .bin or .idx."
-)
+@option("--input folder", "Folder of the pairs.", type=_FOLDER, required=True)
+@option("--output-prefix", "Prefix of the merged pair: its path without .bin or .idx.", type=ANY_PATH, required=True)
 @OVERWRITE_OPTION
 def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
     """Join all .bin/.idx pairs of a folder, sorted by name, into one, as Megatron-LM's merge_datasets does.

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from nanoset_core.cli.options import ANY_FILE, OVERWRITE_OPTION, ManyValued, option_for, options_for, text_options
+from nanoset_core.cli.options import (
+    ANY_FILE,
+    OVERWRITE_OPTION,
+    ManyValued,
+    flag,
+    option,
+    option_for,
+    options_for,
+    text_options,
+)
 from nanoset_core.cli.terminal import print_made, print_notices, progress_bars, rejected_text, spread
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
@@ -18,6 +27,10 @@ if TYPE_CHECKING:
     from nanoset_core.execution.progress import ProgressCallback
     from nanoset_core.packed import PackedFacts
     from nanoset_core.storage.location import Location
+
+    Files: TypeAlias = Sequence[Location]
+    Settings: TypeAlias = Mapping[str, object]
+    Work: TypeAlias = Callable[..., Any]
 
 _WRITTEN = {
     "A": "written by Modalities before 2024-01-30",
@@ -30,7 +43,7 @@ _FAULT = (
     "the index has the fault of Modalities' merge in {}, after which documents begin a multiple of 12 bytes "
     "too early. It is read here as it was meant"
 )
-_OUTPUT = click.option("--output", "-o", type=ANY_FILE, required=True, help="The file to write.")
+_OUTPUT = option("--output -o", "The file to write.", type=ANY_FILE, required=True)
 _FILES = click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 
 
@@ -58,12 +71,8 @@ def command() -> None:
 @click.argument("inputs", nargs=-1, required=True)
 @_OUTPUT
 @text_options("text needs one", own_vocab_size=True)
-@click.option(
-    "--vocab-size",
-    type=click.IntRange(1),
-    help="Vocabulary that decides the bytes of a token; default: the tokenizer's.",
-)
-@click.option("--append-eod", is_flag=True, help="End a dataset's documents with the EOD token too; text always is.")
+@option("--vocab-size", "Decides the bytes of a token; default: the tokenizer's.", type=click.IntRange(1))
+@flag("--append-eod", "End a dataset's documents with the EOD token too; text always is.")
 @option_for(DocumentsSpec, "text_key", "--json-key", param="key")
 @options_for(TokenizationSpec, "workers", "engine")
 def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options: object) -> None:
@@ -95,9 +104,9 @@ def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> Non
 @command.command(short_help="Shuffle the documents of files.")
 @_FILES
 @_OUTPUT
-@click.option("--seed", type=int, required=True, help="The same seed gives the same order.")
-@click.option("--chunk", type=click.IntRange(0), help="Take this part of each file, from 0; needs --chunks.")
-@click.option("--chunks", type=click.IntRange(1), help="Into how many parts each file is cut; needs --chunk.")
+@option("--seed", "The same seed gives the same order.", type=int, required=True)
+@option("--chunk", "Take this part of each file, from 0; needs --chunks.", type=click.IntRange(0))
+@option("--chunks", "Into how many parts each file is cut; needs --chunk.", type=click.IntRange(1))
 @OVERWRITE_OPTION
 def shuffle(files: tuple[Location, ...], output: Location, overwrite: bool, **settings: Any) -> None:
     """Shuffle the documents of one FILE, or those of one chunk of several FILES, as Modalities would.
@@ -123,13 +132,11 @@ def shuffle(files: tuple[Location, ...], output: Location, overwrite: bool, **se
 @command.command("filter", short_help="Keep the documents that meet all conditions.")
 @click.argument("file", type=ANY_FILE)
 @_OUTPUT
-@click.option("--min-tokens", type=click.IntRange(1), help="Keep documents of at least so many tokens.")
-@click.option("--max-tokens", type=click.IntRange(1), help="Keep documents of at most so many tokens.")
-@click.option("--every", type=click.IntRange(1, 1 << 62), help="Keep documents 0, N, 2N, …")
-@click.option(
-    "--keep", type=ANY_FILE, help="Keep the documents whose numbers this text file lists, from 0, one a line."
-)
-@click.option("--drop", type=ANY_FILE, help="Leave out the documents whose numbers this text file lists.")
+@option("--min-tokens", "Keep documents of at least so many tokens.", type=click.IntRange(1))
+@option("--max-tokens", "Keep documents of at most so many tokens.", type=click.IntRange(1))
+@option("--every", "Keep documents 0, N, 2N, …", type=click.IntRange(1, 1 << 62))
+@option("--keep", "Keep the documents whose numbers this text file lists, from 0, one a line.", type=ANY_FILE)
+@option("--drop", "Leave out the documents whose numbers this text file lists.", type=ANY_FILE)
 @OVERWRITE_OPTION
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
     """Keep the documents of FILE that meet all conditions, in their order."""
@@ -148,9 +155,7 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
 
 @command.command(short_help="Write FILE again as Modalities can read it.")
 @click.argument("file", type=ANY_FILE)
-@click.option(
-    "--output", "-o", type=ANY_FILE, help="The file to write; default: FILE itself, replaced once it is whole."
-)
+@option("--output -o", "The file to write; default: FILE itself, replaced once it is whole.", type=ANY_FILE)
 @OVERWRITE_OPTION
 def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     """Write FILE again as Modalities can read it: the present layout, and without the fault of Modalities' merge."""
@@ -176,8 +181,8 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
 
 @command.command("raw-index", short_help="Write the .idx beside a JSONL file.")
 @click.argument("text", type=ANY_FILE)
-@click.option("--output", "-o", type=ANY_FILE, help="The index; default: TEXT's name, ending in .idx.")
-@click.option("--drop-faulty", is_flag=True, help="Leave out lines that are not JSON, instead of failing.")
+@option("--output -o", "The index; default: TEXT's name, ending in .idx.", type=ANY_FILE)
+@flag("--drop-faulty", "Leave out lines that are not JSON, instead of failing.")
 @OVERWRITE_OPTION
 def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwrite: bool) -> None:
     """Write the .idx that Modalities keeps beside a plain JSONL file: where each line begins and ends."""
@@ -220,30 +225,14 @@ def describe(files: tuple[Location, ...]) -> None:
                 click.echo(f"a document has {spread(lengths)}{empty}")
 
 
-def _make(
-    command: str,
-    output: Location,
-    files: Sequence[Location],
-    settings: Mapping[str, object],
-    work: Callable[..., PackedFacts],
-    overwrite: bool,
-) -> None:
+def _make(command: str, output: Location, files: Files, settings: Settings, work: Work, overwrite: bool) -> None:
     """Make a .pbin unless it is there, and print what it holds."""
-
-    def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> dict[str, Any]:
-        return asdict(work(here, target, listener=listener))
-
-    facts, is_new = _made(command, output, files, settings, run, overwrite)
+    facts, is_new = _made(command, output, files, settings, lambda *to, **how: asdict(work(*to, **how)), overwrite)
     _print_facts(output, facts, is_new=is_new)
 
 
 def _made(
-    command: str,
-    output: Location,
-    files: Sequence[Location],
-    settings: Mapping[str, object],
-    work: Callable[..., dict[str, Any]],
-    overwrite: bool,
+    command: str, output: Location, files: Files, settings: Settings, work: Work, overwrite: bool
 ) -> tuple[Mapping[str, Any], bool]:
     """Make an output unless it is there; return its facts, and whether it was made."""
     from nanoset_core.outputs.recorded import make_once
@@ -251,7 +240,8 @@ def _made(
 
     def run(target: Path) -> dict[str, Any]:
         with progress_bars() as (listener, _), downloaded(files) as here:
-            return work(here, target, listener)
+            made: dict[str, Any] = work(here, target, listener=listener)
+            return made
 
     return make_once(command, output, files, settings, run, overwrite=overwrite)
 

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import ANY_FOLDER, PATH, ManyValued, option_for, options_for, text_options
-from nanoset_core.cli.terminal import (
-    print_made,
-    print_notices,
-    print_rows,
-    progress_bars,
-    quality_rows,
-    rejected_text,
-    source_rows,
-)
+from nanoset_core.cli import terminal
+from nanoset_core.cli.options import ANY_FOLDER, PATH, ManyValued, flag, option, option_for, options_for, text_options
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 from nanoset_core.serialization.text import format_bytes, format_count
@@ -46,10 +38,8 @@ _RESULT = "{tars}, {contexts:,} contexts, {tokens:,} tokens ({tokens_dropped:,} 
 
 
 @click.command("shuffle", cls=ManyValued, short_help="Shuffle contexts into tars for webdataset and OpenLM.")
-@click.option(
-    "--input", "inputs", multiple=True, required=True, help="Text, .bin/.idx prefixes or tars; several may follow."
-)
-@click.option("--output", type=ANY_FOLDER, required=True, help="Folder for the tars; it appears once all are written.")
+@option("--input inputs", "Text, .bin/.idx prefixes or tars; several may follow.", multiple=True, required=True)
+@option("--output", "Folder for the tars; it appears once all are written.", type=ANY_FOLDER, required=True)
 @text_options("needed for text", "--local-cell-dir")
 @option_for(
     WebdatasetSpec, "sequence_length", "--seqlen", default=None,
@@ -57,30 +47,23 @@ _RESULT = "{tars}, {contexts:,} contexts, {tokens:,} tokens ({tokens_dropped:,} 
 )  # fmt: skip
 @option_for(WebdatasetSpec, "samples_per_shard", "--wds-chunk-size")
 @option_for(WebdatasetSpec, "seed")
-@click.option("--ext", "extension", help="Of folders, read only files with this ending.")
-@click.option("--shuffle-only", is_flag=True, help="The input is tars; shuffle their contexts, tokenize nothing.")
+@option("--ext extension", "Of folders, read only files with this ending.")
+@flag("--shuffle-only", "The input is tars; shuffle their contexts, tokenize nothing.")
 @options_for(WebdatasetSpec, "preset", "member", "tail")
 @option_for(WebdatasetSpec, "even", help="Give every tar the same number of contexts; leave out the few that remain.")
-@click.option("--bos", help="A token to begin every document with.")
-@click.option("--context-bos", help="A token to begin every context with.")
-@click.option("--pad", help="Padding token, for --tail pad.")
+@option("--bos", "A token to begin every document with.")
+@option("--context-bos", "A token to begin every context with.")
+@option("--pad", "Padding token, for --tail pad.")
 @option_for(DocumentsSpec, "text_key", "--json-key")
-@click.option("--data-key", help="Read only members of the tars with this extension.")
-@click.option("--sampling", type=PATH, help="DCLM's YAML file of sources and sampling frequencies.")
-@click.option("--input-json", type=PATH, help="DCLM's exp_data JSON file to complete.")
-@click.option("--output-json", type=PATH, help="Where to write the completed one.")
+@option("--data-key", "Read only members of the tars with this extension.")
+@option("--sampling", "DCLM's YAML file of sources and sampling frequencies.", type=PATH)
+@option("--input-json", "DCLM's exp_data JSON file to complete.", type=PATH)
+@option("--output-json", "Where to write the completed one.", type=PATH)
 @option_for(WebdatasetSpec, "engine")
 @option_for(TokenizationSpec, "engine", "--tokenizer-engine", param="tokenizer_engine")
 @option_for(WebdatasetSpec, "memory_mib", "--memory", default=None, help="Memory for writing the tars, in MiB.")
-@click.option(
-    "--workers", "--threads", "workers", type=click.IntRange(0, 4096), help="Processes; default: all processors."
-)
-@click.option(
-    "--plan",
-    "plan_only",
-    is_flag=True,
-    help="Show what would be written, and the memory and disk it needs; write nothing.",
-)
+@option("--workers --threads workers", "Processes; default: all processors.", type=click.IntRange(0, 4096))
+@flag("--plan plan_only", "Show what would be written, and the memory and disk it needs; write nothing.")
 def command(
     inputs: tuple[str, ...],
     output: Location,
@@ -123,7 +106,7 @@ def command(
         workers=workers or None,
         **options,  # type: ignore[arg-type]
     )
-    print_notices(found.notices)
+    terminal.print_notices(found.notices)
     if plan_only:
         _print_preview(preview(found, settings), found)
         return
@@ -131,7 +114,7 @@ def command(
         others = (path for path in (sampling, input_json) if path is not None)
         check_apart([output_json], [*found.files, *tokenizer_files(tokenizer), *others])
         complete_exp_data(output, input_json, output_json, overwrite=overwrite, only_check=True)
-    with progress_bars() as (listener, _):
+    with terminal.progress_bars() as (listener, _):
         result = shuffle(found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite)
     if output_json is not None:
         complete_exp_data(output, input_json, output_json, overwrite=overwrite)
@@ -159,9 +142,9 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
     said = {"contexts left out": plan.settings.even, "inputs left out": inputs.left_out}
     rows = [{"plan": what, "": much.format_map(values)} for what, much in _TOTALS.items() if said.get(what, True)]
     quality = shuffle_quality(plan)
-    print_rows(rows, text=[""])
-    print_rows(quality_rows(quality), title=f"Shuffled evenly: {'yes' if quality['even'] else 'no'}")
-    print_rows(source_rows(plan, _SOURCES_SHOWN), title="Sources")
+    terminal.print_rows(rows, text=[""])
+    terminal.print_rows(terminal.quality_rows(quality), title=f"Shuffled evenly: {'yes' if quality['even'] else 'no'}")
+    terminal.print_rows(terminal.source_rows(plan, _SOURCES_SHOWN), title="Sources")
     if sources > _SOURCES_SHOWN:
         click.echo(f"… and {sources - _SOURCES_SHOWN:,} sources more")
 
@@ -169,8 +152,8 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
 def _print_result(result: Shuffled) -> None:
     plan, rejected = result.manifest.facts["plan"], result.manifest.facts["rejected"]
     counts = _RESULT + (", {contexts_left_out:,} contexts left out" if plan["even"] else "")
-    more = f", {rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
-    print_made(
+    more = f", {terminal.rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
+    terminal.print_made(
         f"{result.folder}: {counts.format_map(plan | {'tars': format_count(plan['shards'], 'tar')})}{more}",
         lost="; ".join(result.lost),
         is_new=result.made,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.cli.options import ANY_PATH, ManyValued, option_for, options_for, text_options
+from nanoset_core.cli.options import ANY_PATH, ManyValued, flag, option, option_for, options_for, text_options
 from nanoset_core.cli.terminal import print_made, print_notices, progress_bars
 from nanoset_core.config.tokenization import TokenizationSpec
 from nanoset_core.errors import ConfigError
@@ -20,36 +20,36 @@ if TYPE_CHECKING:
 
 
 @click.command("tokenize", cls=ManyValued, short_help="Tokenize files into .bin/.idx pairs.")
-@click.option("--input", "inputs", multiple=True, required=True, help="Files, folders or patterns; several may follow.")
-@click.option(
-    "--output-prefix", type=ANY_PATH, required=True, help="Prefix of the outputs: PREFIX_text_document.bin and .idx."
-)
+@option("--input inputs", "Files, folders or patterns; several may follow.", multiple=True, required=True)
+@option("--output-prefix", "Prefix of the outputs: PREFIX_text_document.bin and .idx.", type=ANY_PATH, required=True)
 @text_options()
 @option_for(TokenizationSpec, "special_tokens")
-@click.option(
-    "--tokenizer-hf-include-special-tokens/--tokenizer-hf-no-include-special-tokens", "hf_special", default=None,
-    help="The same as --special-tokens add, or none.",
-)  # fmt: skip
-@click.option(
-    "--json-keys", "--json-key", "keys", multiple=True, default=("text",), show_default=True,
-    help="Keys of the text in each line's JSON object; one .bin/.idx pair each.",
-)  # fmt: skip
+@option(
+    "--tokenizer-hf-include-special-tokens/--tokenizer-hf-no-include-special-tokens hf_special",
+    "The same as --special-tokens add, or none.",
+    default=None,
+)
+@option(
+    "--json-keys --json-key keys",
+    "Keys of the text in each line's JSON object; one .bin/.idx pair each.",
+    multiple=True,
+    default=("text",),
+    show_default=True,
+)
 @option_for(
     TokenizationSpec, "preset", type=click.Choice(["megatron", "nanotron", "nemo"]),
     help="Tool whose preprocess_data is matched byte for byte.",
 )  # fmt: skip
 @option_for(TokenizationSpec, "append_eod", "--append-eod", "--append-eos", default=False)
-@click.option("--bos", help="A token to begin every document with.")
-@click.option(
+@option("--bos", "A token to begin every document with.")
+@option(
     "--partitions",
+    "Order of documents: that of Megatron-LM's tool with this many partitions.",
     type=click.IntRange(1, 1 << 31),
     default=1,
-    help="Order of documents: that of Megatron-LM's tool with this many partitions.",
 )
-@click.option(
-    "--keep-sequential-samples", is_flag=True, help="Keep the order of the input, with any number of partitions."
-)
-@click.option("--per-file", is_flag=True, help="One pair for each input file, named after it.")
+@flag("--keep-sequential-samples", "Keep the order of the input, with any number of partitions.")
+@flag("--per-file", "One pair for each input file, named after it.")
 @options_for(TokenizationSpec, "workers", "engine", "audit")
 def command(
     inputs: tuple[str, ...],

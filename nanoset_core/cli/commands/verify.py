@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli import terminal
-from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued, tokenizer_options
+from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued, flag, option, tokenizer_options
 from nanoset_core.serialization.text import format_count
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ _WORDS = {
 @click.command("verify", cls=ManyValued, short_help="Check what a project built, or one .bin/.idx pair.")
 @click.argument("prefix", type=ANY_PATH, required=False)
 @CONFIG_OPTION
-@click.option(
-    *("--select", "-s"),
+@option(
+    "--select -s",
+    "Only these: a corpus, corpus/packed, nanoset, nanoset/split, nanoset/handoff, webdataset, or a pattern.",
     multiple=True,
-    help="Only these: a corpus, corpus/packed, nanoset, nanoset/split, nanoset/handoff, webdataset, or a pattern.",
 )
-@click.option("--deep", is_flag=True, help="Read every token, and compare every checksum.")
+@flag("--deep", "Read every token, and compare every checksum.")
 @tokenizer_options("of PREFIX, for its vocabulary")
-@click.option("--eod", help="Of PREFIX: the token that must end every document.")
+@option("--eod", "Of PREFIX: the token that must end every document.")
 @JSON_OPTION
 def command(
     prefix: Location | None,
@@ -73,7 +73,7 @@ def command(
         from nanoset_core.pipeline.tokenization import check_tokenizer
         from nanoset_core.verification.verify import verify_project
 
-        project = Project.open(config, terminal.waiting_lines())
+        project = Project.open(config, terminal.Lines().listen)
         check_tokenizer(project)
         reports = verify_project(project, select, deep)
     found: list[Report] = []
