@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pretoken_words import assert_same
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
+from nanoset_core.execution.progress import hearing
 from nanoset_core.tokenization import bpe
 from nanoset_core.tokenization.bpe import make_engine, numpy_engine, units
 from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
@@ -208,13 +209,14 @@ def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
 @pytest.mark.usefixtures("without_compiled")
 @pytest.mark.parametrize("kind", ["gpt2", "neox", "llama3", "digits", "o200k", "deepseek", *CHARACTER_KINDS])
 def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, caplog):
-    described = "SentencePiece's spaces and characters" if kind in CHARACTER_KINDS else "split pattern"
-    with caplog.at_level(logging.INFO):
+    described, told = "SentencePiece's spaces and characters" if kind in CHARACTER_KINDS else "split pattern", []
+    with caplog.at_level(logging.INFO), hearing(told.append):
         for choice in ("auto", "numpy"):
             engine = make_engine(tokenizer_files[kind], choice, cache=tmp_path)
             assert engine.name == "numpy"
             assert f"{described} recognised, same tokens as the tokenizers library on test texts" in engine.reason
     assert "numpy engine" in caplog.text
+    assert [news.name for news in told] == ["proving the numpy engine for this tokenizer (once)"]
     reference = make_engine(str(tokenizer_files[kind]), "tokenizers", cache=tmp_path)
     assert (reference.name, reference.reason) == ("tokenizers", "asked for")
     assert_same(engine, reference, ["Some text, it's  12345.\n\n\n\n\n\n", "", "x<|endoftext|>y"])
