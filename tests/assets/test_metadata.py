@@ -186,7 +186,7 @@ def test_samples_lead_to_their_sources(spoilt, name, stage):
     plan = rows_of(metadata["plan"])
     assert sum(int(row["samples"].replace(",", "")) for row in plan) == metadata["samples"]
     assert "limit" not in plan[0]
-    assert all(row["asked"].endswith("%") for row in plan)
+    assert all(row["weight"].endswith("%") for row in plan)
 
 
 @pytest.fixture
