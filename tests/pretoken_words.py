@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from unicodedata import combining, is_normalized, ucd_3_2_0
+
 import numpy as np
 
 from nanoset_core.tokenization.bpe.pretoken_cache import PADDING, Batch, PretokenCache
@@ -52,3 +55,12 @@ def assert_same(engine, reference, texts) -> None:
     assert ours.lengths.tolist() == theirs.lengths.tolist()
     np.testing.assert_array_equal(ours.ids, theirs.ids)
     assert ours.ids.dtype == ours.lengths.dtype == np.int32
+
+
+def marked_texts(count, seed):
+    """Texts of what normal forms change: marks, second halves and jamo of Unicode 3.2, with other characters of it."""
+    known = [chr(point) for point in range(0x30000) if ucd_3_2_0.category(chr(point)) not in ("Cn", "Cs", "Co")]
+    changed = [one for one in known if combining(one) or not is_normalized("NFC", one) or "\u1100" <= one < "\u1200"]
+    of = random.Random(seed)
+    pools = [changed, [*"aeoAEu", "\u0928", "\u05d0", "\u0627", "\u0b47", "\uac00", "\u304b"], known]
+    return ["".join(of.choice(of.choices(pools, (5, 3, 2))[0]) for _ in range(of.randint(2, 9))) for _ in range(count)]

@@ -38,7 +38,7 @@ from nanoset_core.tokenization.bpe.units import AddedTokens, Form
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.knowledge import Arrays, from_array, installed_version, to_array
 
-FALLBACK_CHARACTERS = 1 << 18
+FALLBACK_CHARACTERS = 1 << 16
 """Text that the reference encodes in less time than it takes to make another fallback engine."""
 _ASCII_BUT_ZERO = bytes(range(1, 0x80))
 _ASSIGNED_BELOW = 0x40000  # beyond are private use, tags and nothing

@@ -7,6 +7,7 @@ from unicodedata import normalize
 
 import numpy as np
 import pytest
+from pretoken_words import marked_texts
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.tokenization import bpe
@@ -47,6 +48,13 @@ def test_text_that_a_normal_form_may_change_is_for_the_fallback():
     assert all(normalize("NFC", text) == text for text in stable)
     with pytest.raises(InputError, match="document 1"):
         engine.encode(["é", "\ud800"])
+
+
+def test_libraries_agree_on_the_normal_form_of_unicode_3_2(tokenizer_files):
+    reference = ReferenceEngine(tokenizer_files["neox"])
+    texts = [*marked_texts(20_000, 1), "\u0b47\u0300\u0b3e", "\u1100\u0300\u1161\u0323", "\uf951", "\U0002f868"]
+    assert not gate.doubtful_points("NFC")[[*map(ord, set("".join(texts)))]].any()
+    assert [reference.normalise(text) for text in texts] == [normalize("NFC", text) for text in texts]
 
 
 def test_text_with_an_added_token_is_for_the_fallback():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pretoken_words import assert_same
+from pretoken_words import assert_same, marked_texts
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.tokenization.bpe import gate, make_engine
@@ -33,6 +33,14 @@ def engines(tokenizer_file):
 @given(texts=st.lists(st.text(max_size=60), max_size=8))
 def test_same_tokens(engines, texts):
     assert_same(*engines, texts)
+
+
+def test_same_tokens_of_marked_text(tokenizer_files, tmp_path):
+    pytest.importorskip("gigatoken", reason="gigatoken (the extra `fast`) is not installed")
+    ours, reference = (
+        make_engine(tokenizer_files["neox"], kind, cache=tmp_path) for kind in ("gigatoken", "tokenizers")
+    )
+    assert_same(ours, reference, marked_texts(20_000, 2))
 
 
 def test_it_is_in_use_and_refuses_what_is_no_text(engines):
