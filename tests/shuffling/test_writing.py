@@ -92,7 +92,7 @@ def test_what_is_there_is_left_alone(tmp_path, sources, plan, engine):
     assert [one.done for one in news] == sorted(one.done for one in news if one.stage == "buckets") + sorted(
         one.done for one in news if one.stage == "tars"
     )
-    assert (news[-1].done, news[-1].total, news[-1].unit) == (plan.shards - 3, plan.shards - 3, "shards")
+    assert (news[-1].done, news[-1].total, news[-1].unit) == (plan.shards - 3, plan.shards - 3, "tars")
     after = inodes(tmp_path)
     for name in ("shard-00000001.tar", "shard-00000007.tar", "shard-00000030.tar"):
         assert after[name] == before[name]
