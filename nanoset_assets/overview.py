@@ -94,7 +94,7 @@ def overview_sensor(hosted: ProjectDefs) -> dg.SensorDefinition:
             return tick_result(context, [], [], "no run, setting or corpus has changed")
         found = look(hosted, context.instance, context.repository_def)
         mark = _digest(found)
-        more: dict[str, Any] = {"cursor": f"{told} {now:.0f} {mark}"}
+        more: dict[str, Any] = {"cursor": f"{told} {int(now)} {mark}"}
         if mark == shown:
             return tick_result(context, [], [], "nothing has changed", **more)
         more["asset_events"] = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import dagster as dg
 import pytest
 
@@ -33,7 +35,9 @@ def edit(platform, old, new):
 
 
 @pytest.mark.parametrize("automation", ["own", "host", "none"])
-def test_stale_settings_are_shown_whoever_builds(built_platform, automation):
+def test_stale_settings_are_shown_whoever_builds(built_platform, automation, monkeypatch):
+    clock = SimpleNamespace(time=lambda: 1_800_000_000.9)  # a cursor's whole second is not after it
+    monkeypatch.setattr(overview, "time", clock)
     edit(built_platform, "raw: raw", "token_target: 20000\nraw: raw")
     definitions = build_definitions(load_config(built_platform.config_file), automation=automation)
     sensor = definitions.get_repository_def().get_sensor_def(OVERVIEW)
