@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import platform
 import secrets
 import threading
@@ -133,9 +132,14 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
         worker.log_event(_TOPIC, [check.place, *astuple(progress)])
 
     with _one_at_a_time, hearing(tell_owner):
-        check.check()
-        with working_at(WorkerFolder(folder, check.download(folder))):
-            return work(task)
+        try:
+            check.check()
+            with working_at(WorkerFolder(folder, check.download(folder))):
+                return work(task)
+        except NanosetError as error:
+            # After the place, by which a build knows what it may make again.
+            here = f"on the worker {worker.address} of {platform.node()}"
+            raise error.at(f"{error.where}, {here}" if error.where else here) from error
 
 
 def _ended(
@@ -160,7 +164,7 @@ def _ended(
             raise MissingError(
                 "the Dask cluster has no workers",
                 where=cluster.name,
-                found=f"none for {format_age(waiting.limit)}",
+                found=f"none for {format_age(cluster.wait_seconds)}",
                 remedy=f"{cluster.start_workers}, and run again, or set executor.wait to more; one that cannot load "
                 "nanoset-platform leaves at its first task: see its log",
             )
@@ -226,7 +230,7 @@ class CompatibilityCheck:
             what = "a worker runs other software than the process that hands out its tasks, and might write other bytes"
             theirs, ours = _format(found, self.software), _format(self.software, found)
             remedy = "install the same versions on all machines, and start the workers again"
-            raise StaleError(what, where=_worker(), found=theirs, expected=ours, remedy=remedy)
+            raise StaleError(what, found=theirs, expected=ours, remedy=remedy)
         deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
         while (found_token := self.store.read(f"{self.place}/{_MARKER}")) != self.token:
             if time.monotonic() > deadline:
@@ -253,7 +257,7 @@ class CompatibilityCheck:
             remedy = "one file system, mounted under the same path, or let raw and root be in a bucket"
         return MissingError(
             what,
-            where=f"{_worker()}: {self.store.url()}",
+            where=self.store.url(),
             found="no such file" if seen is None else "another file of that name",
             expected=f"{self.place}/{_MARKER}, which the run that gives it work wrote there",
             remedy=f"give all machines {remedy}",
@@ -319,7 +323,3 @@ def _source_digest() -> str:
 
 def _format(these: tuple[tuple[str, str], ...], others: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{name} {version}" for name, version in these if (name, version) not in others)
-
-
-def _worker() -> str:
-    return f"process {os.getpid()} of {platform.node()}"

@@ -237,15 +237,18 @@ class Connection:
     def __init__(self, cluster: DaskCluster) -> None:
         self.cluster = cluster
         self.wait_seconds = cluster.wait_seconds
-        """Nothing once the cluster was waited for in vain: hundreds of outputs may be to come."""
+        """Nothing once workers were waited for in vain: hundreds of outputs may be to come."""
+        self._failure: ConfigError | None = None
         self._client: Client | None = None
         self._stack = ExitStack()
 
     def open(self, listener: ProgressCallback) -> Client:
         """Return the client; a new one where there is none, or where the former has lost its scheduler.
 
-        ConfigError where `distributed` is not installed, or as `connect`.
+        ConfigError where `distributed` is not installed, or as `connect`; what failed is not tried again.
         """
+        if self._failure is not None:
+            raise self._failure
         try:
             import distributed as _  # noqa: F401
         except ImportError as error:
@@ -253,8 +256,12 @@ class Connection:
             raise ConfigError(what, where=self.cluster.where, found=str(error), remedy=remedy) from error
         if self._client is None or self._client.status != "running":
             self.close()
-            patience, self.wait_seconds = self.wait_seconds, 0.0
-            self._client = self._stack.enter_context(self.cluster.connect(self._stack, listener, patience))
+            try:
+                connecting = self.cluster.connect(self._stack, listener, self.cluster.wait_seconds)
+                self._client = self._stack.enter_context(connecting)
+            except ConfigError as error:
+                self._failure = error
+                raise
             self.wait_seconds = self.cluster.wait_seconds
         return self._client
 

@@ -9,6 +9,7 @@ import hashlib
 import io
 import itertools
 import logging
+import math
 import os
 import random
 import re
@@ -26,10 +27,14 @@ T = TypeVar("T")
 ATTEMPTS = 10
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 20.0
+TOLD_AFTER_SECONDS = 5.0
+"""How long a request may fail before a warning says so."""
 TOLD_SECONDS = 30.0
-"""Between two warnings that a bucket does not answer."""
-READ_SECONDS = 60
-"""How long an answer may take before the request is sent again."""
+"""Between two such warnings."""
+READ_SECONDS = 20
+"""How long what is read may take to be answered before the request is sent again, and a warning says so."""
+PATIENT_SECONDS = 60
+"""The same of what is written, and of what took longer."""
 CONNECTIONS = 32
 _TRANSIENT = re.compile(
     "BadDigest|BandwidthLimitExceeded|ConditionalRequestConflict|IncompleteBody|OperationAborted|PriorRequestNotComplete"
@@ -45,7 +50,7 @@ _READ_BYTES = 4 << 20
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 logger = logging.getLogger(__name__)
 _jitter = random.Random()
-_told_at = 0.0
+_told_at = -math.inf
 """When this process warned last."""
 
 
@@ -220,7 +225,7 @@ def _warn(error: Exception, where: str, attempt: int, begun: float) -> None:
     """Log a failure once the wait is long; one warning for all requests, since a bucket fails many at once."""
     global _told_at
     now = time.monotonic()
-    if now - max(begun, _told_at) >= TOLD_SECONDS:
+    if now - begun >= TOLD_AFTER_SECONDS and now - _told_at >= TOLD_SECONDS:
         _told_at = now
         told = "%s: no good answer for %.0f s, attempt %d of %d: %s"
         logger.warning(told, where, now - begun, attempt, ATTEMPTS, _described(error))

@@ -3,6 +3,8 @@ import json
 import math
 import os
 import pickle
+import platform
+import re
 import signal
 import socket
 import sys
@@ -89,12 +91,13 @@ def test_errors_of_ours_come_back_whole(run):
     raising = "(_ for _ in ()).throw(__import__('nanoset_core.errors').errors.InputError('w', where='a:3', remedy='r'))"
     with pytest.raises(InputError) as caught:
         list(run(eval, [raising, "1"]))
-    assert (type(caught.value), caught.value.what, caught.value.where, caught.value.remedy) == (
-        InputError,
-        "w",
-        "a:3",
-        "r",
-    )
+    assert (type(caught.value), caught.value.what, caught.value.remedy) == (InputError, "w", "r")
+    place, _, worker = caught.value.where.partition(", ")
+    assert place == "a:3"
+    if run.__name__ == "<lambda>":
+        assert not worker
+    else:
+        assert re.fullmatch(rf"on the worker tcp://[\d.:]+ of {re.escape(platform.node())}", worker)
 
 
 def test_what_tasks_tell_is_heard_before_they_end(run):
@@ -236,7 +239,7 @@ def test_workers_that_do_not_share_the_folder(cluster, tmp_path, monkeypatch):
     alone = on_scheduler(Path("/proc/self/cwd/shared"), cluster.address)
     with pytest.raises(MissingError, match="a worker does not see the output folder") as caught:
         list(alone.run(abs, [-1, -2]))
-    assert caught.value.where.endswith("/proc/self/cwd/shared")
+    assert "/proc/self/cwd/shared, on the worker tcp://" in caught.value.where
     assert "one file system" in caught.value.remedy
 
 
@@ -315,19 +318,26 @@ def test_a_worker_joins_while_a_build_connects(executor, monkeypatch):
     assert Interrupted.connecting == 3
 
 
-def test_a_build_waits_for_one_cluster_once(tmp_path):
+def test_a_build_waits_for_one_cluster_once(tmp_path, monkeypatch):
     """Hundreds of outputs may be to come, each of which would wait a day."""
-    heard = []
+    heard, connect, looked = [], DaskScheduler.connect, []
+    monkeypatch.setattr(
+        DaskScheduler, "connect", lambda scheduler, *about: looked.append(scheduler) or connect(scheduler, *about)
+    )
     missing = on_scheduler(tmp_path / "shared", file=tmp_path / "none", wait_seconds=0.3, listener=heard.append)
     with within() as idle, connections_kept():
         scheduler = DaskScheduler(idle.scheduler_address, wait_seconds=0.3)
         empty = DaskExecutor(scheduler, FileAccess(tmp_path / "shared"), listener=heard.append)
         for executor, expected in ((missing, "has written its file"), (empty, "has no workers")):
+            told = []
             for waits in (True, False):
                 heard.clear()
-                with pytest.raises(NanosetError, match=expected):
+                with pytest.raises(NanosetError, match=expected) as caught:
                     list(executor.run(abs, [-1]))
                 assert bool(heard) == waits
+                told.append(str(caught.value))
+            assert told[0] == told[1]
+        assert looked == [missing.cluster, empty.cluster], "what is not there is not looked for again"
         idle.scale(1)
         assert wait_until(lambda: idle.scheduler.workers)
         assert list(empty.run(abs, [-1])) == [(0, 1)]

@@ -7,7 +7,9 @@ import hashlib
 import http.client
 import http.server
 import itertools
+import math
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -104,17 +106,36 @@ def test_waits_double_with_jitter_and_end(monkeypatch):
 
 
 def test_what_is_waited_for_long_is_told_now_and_then(monkeypatch, caplog):
-    clock = itertools.count(1000, 20)  # each request takes as long
+    clock = itertools.count(1000, 4)  # each request takes as long
     monkeypatch.setattr(requests.time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(requests, "_told_at", 0.0)
+    monkeypatch.setattr(requests, "_told_at", -math.inf)
     with_retries(Failing(PASSING[0], 1), "s3://b/first")
     assert not caplog.records
     with_retries(Failing(ReadTimeoutError(endpoint_url="http://me:secret@host/b/second"), 3), "s3://b/second")
     (told,) = caplog.messages
-    assert told.startswith("s3://b/second: no good answer for 40 s, attempt 2 of 10: ReadTimeoutError: ")
+    assert told.startswith("s3://b/second: no good answer for 8 s, attempt 2 of 10: ReadTimeoutError: ")
     assert "secret" not in told
-    with_retries(Failing(PASSING[0], 2), "s3://b/third")
+    with_retries(Failing(PASSING[0], 9), "s3://b/third")
     assert len(caplog.messages) == 2
+
+
+def test_a_server_that_never_answers_is_told_before_the_second_attempt_which_has_more_patience(monkeypatch, caplog):
+    monkeypatch.setattr(requests, "_told_at", -math.inf)
+    monkeypatch.setattr(requests, "ATTEMPTS", 2)
+    for name in ("READ_SECONDS", "TOLD_AFTER_SECONDS"):
+        monkeypatch.setattr(requests, name, getattr(requests, name) / 100)
+    monkeypatch.setattr(requests, "PATIENT_SECONDS", 1)
+    asked: list[int | None] = []
+    client = S3Store.client
+    monkeypatch.setattr(S3Store, "client", lambda store, seconds=None: asked.append(seconds) or client(store, seconds))
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(StorageError, match="after 2 attempts"):
+            S3Store("b", "p", url, anonymous=True).read("k")
+    (told,) = caplog.messages
+    assert told.startswith("s3://b/p/k: no good answer for ")
+    assert f'attempt 1 of 2: ReadTimeoutError: Read timeout on endpoint URL: "{url}/b/p/k"' in told
+    assert asked[:2] == [None, 1]
 
 
 def test_a_store_that_is_not_there_is_named(monkeypatch):
@@ -195,7 +216,7 @@ def completions(place: S3Store, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     """Let uploads in parts be completed as functions say, one a request; each is given the bucket's own."""
 
     def these(*answers: Callable[[Callable[[], object]], object]) -> None:
-        left, client = list(answers), place.client()
+        left, client = list(answers), place.client(requests.PATIENT_SECONDS)
         own = client.complete_multipart_upload
         monkeypatch.setattr(client, "complete_multipart_upload", lambda **about: left.pop(0)(lambda: own(**about)))
 
@@ -288,6 +309,7 @@ def test_a_large_part_may_take_its_time_to_be_copied(slow_copies, place, monkeyp
     for name in ("a", "b"):
         place.put(name, name.encode() * (6 << 20))
     monkeypatch.setattr(requests, "READ_SECONDS", 0.4)
+    monkeypatch.setattr(requests, "PATIENT_SECONDS", 0.4)
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
     monkeypatch.setattr(s3, "_SOON_COPIED_BYTES", (5 if patient else 7) << 20)
     sources = list(slow.list())
