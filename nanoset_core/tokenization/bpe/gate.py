@@ -1,9 +1,10 @@
 """The `gigatoken` engine, a compiled tokenizer, and the gate before it: what it may get wrong goes to another one.
 
 Libraries that know different versions of Unicode agree on normalization-stable text. By Unicode's policy the normal
-form of a string never changes once a version has assigned its characters, and all libraries know those of Unicode 3.2,
-of 2002. An earlier version leaves alone what it does not know, so later characters are stable too where they are
-assigned and, under a normal form, normal by themselves, no marks that sort, and no part of a composition.
+form of a string never changes once a version has assigned its characters. All libraries know those of Unicode 3.2, of
+2002, with its corrections of 2003 to 2005. An earlier version leaves alone what it does not know, so later characters
+are stable too where they are assigned and, under a normal form, normal by themselves, no marks that sort, and no part
+of a composition.
 """
 
 from __future__ import annotations
