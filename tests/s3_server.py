@@ -26,6 +26,8 @@ CREDENTIALS = {
 
 requests_answered: Counter[str] = Counter()
 """Address of a server in this process → requests that it has answered."""
+bytes_answered: Counter[str] = Counter()
+"""Address of a server in this process → bytes in the bodies of its answers."""
 _moto: set[str] = set()
 """Addresses of servers in this process."""
 
@@ -84,6 +86,7 @@ def _handler() -> type:
             with one_at_a_time:
                 answer = b"".join(self.server.app(environ, lambda *head: begun.extend(head)))
             status, _, reason = begun[0].partition(" ")
+            bytes_answered[f"http://{self.server.host}:{self.server.port}"] += len(answer)
             bodiless = self.command == "HEAD" or status in ("204", "304")
             self.send_response(int(status), reason)
             for name, value in begun[1]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
@@ -152,11 +152,11 @@ def read_texts(
     fields = Fields(text_key, "")
     for file, own in groupby(origins, attrgetter("file")):
         lines = _Lines(folder, file, fields, most_skipped_bytes)
-        for origin in own:
+        for origin in (asked := list(own)):
             byte = f" (byte {origin.byte_offset:,})" if origin.byte_offset >= 0 else ""
             where = f"{folder / file}:{origin.line}{byte}"
             try:
-                yield lines.row(origin.line) if is_table(file) else lines.text(origin.byte_offset)
+                yield lines.row(origin.line, asked) if is_table(file) else lines.text(origin.byte_offset)
             except NanosetError as error:
                 yield error
             except TooFarError as error:
@@ -167,11 +167,14 @@ def read_texts(
 
 
 class _Lines:
-    """Read lines of a file; a compressed one is decompressed once if they are asked for in its order."""
+    """Read lines or rows of a file: a compressed one, or a table, once if they are asked for in its order."""
 
     def __init__(self, folder: RawFolder, file: str, fields: Fields, most: int | None) -> None:
         self._folder, self._file, self._fields, self._most = folder, file, fields, most
+        self._blocks: Iterator[Any] = iter(())
         self._block: LineBlock | None = None
+        self._fault: list[FaultError] = []
+        self._row: tuple[int, DocumentBatch | TooFarError] = 0, DocumentBatch()
 
     @cached_property
     def _size(self) -> int:
@@ -180,11 +183,11 @@ class _Lines:
 
     def _restart(self, begin: int, end: int) -> LineBlock:
         stored = StoredPiece(self._folder, Piece(self._file, begin, end, 1, ""))
-        self._blocks, self._fault = read_lines(stored, MOST_LINE_BYTES), list[FaultError]()
+        self._blocks, self._fault = read_lines(stored, MOST_LINE_BYTES), []
         return LineBlock([], 1, begin, begin)
 
-    def _next(self) -> LineBlock | None:
-        """Return the next lines, None at the end; raise the fault that ends them each time."""
+    def _next(self) -> Any:
+        """Return the next lines, or row, None at the end; raise the fault that ends them each time."""
         try:
             if not self._fault:
                 return next(self._blocks, None)
@@ -215,16 +218,25 @@ class _Lines:
             self._next()  # the last line has no end: a fault may have cut it
         return parse_line(block.lines[begins.index(offset)], self._fields)[0]
 
-    def row(self, number: int) -> str:
-        """Return the text of a row of a table, from 1."""
+    def row(self, number: int, asked: Iterable[DocumentOrigin]) -> str:
+        """Return the text of a row of a table, from 1; `asked`: all documents of it whose texts are asked for."""
+        row, found = self._row
+        if not 0 < row <= number:
+            numbers = sorted({origin.line for origin in asked if origin.line >= number})
+            self._blocks, self._fault, row = self._rows(numbers), [], 0
+        while row < number:
+            row, found = self._row = self._next() or _gone("no_row", "the table ends before that row")
+        if isinstance(found, TooFarError):
+            raise found
+        return found.texts[0] if found.texts else _gone(found.rejects[0].reason, found.rejects[0].detail)
+
+    def _rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, DocumentBatch | TooFarError]]:
         reader, path = RowReader(self._file, self._fields, MOST_LINE_BYTES), self._folder / self._file
 
-        def first(rows: Any, row: int) -> DocumentBatch:
-            return reader.documents(rows.slice(0, 1), row)
+        def convert(rows: Any, row: int) -> tuple[int, DocumentBatch | TooFarError]:
+            return row, rows if isinstance(rows, TooFarError) else reader.documents(rows, row)
 
-        for found in read_table(path, reader.choose, first, first_row=number, most_skipped_bytes=self._most):
-            return found.texts[0] if found.texts else _gone(found.rejects[0].reason, found.rejects[0].detail)
-        return _gone("no_row", "the table ends before that row")
+        return read_table(path, reader.choose, convert, rows=numbers, most_skipped_bytes=self._most)
 
 
 def _gone(reason: str, detail: str) -> NoReturn:

@@ -6,6 +6,7 @@ import io
 import mmap
 import shutil
 import tempfile
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, TypeVar
@@ -49,7 +50,7 @@ def read_table(
     convert: Callable[[Any, int], T],
     expected_bytes: int | None = None,
     *,
-    first_row: int = 1,
+    rows: Sequence[int] | None = None,
     most_skipped_bytes: int | None = None,
 ) -> Iterator[T]:
     """Read the rows of a Parquet or Arrow file in order, in slices of about 1 MiB of the chosen columns.
@@ -64,8 +65,10 @@ def read_table(
         convert: makes what is given of a pyarrow.RecordBatch with these columns at least, and the 1-based number of its
             first row. An error of Arrow's in it is a fault of the file.
         expected_bytes: the file's size in the inventory; SourceChangedError where it has another.
-        first_row: 1-based number of the row to begin with.
-        most_skipped_bytes: how much of a Parquet file may be unpacked to get there; TooFarError where it is more.
+        rows: 1-based numbers, ascending, of the only rows to give, each in a slice of its own. Row groups of a Parquet
+            file that hold none of them are not read.
+        most_skipped_bytes: how much of a row group may be unpacked to get to one of `rows`; `convert` takes a
+            TooFarError in place of those that lie further.
 
     Raises:
         FaultError: the file cannot be read to its end.
@@ -81,13 +84,15 @@ def read_table(
         try:
             mapped = None if kind == "parquet" else _mapped(file, size)
             for begin, batch in (
-                _parquet_batches(file, choose, first_row, most_skipped_bytes)
+                _parquet_batches(file, choose, rows, most_skipped_bytes)
                 if mapped is None
                 else _arrow_batches(mapped, choose)
             ):
-                end = begin + batch.num_rows
-                step = int(max(1, min(SLICE_BYTES / max(sum(map(row_bytes, batch.columns)), 1), SLICE_BYTES >> 6)))
-                for row in range(max(begin, first_row), end, step):
+                if isinstance(batch, TooFarError):
+                    yield convert(batch, begin)
+                    continue
+                end, step = begin + batch.num_rows, 1 if rows else _slice_rows(batch)
+                for row in _within(rows, begin, end)[::step]:
                     yield convert(batch.slice(row - begin, step), row)
                     if mapped is not None:
                         mapped.madvise(mmap.MADV_DONTNEED)  # it is mapped again when it is read
@@ -106,6 +111,14 @@ def read_table(
             raise FaultError(f"corrupt_{kind}", detail, line=row) from error
 
 
+def _slice_rows(batch: Any) -> int:
+    return int(max(1, min(SLICE_BYTES / max(sum(map(row_bytes, batch.columns)), 1), SLICE_BYTES >> 6)))
+
+
+def _within(rows: Sequence[int] | None, begin: int, end: int) -> Sequence[int]:
+    return range(begin, end) if rows is None else rows[bisect_left(rows, begin) : bisect_left(rows, end)]
+
+
 def _chosen(paths: Sequence[str], columns: Sequence[str] | None) -> list[int]:
     """Return the places of the columns that are to be read, are within one of those, or hold one."""
     names = [""] if columns is None else [f"{name}." for name in columns]
@@ -117,7 +130,7 @@ def _chosen(paths: Sequence[str], columns: Sequence[str] | None) -> list[int]:
 
 
 def _parquet_batches(
-    file: BinaryIO, choose: Choose, first_row: int, most_skipped_bytes: int | None
+    file: BinaryIO, choose: Choose, rows: Sequence[int] | None, most_skipped_bytes: int | None
 ) -> Iterator[tuple[int, Any]]:
     import pyarrow.parquet as pq
 
@@ -126,23 +139,32 @@ def _parquet_batches(
     metadata, columns, row = table.metadata, choose(table.schema_arrow), 1
     columns = table.schema_arrow.names[:1] if columns == [] else columns  # rows are counted by what is there
     for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        end = row + group.num_rows
-        if end <= first_row:
-            row = end
-            continue
-        skipped = group.total_byte_size * max(first_row - row, 0) // max(group.num_rows, 1)
-        if most_skipped_bytes is not None and skipped > most_skipped_bytes:
-            raise TooFarError(f"{skipped:,} bytes into a row group")
-        for batch in table.iter_batches(
-            _batch_rows(table, number, columns), row_groups=[number], columns=columns, use_threads=False
-        ):
-            yield row, batch
-            row += batch.num_rows
-        if row != end:
-            raise _DamageError(f"row group {number} gave {group.num_rows - end + row:,} of its {group.num_rows:,} rows")
+        group, begin = metadata.row_group(number), row
+        row += group.num_rows
+        asked, row_size = _within(rows, begin, row), group.total_byte_size / max(group.num_rows, 1)
+        most = row if most_skipped_bytes is None else begin + most_skipped_bytes / max(row_size, 1)
+        near = asked[: bisect_right(asked, most)]
+        if near or rows is None:
+            yield from _group_batches(table, number, columns, begin, row if rows is None else near[-1] + 1)
+        for far in asked[len(near) :]:
+            yield far, TooFarError(f"{int((far - begin) * row_size):,} bytes into a row group")
     if row - 1 != metadata.num_rows:
         raise _DamageError(f"the row groups hold {row - 1:,} of the {metadata.num_rows:,} rows of the footer")
+
+
+def _group_batches(
+    table: Any, number: int, columns: Sequence[str] | None, row: int, until: int
+) -> Iterator[tuple[int, Any]]:
+    """Yield the batches of a row group, which begins at `row`, up to the one that holds the row before `until`."""
+    rows = table.metadata.row_group(number).num_rows
+    end, size = row + rows, _batch_rows(table, number, columns)
+    for batch in table.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
+        yield row, batch.slice(0, until - row)
+        row += batch.num_rows
+        if until <= row < end:
+            return
+    if row != end:
+        raise _DamageError(f"row group {number} gave {rows - end + row:,} of its {rows:,} rows")
 
 
 def _batch_rows(table: Any, number: int, columns: Sequence[str] | None) -> int:

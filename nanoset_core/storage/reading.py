@@ -24,7 +24,7 @@ FIRST_BYTES = 1 << 20
 MOST_BYTES = 8 << 20
 """Read each time that it goes on from there."""
 AHEAD = 4
-"""Ranges that are read ahead: with the one at hand and the last, 48 MiB of memory at most."""
+"""Ranges that are read ahead: with the one at hand, the last, and one beside them, 50 MiB of memory at most."""
 BUFFER_BYTES = 256 << 10
 BLOCK_BYTES = 256 << 10
 REQUEST_BYTES = 8 << 20
@@ -149,6 +149,8 @@ class ObjectFile(io.RawIOBase):
         self.facts, self._store, self._in_order = facts, store, end is not None
         self._end = facts.size if end is None else min(end, facts.size)
         self._position, self._begin, self._data = 0, begin, data
+        self._aside = 0, b""
+        """Begin and bytes of the range that was read last beside those in order, as of another column of a table."""
         self._ahead: deque[Future[bytes]] = deque()
         """The ranges after the current one, in order."""
         self._asked = begin + len(data)
@@ -173,32 +175,44 @@ class ObjectFile(io.RawIOBase):
     def readinto(self, target: bytearray | memoryview) -> int:  # type: ignore[override]
         if self._position >= self.facts.size or not len(target):
             return 0
-        if not self._begin <= self._position < self._begin + len(self._data):
-            self._turn()
-        at = self._position - self._begin
-        count = min(len(target), len(self._data) - at)
-        target[:count] = memoryview(self._data)[at : at + count]
+        begin, data = self._at_hand() or self._turn()
+        at = self._position - begin
+        count = min(len(target), len(data) - at)
+        target[:count] = memoryview(data)[at : at + count]
         self._position += count
         return count
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._data = b""
+        self._data, self._aside = b"", (0, b"")
         super().close()
 
-    def _turn(self) -> None:
-        """Read the range that begins at the position, and start to read those after it."""
-        goes_on = self._data != b"" and self._position == self._begin + len(self._data)
+    def _at_hand(self) -> tuple[int, bytes] | None:
+        ranges = (self._begin, self._data), self._aside
+        return next((held for held in ranges if held[0] <= self._position < held[0] + len(held[1])), None)
+
+    def _turn(self) -> tuple[int, bytes]:
+        """Read the range that begins at the position; in order, or where one at hand ends, start to read those after.
+
+        What is read ahead is kept while reading goes on elsewhere.
+        """
+        goes_on, follows = (
+            data != b"" and self._position == begin + len(data)
+            for begin, data in ((self._begin, self._data), self._aside)
+        )
+        if not (goes_on or follows or self._in_order):
+            gap = self._begin - self._position  # is filled, where it is small, up to what is at hand
+            size = gap if self._data and 0 < gap < 2 * FIRST_BYTES else FIRST_BYTES
+            self._aside = self._position, self._fetch(self._position, size)
+            return self._aside
         if not goes_on:
             self._ahead.clear()
         if not self._ahead:
             self._asked = self._position
-        if goes_on or self._in_order:
-            self._look_ahead(AHEAD + 1)
-        data = self._ahead[0].result() if self._ahead else self._fetch(self._position, FIRST_BYTES)
-        if self._ahead:
-            self._ahead.popleft()
+        self._look_ahead(AHEAD + 1)
+        data = self._ahead.popleft().result() if self._ahead else self._fetch(self._position, FIRST_BYTES)
         self._begin, self._data = self._position, data
+        return self._begin, self._data
 
     def _look_ahead(self, ranges: int) -> None:
         """Start to read until so many ranges are under way."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 from itertools import accumulate
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from sample_project import jsonl, sentences
@@ -13,6 +15,7 @@ from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.lineage import texts
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.lineage.texts import NotReadError, read_texts
+from nanoset_core.raw import tables
 
 ROWS = sentences("web", 50)
 LINES = [jsonl([row]) for row in ROWS]
@@ -88,3 +91,31 @@ def test_no_more_is_decompressed_than_allowed(folder):
     assert near == ROWS[1]["text"]
     assert isinstance(far, NotReadError)
     assert plain == ROWS[9]["text"]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_rows_of_a_table_are_read_in_one_pass_whatever_their_order(tmp_path, name, monkeypatch):
+    table, opened, real = pa.Table.from_pylist(ROWS), [], tables.open_raw
+    if name == "a.parquet":
+        pq.write_table(table, tmp_path / name, row_group_size=9)
+    else:
+        with pa.ipc.new_file(tmp_path / name, table.schema) as file:
+            file.write_table(table, 9)
+    monkeypatch.setattr(tables, "open_raw", lambda path: opened.append(path) or real(path))
+
+    def read(*numbers, most=None):
+        origins = [DocumentOrigin("web", row, name, row, -1, None, 1, "") for row in numbers]
+        return list(read_texts(tmp_path, origins, "text", most_skipped_bytes=most))
+
+    assert read(1, 2, 9, 10, 10, 31, 50) == [ROWS[row - 1]["text"] for row in (1, 2, 9, 10, 10, 31, 50)]
+    assert len(opened) == 1
+    assert read(31, 3, 3, 46, 1) == [ROWS[row - 1]["text"] for row in (31, 3, 3, 46, 1)]
+    near, gone, again = read(2, 51, 52)
+    assert near == ROWS[1]["text"]
+    assert "no_row" in gone.found
+    assert "no_row" in again.found
+    if name == "a.parquet":
+        first, far, next_group = read(1, 9, 10, most=9)
+        assert (first, next_group) == (ROWS[0]["text"], ROWS[9]["text"])
+        assert isinstance(far, NotReadError)
+        assert "bytes into a row group" in far.found
