@@ -44,7 +44,9 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=24.0)
     options = parser.parse_args()
     demo = options.folder.resolve()
-    os.environ.update({name: os.environ.get(name, value) for name, value in s3_server.CREDENTIALS.items()})
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]  # of another server
+    os.environ.update(s3_server.CREDENTIALS)
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"])
     os.environ["PYTHONPATH"] = str(ROOT)
     write_demo(demo, megabytes=options.megabytes, say=print)
