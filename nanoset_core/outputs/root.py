@@ -253,7 +253,7 @@ class OutputRoot:
         if found.manifest is None or found.problem is not None:
             what = f"the output {stage}/{name} {'is damaged' if found.exists else 'has not been built'}"
             damage = (found.problem or "").removeprefix("damaged: ") if found.exists else None
-            raise MissingError(what, where=self.folder / stage / name, found=damage, remedy=remedy)
+            raise MissingError(what, where=self.access.url(self.folder / stage / name), found=damage, remedy=remedy)
         return found.manifest
 
     def _seen_current(self, output: Path) -> Manifest | None:

@@ -132,7 +132,7 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
     """
     manifest = outputs.live(stage, name)
     if manifest is None:
-        where = outputs.folder / stage / name
+        where = outputs.access.url(outputs.folder / stage / name)
         raise MissingError("this output has not been built", where=where, remedy=BUILD)
     return manifest
 

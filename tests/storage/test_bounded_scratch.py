@@ -18,6 +18,7 @@ from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
+from nanoset_core.verification.report import live_manifest
 
 STAGES = """
 [(raw.make_inventory(p, c), tokenization.tokenize(p, c), indexed.index(p, c)) for c in raw.corpora(p)]
@@ -120,5 +121,9 @@ def test_older_copies_give_way_to_newer_ones_and_nothing_else_does(place, tmp_pa
 
 def test_what_is_missing_from_the_start_is_told_once_it_is_known(remote_project, place):
     project = Project.open(remote_project())
-    with pytest.raises(MissingError, match="has not been built"):
+    with pytest.raises(MissingError, match="has not been built") as caught:
         tokenization.tokenize(project, "web")
+    assert str(caught.value.where).startswith(place.url())
+    with pytest.raises(MissingError, match="has not been built") as caught:
+        live_manifest(project.outputs, "datasets", "web")
+    assert caught.value.where == place.url("datasets/web")
