@@ -66,7 +66,7 @@ def load_nanoset(
     if plan is None:
         what = f"the {split} split of {name} has no {'sample' if LACKING in manifest.facts else 'share of the data'}"
         found, remedy = manifest.facts.get(LACKING, config.split), "give it a share in nanoset.yaml, and build again"
-        raise MissingError(what, where=manifest.folder, found=found, remedy=remedy)
+        raise MissingError(what, where=manifest.url(), found=found, remedy=remedy)
     values = (reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask)
     asked = dict(zip(MASKS, values, strict=True))
     masks = _masks(outputs, name, asked)
@@ -101,13 +101,14 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
         built = sorted({"/".join(name[1:3]) for name in names if name[3:4] == [MAPPINGS]})
         expected = one_of(built, "one that was built; there is none yet")
         what, remedy = "no such nanoset, or no such split of it", "run `nanoset build`, or correct the names"
-        raise MissingError(what, where=outputs.folder / STAGE / place, expected=expected, remedy=remedy)
+        where = outputs.access.url(outputs.folder / STAGE / place)
+        raise MissingError(what, where=where, expected=expected, remedy=remedy)
     if not mappings.facts["blended"]:
         return mappings
     blend = outputs.require(STAGE, f"{place}/{BLEND}", remedy="run `nanoset build`")
     if blend.recipe["parents"][MAPPINGS] != mappings.digest:
         what, found = "the blend belongs to other index mappings than the live ones", blend.recipe["parents"][MAPPINGS]
-        raise StaleError(what, where=blend.folder, found=found, expected=mappings.digest, remedy="run `nanoset build`")
+        raise StaleError(what, where=blend.url(), found=found, expected=mappings.digest, remedy="run `nanoset build`")
     return blend
 
 
