@@ -361,3 +361,16 @@ def test_a_process_of_another_user_is_told_by_its_start(monkeypatch):
     assert atomic.is_owner_alive(f"{machine}-{pid}.-123456") is None
     monkeypatch.setattr(atomic, "_start_of", lambda _: None)
     assert atomic.is_owner_alive(mark) is None, "/proc may hide processes of others"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
+def test_a_process_that_ended_and_was_not_waited_for_is_dead():
+    """As in a container without an init."""
+    program = "from nanoset_core.storage import atomic; print(atomic.new_mark(), flush=True)"
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    mark = child.stdout.readline().strip()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert Path(f"/proc/{child.pid}/stat").exists()
+    assert atomic.is_owner_alive(mark) is False
+    child.communicate()
