@@ -123,23 +123,14 @@ class S3Store(Store):
             read_seconds: see `client`.
             about: arguments of the request.
         """
-        if operation not in _READING:  # a server may take its time over what it stores, and must not be asked twice
-            read_seconds = read_seconds or s3_requests.PATIENT_SECONDS
-        client = self.client(read_seconds)
-        from botocore.exceptions import ReadTimeoutError
-
+        call = getattr(self.client(read_seconds), operation)
         if name is not None:
             about["Key"] = self.key(checked_name(name))
 
         def request() -> T:
-            nonlocal client
             with contextlib.ExitStack() as opened:
                 more = {} if body is None else {"Body": opened.enter_context(body())}
-                try:
-                    return take(getattr(client, operation)(Bucket=self.bucket, **more, **about))
-                except ReadTimeoutError:
-                    client = self.client(read_seconds or s3_requests.PATIENT_SECONDS)
-                    raise
+                return take(call(Bucket=self.bucket, **more, **about))
 
         where = f"{SCHEME}{self.bucket}/{about.get('Key', about.get('Prefix', ''))}"
         return with_retries(request, where, reads=operation in _READING)

@@ -31,10 +31,8 @@ TOLD_AFTER_SECONDS = 5.0
 """How long a request may fail before a warning says so."""
 TOLD_SECONDS = 30.0
 """Between two such warnings."""
-READ_SECONDS = 20
-"""How long what is read may take to be answered before the request is sent again, and a warning says so."""
-PATIENT_SECONDS = 60
-"""The same of what is written, and of what took longer."""
+READ_SECONDS = 60
+"""How long an answer may take before the request is sent again, and a warning says so."""
 CONNECTIONS = 32
 _TRANSIENT = re.compile(
     "BadDigest|BandwidthLimitExceeded|ConditionalRequestConflict|IncompleteBody|OperationAborted|PriorRequestNotComplete"
