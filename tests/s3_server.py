@@ -24,6 +24,8 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
+MEMORY = ".fingerprints.json"
+
 requests_answered: Counter[str] = Counter()
 """Address of a server in this process → requests that it has answered."""
 bytes_answered: Counter[str] = Counter()
@@ -123,8 +125,9 @@ def upload_raw(folder: Path, place: S3Store) -> S3Store:
 
 
 def objects(place: S3Store) -> dict[str, str]:
-    """Key below the place → sha256 of every object."""
-    return {name: hashlib.sha256(kept.data).hexdigest() for name, kept in snapshot(place).items()}
+    """Key below the place → sha256 of every object; not what is only remembered."""
+    found = snapshot(place).items()
+    return {name: hashlib.sha256(kept.data).hexdigest() for name, kept in found if not name.endswith(MEMORY)}
 
 
 class Kept(NamedTuple):

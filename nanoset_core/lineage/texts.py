@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import raw
 from nanoset_core.raw.contents import stat_file
 from nanoset_core.raw.documents import DocumentBatch, RowReader
 from nanoset_core.raw.endings import is_cuttable, is_table
@@ -243,10 +241,12 @@ def _gone(reason: str, detail: str) -> NoReturn:
     raise NotADocumentError(reason, detail)
 
 
-def file_state(inventory: Inventory | None, root: Path, folder: RawFolder, file: str, byte: int) -> SourceState:
+def file_state(
+    inventory: Inventory | None, memory: FingerprintMemory, folder: RawFolder, file: str, byte: int
+) -> SourceState:
     """Tell whether a file, or the piece of it that holds a byte, is as the inventory says.
 
-    Nothing is read if size and times are those of when the file was hashed, which a memory below the output root holds.
+    Nothing is read if size and times are those of when the file was hashed, as the memory of the folder holds them.
     Otherwise the piece is hashed again, unless it is above 256 MiB (`unknown`, as a file without an inventory is).
     Of a compressed file or table any byte will do.
     """
@@ -258,7 +258,6 @@ def file_state(inventory: Inventory | None, root: Path, folder: RawFolder, file:
     stat = stat_file(folder, file)
     if not pieces or stat.size < pieces[-1].end:
         return "changed"
-    memory = FingerprintMemory(raw.memory_below(root, folder))
     if (known := memory.recall(stat)) is not None:
         return "unchanged" if known == pieces or is_same_object(known[0], pieces[0]) else "changed"
     piece = next((piece for piece in pieces if piece.begin <= byte < piece.end), pieces[0])

@@ -19,7 +19,7 @@ from nanoset_core.pipeline.project import Project, despite_lost_copies
 from nanoset_core.pipeline.stage import CorpusStage, Key
 from nanoset_core.raw.choice import held_out
 from nanoset_core.raw.contents import Contents, FileStat, Notice, contents_of, some
-from nanoset_core.raw.fingerprints import is_cut_unread
+from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.survey import (
     QuietPeriod,
@@ -142,7 +142,7 @@ def survey(project: Project, corpus: str, *, settled: bool = False, executor: Ex
         return take_inventory(
             folder,
             corpus,
-            remembered=memory_below(project.outputs.folder, folder),
+            memory=memory_of(project, folder),
             progress=hashed,
             contents=contents,
             quiet=settling(project, corpus) if settled else None,
@@ -212,14 +212,13 @@ def pieces_by_file(inventory: Manifest | None) -> dict[str, list[Piece]]:
 
 def known(project: Project, found: Contents, quiet: QuietPeriod | None = None) -> Inventory | None:
     """Return the inventory of these files where it is known without reading them; see known_inventory."""
-    folder = project.config.corpus_folder(found.corpus)
-    remembered = memory_below(project.outputs.folder, folder)
-    return known_inventory(found, remembered, quiet, cut_unread=is_cut_unread(folder))
+    return known_inventory(found, memory_of(project, project.config.corpus_folder(found.corpus)), quiet)
 
 
-def memory_below(root: Path, folder: RawFolder) -> Path:
-    """Return the file in which digests of a folder's files are kept between surveys: all corpora of it share them."""
-    return root / STAGE / folder.name / ".fingerprints.json"
+def memory_of(project: Project, folder: RawFolder) -> FingerprintMemory:
+    """Return what earlier surveys, on any machine, found out of a folder's files: all corpora of it share that."""
+    access = project.outputs.access
+    return FingerprintMemory(access.folder / STAGE / folder.name / ".fingerprints.json", access, folder)
 
 
 def make_inventory(project: Project, corpus: str) -> Manifest:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,9 @@ from nanoset_core.raw.pieces import (
     probe_raw,
     status_of,
 )
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
+from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder, is_in_bucket
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.store import in_parallel
 
@@ -47,13 +50,22 @@ _SHARED_PIECES = 4
 """A plain file that is larger than so many pieces is shared by workers."""
 SAVE_BYTES = 1 << 30
 """The memory is written after about this many hashed bytes: as much as a kill can cost."""
+_SAVED_SHARE = 8
+"""Or after this share of what was hashed, where that is more: of a large corpus the memory itself is large."""
 _RACY_NS = 2_000_000_000
 _VERSION = 1
+_SENT = b"\n"
+"""At the end of this machine's file: the store has what it holds."""
 
 
 def is_cut_unread(folder: RawFolder) -> bool:
     """Return whether large plain files are cut at line ends without being read, so that their lines are not counted."""
     return isinstance(folder, RemoteFolder) and folder.by_etag and folder.in_pieces
+
+
+def is_known_unread(folder: RawFolder) -> bool:
+    """Return whether a listing alone tells what files are, by their ETags."""
+    return _by_etag(folder) and not is_cut_unread(folder)
 
 
 def fingerprint(folder: RawFolder, stat: FileStat, progress: Callable[[int], None] | None = None) -> list[Piece]:
@@ -255,27 +267,45 @@ def line_end(probe: Probe, begin: int, end: int) -> int | None:
 
 
 class FingerprintMemory:
-    """Pieces by path, carried from one inventory to the next in a small JSON file.
+    """Pieces by path, carried from one inventory to the next in a small JSON file that the store has, too.
 
-    An entry is trusted while its file has the same size, time, and inode or time of change.
+    An entry is trusted while its file has the same size, time, and inode (in a bucket the ETag) or time of change. The
+    file of this machine comes first: local copies of the same text have other inodes on each.
     """
 
-    def __init__(self, path: Path | None, *, cut_unread: bool = False) -> None:
-        """path: of the JSON file; None = nothing is kept. cut_unread: large files that were remembered as one piece by
-        their ETags count as unknown, see is_cut_unread."""
-        self._path, self._cut_unread = path, cut_unread
-        self._started_ns = time.time_ns()
-        self._unsaved_bytes = 0
-        self._entries: dict[str, Any] = {}
-        with suppress(FileNotFoundError, ValueError, RecursionError, LookupError, TypeError):
-            value = json.loads(read_regular(path)) if path is not None else {}
-            if (value["version"], value["piece_bytes"]) == (_VERSION, PIECE_BYTES):
-                self._entries = dict(value["files"])
+    def __init__(self, path: Path | None, access: FileAccess | None = None, folder: RawFolder | None = None) -> None:
+        """Args:
+        path: of the JSON file; None = nothing is kept.
+        access: how the store is reached that has it, too; absent = the file is here alone.
+        folder: of the files; where it is_cut_unread, large ones that were one piece by their ETags count as unknown.
+        """
+        self._path, self._access = path, access if access is not None and access.has_copies else None
+        self._cut_unread = folder is not None and is_cut_unread(folder)
+        # A file written within the clock's grain could change again without a trace in its times.
+        self._newest_ns = sys.maxsize if folder is not None and is_in_bucket(str(folder)) else time.time_ns() - _RACY_NS
+        self._noted_bytes = self._unsaved_bytes = 0
+        data = None
+        with suppress(FileNotFoundError):
+            data = read_regular(path) if path is not None else None
+        self._entries = _entries(data)
+        self._is_sent = data is not None and data.endswith(_SENT)
+
+    @cached_property
+    def _stored(self) -> dict[str, Any]:
+        """What the store has."""
+        access, path = self._access, self._path
+        return {} if access is None or path is None else _entries(access.store.read(access.name(path)))
 
     def recall(self, stat: FileStat) -> list[Piece] | None:
         """Return the pieces of a file, if it is as it was when they were noted; else None."""
+        pieces = self._recalled(self._entries, stat)
+        if pieces is None and (pieces := self._recalled(self._stored, stat)) is not None:
+            self._entries[stat.path] = self._stored[stat.path]
+        return pieces
+
+    def _recalled(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
         try:
-            entry = self._entries[stat.path]
+            entry = entries[stat.path]
             size, mtime_ns, inode = entry["stat"]
             if not stat.is_as(FileStat(stat.path, size, mtime_ns, inode, entry.get("changed_ns", 0))):
                 return None
@@ -290,22 +320,37 @@ class FingerprintMemory:
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
         """Remember the pieces of a file."""
-        # A file written within the clock's grain could change again without a trace in its times.
-        if stat.mtime_ns < self._started_ns - _RACY_NS:
+        if stat.mtime_ns < self._newest_ns:
             rows = [[piece.begin, piece.end, piece.first_line, piece.digest] for piece in pieces]
             self._entries[stat.path] = {"stat": [stat.size, stat.mtime_ns, stat.inode], "pieces": rows}
-            if stat.changed_ns < self._started_ns - _RACY_NS:
+            if stat.changed_ns < self._newest_ns:
                 self._entries[stat.path]["changed_ns"] = stat.changed_ns
+            self._is_sent = False
+            self._noted_bytes += stat.size
             self._unsaved_bytes += stat.size
-        if self._unsaved_bytes >= SAVE_BYTES:
+        if self._unsaved_bytes >= max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE):
             self.save(self._entries)
 
     def save(self, paths: Collection[str]) -> None:
-        """Write down what is known of `paths`, and forget the rest."""
+        """Write down what is known of `paths`, here and in the store, and forget the rest."""
         self._unsaved_bytes = 0
         if self._path is None:
             return
-        files = {path: entry for path, entry in self._entries.items() if path in paths}
+        access = None if self._is_sent else self._access
+        known = self._entries if access is None else self._stored | self._entries
+        files = {path: entry for path, entry in known.items() if path in paths}
         data = json.dumps({"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}).encode()
+        if access is not None and files:
+            access.store.put(access.name(self._path), data)
+            self._is_sent = True
+        data += _SENT if self._is_sent else b""
         if not self._path.exists() or read_regular(self._path) != data:
             write_atomic(self._path, data)
+
+
+def _entries(data: bytes | None) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError, LookupError, TypeError):
+        value = json.loads(data or b"")
+        if (value["version"], value["piece_bytes"]) == (_VERSION, PIECE_BYTES):
+            return dict(value["files"])
+    return {}

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.raw.contents import Contents, FileStat, contents_of, some, walk
 from nanoset_core.raw.endings import ACCEPTED, is_companion, is_cuttable, is_text, is_unfinished
-from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint_all, is_cut_unread
+from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint_all
 from nanoset_core.raw.pieces import Inventory, Piece, StoredPiece
 from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.location import RawFolder
@@ -160,15 +159,13 @@ def _holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
     return True
 
 
-def known_inventory(
-    found: Contents, remembered: Path, quiet: QuietPeriod | None = None, *, cut_unread: bool = False
-) -> Inventory | None:
+def known_inventory(found: Contents, memory: FingerprintMemory, quiet: QuietPeriod | None = None) -> Inventory | None:
     """Return the inventory that take_inventory would take of these files, without reading them.
 
-    None where the memory does not know every file as it is now. `cut_unread`: whether is_cut_unread of their folder.
+    None where the memory does not know every file as it is now.
     """
     files = found.ordered
-    known, unsettled = _known(files, FingerprintMemory(remembered, cut_unread=cut_unread), quiet)
+    known, unsettled = _known(files, memory, quiet)
     return _inventory(found.corpus, files, known, unsettled) if len(known) == len(files) else None
 
 
@@ -176,7 +173,7 @@ def take_inventory(
     folder: RawFolder,
     corpus: str,
     *,
-    remembered: Path | None = None,
+    memory: FingerprintMemory | None = None,
     progress: Callable[[int], None] | None = None,
     contents: Contents | None = None,
     quiet: QuietPeriod | None = None,
@@ -191,7 +188,7 @@ def take_inventory(
     Args:
         folder: the corpus's folder, searched through all its folders.
         corpus: its name.
-        remembered: a small JSON file that carries digests from one inventory to the next.
+        memory: carries digests from one inventory to the next; absent = nothing is known.
         progress: called with the number of bytes hashed, or known, since the last call.
         contents: what lies in the folder, if that is known.
         quiet: which files are not read and count as they were; absent: all are read.
@@ -204,7 +201,7 @@ def take_inventory(
     contents = contents or contents_of(folder, folder.parent)
     if not contents.texts:
         raise no_text(folder, contents)
-    files, memory = contents.ordered, FingerprintMemory(remembered, cut_unread=is_cut_unread(folder))
+    files, memory = contents.ordered, memory or FingerprintMemory(None)
     known, unsettled = _known(files, memory, quiet)
     unknown = [file for file in files if file.path not in known]
     if progress is not None:

@@ -14,7 +14,7 @@ from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, Stored, in_parallel
 
 _READ = ".json"
-"""Ending of the files whose bytes are read along with a store's names: they tell which outputs need which."""
+"""Ending of the files whose bytes are read along with a store's names, but for hidden ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Snapshot:
     def of_store(store: Store) -> Snapshot:
         """List a store, and read all its JSON files."""
         tree = _tree(store.list(), marks=False)
-        names = [name for name, _ in Snapshot("", tree).below("") if name.endswith(_READ)]
+        names = [name for name, _ in Snapshot("", tree).below("") if name.endswith(_READ) and "/." not in name]
         contents = in_parallel(lambda name: store.read(name) or b"", names, CONNECTIONS)
         return Snapshot("", tree, dict(zip(names, contents, strict=True)))
 

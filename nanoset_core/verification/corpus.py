@@ -267,7 +267,7 @@ def _check_round_trip(
     size = dataset.dtype.itemsize
     tokens = dataset.tokens_for(begins * size, ends * size)
     texts = read_texts(folder, short, options["text_key"], most_skipped_bytes=None if deep else _QUICK_SKIPPED_BYTES)
-    compared, inventory = 0, None
+    compared, inventory, memory = 0, None, None
     wrong: dict[Severity, list[tuple[str | None, ...]]] = {"error": [], "warning": []}
     for origin, text, begin, end in zip(short, texts, begins, ends, strict=True):
         if isinstance(text, NotReadError):
@@ -281,7 +281,8 @@ def _check_round_trip(
                 continue
             what, found, expected = "a document's source line gives other tokens", _spelled(there), _spelled(made)
         inventory = inventory or InspectionContext.of(project).inventory_of(lineage.dataset)
-        state = file_state(inventory, project.outputs.folder, folder, origin.file, max(origin.byte_offset, 0))
+        memory = memory or raw.memory_of(project, folder)
+        state = file_state(inventory, memory, folder, origin.file, max(origin.byte_offset, 0))
         found = {"changed": "the file was changed since", "gone": "the file is gone"}.get(state, found)
         remedy = AGAIN if state == "unchanged" else f"{BUILD}: it reads the files anew"
         where = f"{folder}/{origin.file}:{origin.line} (document {origin.document})"

@@ -16,7 +16,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Budget, Node
 from nanoset_core.pipeline.tokenization import check_tokenizer
 from nanoset_core.raw.contents import Contents, Notice
-from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint, is_cut_unread
+from nanoset_core.raw.fingerprints import fingerprint, is_known_unread
 from nanoset_core.raw.pieces import Inventory, Piece
 from nanoset_core.raw.survey import no_text
 from nanoset_core.serialization.text import format_count
@@ -213,12 +213,13 @@ def _recipe_now(
     By digests that earlier surveys kept; no recipe where files would have to be read.
     """
     folder = project.config.corpus_folder(corpus)
-    memory = FingerprintMemory(raw.memory_below(project.outputs.folder, folder), cut_unread=is_cut_unread(folder))
+    memory = raw.memory_of(project, folder)
     noted = raw.pieces_by_file(live)
     found = {stat.path: memory.recall(stat) for stat in contents.ordered}
     ends = {path: pieces[-1].end for path, pieces in noted.items()}
     unknown = [stat for stat in contents.ordered if found[stat.path] is None and ends.get(stat.path) == stat.size]
-    if (size := sum(stat.size for stat in unknown)) <= budget.left:  # all or none: some would look as if they differed
+    size = 0 if is_known_unread(folder) else sum(stat.size for stat in unknown)
+    if size <= budget.left:  # all or none: some would look as if they differed
         budget.left -= size
         found |= {stat.path: fingerprint(folder, stat) for stat in unknown}
     changes = _changes(found, noted, {stat.path for stat in unknown})

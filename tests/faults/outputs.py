@@ -24,6 +24,7 @@ from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import raw, shuffling
 from nanoset_core.pipeline.project import Project
+from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.survey import known_inventory, list_corpora
 from nanoset_core.shuffling.inputs import load_sampling
 from nanoset_core.shuffling.shards import read_markers
@@ -264,7 +265,7 @@ def _read_plan(folder: Path) -> Any:
 def _recall(folder: Path) -> Any:
     """Whether a memory of digests knows the files; None: they are read again."""
     files = list_corpora(folder / "raw").corpora["web"]
-    known = known_inventory(files, folder / "data/inventory/web/.fingerprints.json")
+    known = known_inventory(files, FingerprintMemory(folder / "data/inventory/web/.fingerprints.json"))
     if known is None:
         return None
     ends = [piece.end for piece in known.pieces]

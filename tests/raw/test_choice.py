@@ -4,6 +4,7 @@ import pytest
 
 from nanoset_core.raw.choice import FileChoice, held_out
 from nanoset_core.raw.contents import contents_of
+from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.survey import known_inventory, take_inventory
 
 PATHS = ["data/test-0.parquet", "data/train-0.parquet", "data/train-1.parquet", "corpus.json", "a/b/corpus.json"]
@@ -59,8 +60,8 @@ def test_what_is_remembered_of_files_that_another_corpus_of_the_folder_takes_sta
     monkeypatch.setattr("nanoset_core.raw.fingerprints._RACY_NS", -(10**12))
     found = [contents_of(tmp_path).chosen(FileChoice((files,))) for files in ("train-*", "test-*")]
     for contents in found:
-        take_inventory(tmp_path, "web", remembered=tmp_path / ".memory", contents=contents)
-    assert [known_inventory(contents, tmp_path / ".memory").files for contents in found] == [
+        take_inventory(tmp_path, "web", memory=FingerprintMemory(tmp_path / ".memory"), contents=contents)
+    assert [known_inventory(contents, FingerprintMemory(tmp_path / ".memory")).files for contents in found] == [
         ("train-0.jsonl",),
         ("test-0.jsonl",),
     ]

@@ -10,6 +10,7 @@ import pytest
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.raw import contents, fingerprints
+from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.survey import (
     QuietPeriod,
     is_quiescent,
@@ -79,14 +80,14 @@ CHANGES = {
 @pytest.mark.parametrize("with_memory", [True, False])
 def test_every_change_changes_the_digest(folder, tmp_path, change, with_memory):
     memory = tmp_path / "memory.json" if with_memory else None
-    before = take_inventory(folder, "web", remembered=memory).digest
+    before = take_inventory(folder, "web", memory=FingerprintMemory(memory)).digest
     CHANGES[change](folder)
-    assert take_inventory(folder, "web", remembered=memory).digest != before
+    assert take_inventory(folder, "web", memory=FingerprintMemory(memory)).digest != before
 
 
 def test_what_is_remembered_is_not_read_again(folder, tmp_path, monkeypatch):
     memory = tmp_path / "memory.json"
-    first = take_inventory(folder, "web", remembered=memory)
+    first = take_inventory(folder, "web", memory=FingerprintMemory(memory))
     write(folder / "part-3.jsonl", b"{}\n")
     read = []
     real = fingerprints.fingerprint
@@ -97,7 +98,7 @@ def test_what_is_remembered_is_not_read_again(folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(fingerprints, "fingerprint", spy)
     heard = []
-    second = take_inventory(folder, "web", remembered=memory, progress=heard.append)
+    second = take_inventory(folder, "web", memory=FingerprintMemory(memory), progress=heard.append)
     assert read == ["part-3.jsonl"]
     assert set(first.pieces) < set(second.pieces)
     assert sum(heard) == second.size
@@ -109,11 +110,11 @@ def test_file_edited_in_place_at_once_is_seen(folder, tmp_path):
     memory = tmp_path / "memory.json"
     write(folder / "part-10.jsonl", b'{"text": "aaa"}\n', age=0)
     stat = (folder / "part-10.jsonl").stat()
-    first = take_inventory(folder, "web", remembered=memory)
+    first = take_inventory(folder, "web", memory=FingerprintMemory(memory))
     with (folder / "part-10.jsonl").open("r+b") as file:
         file.write(b'{"text": "bbb"}\n')
     os.utime(folder / "part-10.jsonl", ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert take_inventory(folder, "web", remembered=memory).digest != first.digest
+    assert take_inventory(folder, "web", memory=FingerprintMemory(memory)).digest != first.digest
 
 
 def test_empty_corpus(tmp_path):
@@ -163,18 +164,18 @@ def test_an_executor_hashes_what_is_not_known_and_nothing_else(tmp_path, monkeyp
         (folder / f"{number}.jsonl").write_bytes(b'{"text": "a"}\n' * (number + 1))
         os.utime(folder / f"{number}.jsonl", (1_000_000, 1_000_000))
     wanted = take_inventory(folder, "web")
-    assert take_inventory(folder, "web", remembered=memory, executor=executor) == wanted
+    assert take_inventory(folder, "web", memory=FingerprintMemory(memory), executor=executor) == wanted
     assert not executor.tasks, "so few bytes are read here"
     (folder / "3.jsonl").write_bytes(b'{"text": "b"}\n')
     memory.unlink()
     monkeypatch.setattr("nanoset_core.raw.fingerprints.SPREAD_BYTES", 1)
-    spread = take_inventory(folder, "web", remembered=memory, executor=executor, progress=told.append)
+    spread = take_inventory(folder, "web", memory=FingerprintMemory(memory), executor=executor, progress=told.append)
     assert spread == take_inventory(folder, "web")
     assert [task.stat.path for task in executor.tasks] == [f"{number}.jsonl" for number in range(5)]
     assert sum(told) == spread.size
     os.utime(folder / "3.jsonl", (1_000_000, 1_000_000))
     executor.tasks.clear()
-    assert take_inventory(folder, "web", remembered=memory, executor=executor) == spread
+    assert take_inventory(folder, "web", memory=FingerprintMemory(memory), executor=executor) == spread
     assert [task.stat.path for task in executor.tasks] == ["3.jsonl"]
 
 
@@ -256,15 +257,15 @@ def test_a_known_inventory_is_the_one_that_would_be_taken(tmp_path):
     folder, memory = tmp_path / "web", tmp_path / "memory.json"
     for number in (10, 9, 1):
         write(folder / f"part-{number}.jsonl", b'{"text": "%d"}\n' % number)
-    assert known_inventory(scan(folder), memory) is None
-    taken = take_inventory(folder, "web", remembered=memory)
-    known = known_inventory(scan(folder), memory)
+    assert known_inventory(scan(folder), FingerprintMemory(memory)) is None
+    taken = take_inventory(folder, "web", memory=FingerprintMemory(memory))
+    known = known_inventory(scan(folder), FingerprintMemory(memory))
     assert known == taken
     assert known.files == ("part-1.jsonl", "part-9.jsonl", "part-10.jsonl")
     write(folder / "part-9.jsonl", b'{"text": "8"}\n', age=1800)
-    assert known_inventory(scan(folder), memory) is None
+    assert known_inventory(scan(folder), FingerprintMemory(memory)) is None
     (folder / "part-9.jsonl").unlink()
-    assert known_inventory(scan(folder), memory).files == ("part-1.jsonl", "part-10.jsonl")
+    assert known_inventory(scan(folder), FingerprintMemory(memory)).files == ("part-1.jsonl", "part-10.jsonl")
 
 
 def test_the_mark_holds_no_inode_that_is_numbered_anew_at_each_look(tmp_path, monkeypatch):
@@ -306,17 +307,17 @@ def test_files_that_something_writes_to_count_as_they_were(tmp_path):
     folder, memory = tmp_path / "web", tmp_path / "memory.json"
     write(folder / "a.jsonl", b'{"text": "a"}\n')
     write(folder / "b.jsonl", b'{"text": "b"}\n')
-    before = take_inventory(folder, "web", remembered=memory)
+    before = take_inventory(folder, "web", memory=FingerprintMemory(memory))
     write(folder / "a.jsonl", b'{"text": "a"}\n{"text": "half', age=1)
     write(folder / "c.jsonl", b'{"text": "c"}\n')
     write(folder / "d.jsonl", b'{"text": "d', age=1)
     quiet = QuietPeriod(60, time.time_ns(), {piece.path: [piece] for piece in before.pieces})
-    taken = take_inventory(folder, "web", remembered=memory, quiet=quiet)
+    taken = take_inventory(folder, "web", memory=FingerprintMemory(memory), quiet=quiet)
     assert (taken.files, taken.awaited) == (("a.jsonl", "b.jsonl", "c.jsonl"), ("a.jsonl", "d.jsonl"))
     assert taken.pieces[:2] == before.pieces
-    assert known_inventory(scan(folder), memory, quiet) == taken
+    assert known_inventory(scan(folder), FingerprintMemory(memory), quiet) == taken
     assert "awaited" not in taken.to_json()
-    everything = take_inventory(folder, "web", remembered=memory)
+    everything = take_inventory(folder, "web", memory=FingerprintMemory(memory))
     assert everything.files == ("a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl")
     with pytest.raises(InputError, match="something writes to every file"):
         take_inventory(folder, "web", quiet=QuietPeriod(7200, time.time_ns()))

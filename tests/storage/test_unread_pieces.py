@@ -221,7 +221,7 @@ def test_what_was_one_piece_is_cut_once_that_is_asked_for(unread, asked):
     old = raw.current_inventory(project, "web")[1]
     assert raw.make_inventory(project, "web").digest != whole.digest
     folder = raw.corpus_folder(project, "web")
-    assert file_state(old, project.outputs.folder, folder, LARGE, 10) == "unchanged"
+    assert file_state(old, raw.memory_of(project, folder), folder, LARGE, 10) == "unchanged"
     assert raw.known(project, found) == raw.current_inventory(project, "web")[1]
 
 
