@@ -107,7 +107,7 @@ def build(
     hosted = ProjectDefs.of(project.config, building=project)
     names = hosted.names
     close_abandoned_runs(instance, names)
-    sweep(project.outputs)
+    sweep(project)
     found = raw.corpora(project)
     check_corpora(project.config, found)
     if unknown := [name for name in corpora if name not in found]:

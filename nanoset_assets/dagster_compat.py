@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import dagster as dg
+import dagster._utils.interrupts as untyped_interrupts
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
@@ -14,7 +15,7 @@ from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
 from dagster_shared.check import CheckError
 
-from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, received_signal
+from nanoset_core.execution.interruption import are_ignored, handlers_kept, ignore_sigint, received_signal
 
 __all__ = [
     "CheckRunHealthResult",
@@ -119,10 +120,14 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM leave this block as KeyboardInterrupt, whatever part of a run they come in.
 
     Dagster raises an error of its own, forgets a signal that comes between the last step and the end of the run, and
-    starts helpers that copy the run's output, which would die of a Ctrl-C with tracebacks.
+    starts helpers that copy the run's output, which would die of a Ctrl-C with tracebacks. It also sets handlers of
+    signals that this process ignores: then it sets none.
     """
     logs: Any = instance.compute_log_manager
-    capture_logs = logs.capture_logs
+    interrupts: Any = untyped_interrupts
+    capture_logs, replace = logs.capture_logs, interrupts._replace_interrupt_signal
+    if are_ignored():
+        interrupts._replace_interrupt_signal = lambda handler: None
 
     @contextmanager
     def capture_by_deaf_helpers(log_key: Sequence[str]) -> Iterator[Any]:
@@ -141,6 +146,6 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
         if received_signal() is None:
             raise
     finally:
-        logs.capture_logs = capture_logs
+        logs.capture_logs, interrupts._replace_interrupt_signal = capture_logs, replace
     if received_signal() is not None:
         raise KeyboardInterrupt

@@ -138,7 +138,7 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
     def reconcile(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         project, instance = hosted.load(), context.instance
         text = raw.scan(project)
-        sweep(project.outputs)
+        sweep(project)
         register(instance, names, text.corpora)
         state, unknown, written = _survey(project, names, instance, text)
         runs, night = UnderWay(instance, names), f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"

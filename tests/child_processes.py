@@ -31,7 +31,7 @@ def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> subproce
 
 
 def _hear() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
@@ -62,6 +62,39 @@ def wait_until(condition: Callable[[], Found], seconds: float = 60.0, pause: flo
     while not (found := condition()) and time.monotonic() < deadline:
         time.sleep(pause)
     return found
+
+
+def interrupt(
+    process: subprocess.Popen[str],
+    numbers: Sequence[signal.Signals],
+    when: Callable[[], object],
+    *,
+    group: bool = False,
+) -> str:
+    """Send signals once `when` holds; → what the process said on stderr. It must end, and leave no process."""
+    try:
+        assert wait_until(lambda: when() or process.poll() is not None, 120)
+        assert process.poll() is None, process.communicate()
+        for number in numbers:
+            (os.killpg if group else os.kill)(process.pid, number)
+            time.sleep(0.1)
+        said = process.communicate(timeout=60)[1]
+        assert wait_until(lambda: not members(process.pid))
+    finally:
+        process.kill()
+        process.wait()
+    return said
+
+
+def check_interrupted(process: subprocess.Popen[str], said: str, number: signal.Signals) -> None:
+    """A build ended with the exit code of a signal, as a shell tells it, and one sentence."""
+    code = process.returncode  # negative where a second one came in the last moment
+    assert (code if code >= 0 else 128 - code) == 128 + number, said
+    assert said.count("run the same command again to go on") == 1, said
+    assert ("interrupted: " if number == signal.SIGINT else f"ended by {number.name}: ") in said
+    said = said.replace("raw_jsonl, tokenized_shards, indexed_dataset [web]", "")
+    for noise in ("Traceback", "Error", "SpawnProcess", "Exception", "Aborted"):
+        assert noise not in said, said
 
 
 def start_forked(

@@ -85,7 +85,8 @@ class _Notices(FileIO):
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        return code if received_signal() is None else _say_interrupted()  # some handler may have left with 0
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -13,13 +14,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.interruption import handlers_kept
+from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, undisturbed
 from nanoset_core.execution.progress import ProgressCallback, Waiting
 from nanoset_core.serialization.text import format_age
+from nanoset_core.storage.atomic import claim_scratch
 
 Client: TypeAlias = Any
 """distributed.Client; the package has no types."""
@@ -29,6 +32,8 @@ CONNECT_SECONDS = 8.0
 _PAUSE_SECONDS = 0.5
 """Between two attempts."""
 _ATTEMPTS = 10
+_CLOSE_SECONDS = 30.0
+"""In which jobs are cancelled; where Slurm does not answer, their workers end by themselves."""
 _MARGIN_SECONDS = 300
 """At most so long before Slurm would end a job, its workers end by themselves, and others take their tasks."""
 
@@ -148,14 +153,16 @@ class SlurmJobs:
             remedy = "move the project to a path without spaces and characters that are special to a shell"
             raise ConfigError(what, where=self.where, found=found, remedy=remedy)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        cluster = self._cluster()
-        stack.callback(cluster.close)
+        keys = stack.enter_context(claim_scratch(self.folder / "keys"))
+        with ignore_sigint():  # or Ctrl-C in a terminal ends an sbatch whose job is not known yet
+            cluster = self._cluster(keys)
+        stack.callback(_close, cluster)
         self._check_job(cluster.job_script())
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)  # `scale` would not replace a job that ended
         return open_client(cluster)
 
-    def _cluster(self) -> Any:
-        """Return the cluster; to join it takes a new TLS certificate, in temporary files of `folder`."""
+    def _cluster(self, keys: Path) -> Any:
+        """Return the cluster; to join it takes a new TLS certificate, which lies in the folder `keys`."""
         try:
             with handlers_kept():  # the package sets a handler of SIGINT that exits with 0
                 import dask_jobqueue as untyped_jobs
@@ -180,8 +187,7 @@ class SlurmJobs:
             job_extra_directives=list(self.directives),
             log_directory=str(self.folder),
             python=shlex.quote(sys.executable),
-            security=True,
-            shared_temp_directory=str(self.folder),
+            security=_new_security(keys),
             protocol="tls://",
             worker_extra_args=[*more, "--no-dashboard", "--lifetime", f"{lifetime}s"],
             scheduler_options={"dashboard_address": None, **options},
@@ -199,6 +205,29 @@ class SlurmJobs:
 
 DaskCluster: TypeAlias = DaskScheduler | SlurmJobs
 """What can be connected to; equal ones are the same."""
+
+
+def _new_security(folder: Path) -> Any:
+    """Return a new certificate for all parts of a cluster, in files that only this user reads."""
+    from distributed import Security as untyped
+
+    security: Any = untyped
+    made = security.temporary().get_tls_config_for_role("worker")
+    files = {}
+    for name in ("ca_file", "cert", "key"):
+        files[name] = str(folder / name)
+        with open(files[name], "x", opener=partial(os.open, mode=0o600)) as file:
+            file.write(made[name])
+    parts = {
+        f"tls_{role}_{name}": files[name] for role in ("scheduler", "worker", "client") for name in ("cert", "key")
+    }
+    return security(require_encryption=True, tls_ca_file=files["ca_file"], **parts)
+
+
+def _close(cluster: Any) -> None:
+    """Cancel the jobs, however often somebody presses Ctrl-C; no job outlives its scheduler for long in any case."""
+    with undisturbed(), suppress(TimeoutError):
+        cluster.close(timeout=_CLOSE_SECONDS)
 
 
 async def _greet(address: str, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: both end a command in the same orderly way, whatever handler is in place when they come."""
+"""Ctrl-C, SIGTERM and SIGHUP end a command in the same orderly way, whatever handler is in place when they come."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from types import FrameType
 from typing import NoReturn
 
 INTERRUPTED = "interrupted: what is finished is kept; run the same command again to go on"
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PAUSE_SECONDS = 0.02
 _received: list[signal.Signals] = []
+_ignored: set[signal.Signals] = set()
+"""Those that were ignored when `interruptible` began."""
 _reader: list[int] = []
 """Where Python writes the number of each signal that comes, whatever its handler does with it; at most one."""
 
@@ -33,7 +35,7 @@ def exit_on_sigint() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt within this block, as Ctrl-C does, and note which of them came.
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt within this block, as Ctrl-C does, and note which of them came.
 
     A signal that the parent process has set to be ignored, as nohup and shells do for background jobs, stays ignored.
     One that comes within a finaliser, where Python prints exceptions instead of raising them, is sent again.
@@ -42,12 +44,13 @@ def interruptible() -> Iterator[None]:
     for descriptor in (read, write):
         os.set_blocking(descriptor, False)
     former = {number: signal.getsignal(number) for number in _ENDING}
-    if former[signal.SIGTERM] == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if former[signal.SIGINT] == _exit:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, handler in former.items():
+        if handler in (signal.SIG_DFL, _exit):
+            signal.signal(number, signal.default_int_handler)
     earlier = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     _received.clear()
+    _ignored.clear()
+    _ignored.update(number for number, handler in former.items() if handler == signal.SIG_IGN)
     _reader.append(read)
     try:
         with _sent_again():
@@ -65,16 +68,16 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def _sent_again() -> Iterator[None]:
-    """Send a signal again whose KeyboardInterrupt a finaliser or a weak reference's callback only prints."""
+    """Send a signal again whose KeyboardInterrupt, or what Dagster raises instead, a finaliser only prints."""
     main = threading.main_thread()
     timers: list[threading.Timer] = []
     former = sys.unraisablehook
 
     def hook(ignored: sys.UnraisableHookArgs) -> None:
-        if ignored.exc_type is not KeyboardInterrupt or main.ident is None:
+        number = None if issubclass(ignored.exc_type, Exception) else received_signal()
+        if number is None or main.ident is None:
             former(ignored)
             return
-        number = received_signal() or signal.SIGINT
         timers.append(threading.Timer(_PAUSE_SECONDS, signal.pthread_kill, (main.ident, number)))
         timers[-1].start()
 
@@ -92,47 +95,58 @@ def received_signal() -> signal.Signals | None:
     """Return the first ending signal that came since `interruptible` began; None where none did."""
     for reader in _reader:
         try:
-            _received.extend(signal.Signals(number) for number in os.read(reader, 1 << 16) if number in _ENDING)
+            came = [signal.Signals(number) for number in os.read(reader, 1 << 16) if number in _ENDING]
+            _received.extend(number for number in came if number not in _ignored)
         except BlockingIOError:
             break
     return _received[0] if _received else None
 
 
+def are_ignored() -> bool:
+    """Return whether this process ignores an ending signal, as one does that nohup or a shell's `&` has started."""
+    return any(signal.getsignal(number) == signal.SIG_IGN for number in _ENDING)
+
+
 @contextmanager
 def handlers_kept() -> Iterator[None]:
-    """Restore the handlers of both signals after a block that changes them; signals that were ignored stay so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # no handler can be changed there
-        return
-    kept = {number: signal.getsignal(number) for number in _ENDING}
-    ignored = [number for number, handler in kept.items() if handler == signal.SIG_IGN]
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ignored)
+    """Restore the handlers of ending signals after a block that changes them; no thread but the main one can."""
+    kept = {number: signal.getsignal(number) for number in _ENDING if _in_main_thread()}
     try:
         yield
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let no signal end this block, which cleans up and is bounded in time; `received_signal` tells of it after."""
+    with handlers_kept():
+        for number in _ENDING:
+            if _in_main_thread() and signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, _drop)
+        yield
 
 
 @contextmanager
 def ignore_sigint() -> Iterator[None]:
-    """Start processes in this block that ignore Ctrl-C, which a terminal sends to all; their owner ends them.
+    """Start processes in this block that ignore Ctrl-C and hang-ups, which a terminal sends to all; also by threads
+    that begin in it.
 
-    SIGTERM, by which their owner ends them, reaches them even where the owner itself blocks it.
+    Their owner ends them by SIGTERM, which reaches them even where the owner itself ignores it.
     """
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    handler = None
-    if signal.SIGTERM in mask:  # see handlers_kept
-        if threading.current_thread() is threading.main_thread():
-            handler = signal.signal(signal.SIGTERM, _drop)  # a blocked one is delivered at once
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if handler is not None:
-            signal.signal(signal.SIGTERM, handler)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
+    with handlers_kept():
+        if _in_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, _drop)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _drop(number: int, frame: FrameType | None) -> None:

@@ -194,8 +194,8 @@ def _without_main() -> Iterator[None]:
 
 
 def _end_with_owner(owner: Connection, its_end: Connection | None, told: Connection) -> None:
-    """Exit this worker when its owner does, and tell it how tasks come on; a forked one also drops the owner's end of
-    the pipe and its handlers."""
+    """Exit this worker when its owner does, or by SIGTERM, and tell the owner how tasks come on; a forked one drops
+    the owner's end of the pipe and its handlers."""
 
     def tell_owner(progress: Progress) -> None:
         with suppress(OSError):  # a full pipe takes no part of it
@@ -205,7 +205,7 @@ def _end_with_owner(owner: Connection, its_end: Connection | None, told: Connect
     if its_end is not None:
         its_end.close()
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def watch() -> None:
         try:

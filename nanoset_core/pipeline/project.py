@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _ATTEMPTS = 8
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_SLURM_FOLDER = ".nanoset/slurm"
-"""Beside nanoset.yaml: logs of Slurm jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,12 @@ class Project:
         from nanoset_core.execution.dask import DaskExecutor
 
         files = tuple(tokenizer_files(self.config.tokenizer_file))
-        return DaskExecutor(_cluster(spec, where, self.config.file.parent), self.outputs.access, files, self.listener)
+        return DaskExecutor(self._cluster(spec, where), self.outputs.access, files, self.listener)
+
+    @property
+    def slurm_folder(self) -> Path:
+        """Beside nanoset.yaml: logs of Slurm jobs, and keys as long as these run."""
+        return self.config.file.parent / ".nanoset" / "slurm"
 
     @property
     def tokenizer(self) -> TokenizerFacts:
@@ -104,36 +107,36 @@ class Project:
         """Return a webdataset's settings; ConfigError when there is none of that name."""
         return self._named("webdatasets", self.config.webdatasets, name)
 
+    def _cluster(self, spec: ExecutorSpec, where: str) -> DaskCluster:
+        """Return the cluster of a specification; relative paths start at the folder of nanoset.yaml."""
+        if spec.kind == "slurm":
+            from nanoset_core.execution.dask_connection import SlurmJobs
+
+            cpus = spec.cpus or 1
+            return SlurmJobs(
+                jobs=spec.jobs or 1,
+                cpus=cpus,
+                memory=spec.memory or f"{2 * cpus}GB",
+                seconds=spec.time_seconds,
+                folder=self.slurm_folder,
+                partition=spec.partition,
+                account=spec.account,
+                directives=spec.directives or (),
+                wait_seconds=spec.wait_seconds,
+                where=where,
+            )
+        from nanoset_core.execution.dask_connection import DaskScheduler
+
+        base, file = self.config.file.parent, spec.scheduler_file
+        at = None if file is None else local_path(file, base=base, where=where)
+        return DaskScheduler(spec.address, at, spec.wait_seconds, where)
+
     def _named(self, key: str, specs: Mapping[str, _R], name: str) -> _R:
         if name not in specs:
             where, expected = f"{self.config.file}: {key}", one_of(specs, "none: it is empty")
             remedy = "correct the name, or add it there"
             raise ConfigError("no such name", where=where, found=repr(name), expected=expected, remedy=remedy)
         return specs[name]
-
-
-def _cluster(spec: ExecutorSpec, where: str, folder: Path) -> DaskCluster:
-    """Return the cluster of a specification; relative paths start at the folder of nanoset.yaml."""
-    if spec.kind == "slurm":
-        from nanoset_core.execution.dask_connection import SlurmJobs
-
-        cpus = spec.cpus or 1
-        return SlurmJobs(
-            jobs=spec.jobs or 1,
-            cpus=cpus,
-            memory=spec.memory or f"{2 * cpus}GB",
-            seconds=spec.time_seconds,
-            folder=folder / _SLURM_FOLDER,
-            partition=spec.partition,
-            account=spec.account,
-            directives=spec.directives or (),
-            wait_seconds=spec.wait_seconds,
-            where=where,
-        )
-    from nanoset_core.execution.dask_connection import DaskScheduler
-
-    file = None if spec.scheduler_file is None else local_path(spec.scheduler_file, base=folder, where=where)
-    return DaskScheduler(spec.address, file, spec.wait_seconds, where)
 
 
 def holding(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import sweep_runs
-from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
 from nanoset_core.pipeline.packed import PACKED
+from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.tokenization import SHARD, TOKENIZED
+from nanoset_core.storage.atomic import sweep_abandoned
 
 _OURS: tuple[Stage, ...] = (
     INVENTORY,
@@ -52,9 +53,11 @@ def add_stage(stage: Stage) -> None:
         _added.append(stage)
 
 
-def sweep(outputs: OutputRoot) -> None:
-    """Remove unfinished files of killed processes, wherever outputs are made."""
+def sweep(project: Project) -> None:
+    """Remove unfinished files of killed processes, wherever outputs are made, and keys of their clusters."""
+    outputs = project.outputs
     outputs.sweep()
+    sweep_abandoned(project.slurm_folder)
     sweep_runs(outputs.access)
     for stage in stages():
         stage.sweep(outputs)

@@ -175,7 +175,7 @@ def collect(project: Project, **policy: Any) -> Collection:
             if folder.exists():
                 left.append(LeftAlone(folder, "it could not be removed", refused=True))
                 del gone[item]
-    sweep(outputs)
+    sweep(project)
     removed = dict.fromkeys([*(path for path in planned.unfinished if not path.exists()), *swept])
     return _with_tokens(Collection(tuple(gone), tuple(left), tuple(removed), planned.unseen), dropped)
 

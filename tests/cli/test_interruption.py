@@ -1,52 +1,65 @@
-"""Ctrl-C and SIGTERM: one sentence, no process left, and the same command goes on to the same bytes."""
+"""Ctrl-C, SIGTERM and SIGHUP: one sentence, no process left, and the same command goes on to the same bytes."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
+import dask_cluster
 import pytest
-from child_processes import members, start_forked, start_nanoset, wait_until
+from child_processes import check_interrupted, interrupt, start_forked, start_nanoset
 from sample_project import EOD, jsonl, sentences
 
 from nanoset_core.cli import main
 
-
-def interrupt(process, number, when, *, group):
-    """Send a signal once `when` holds; → what the process said on stderr. It must end, and leave no process."""
-    try:
-        assert wait_until(lambda: when() or process.poll() is not None)
-        assert process.poll() is None, process.communicate()
-        (os.killpg if group else os.kill)(process.pid, number)
-        _, said = process.communicate(timeout=60)
-        assert wait_until(lambda: not members(process.pid))
-    finally:
-        process.kill()
-        process.wait()
-    return said
+RAW = jsonl(sentences("web", 3000))
+MANY = "shards/web/*/manifest.json"
+EXECUTORS = {
+    "in this process": "workers: 1, engine: tokenizers}",
+    "worker processes": "workers: 2, engine: tokenizers}",
+    "a Dask cluster": "engine: tokenizers}\nexecutor: {kind: dask, scheduler_file: cluster/scheduler.json}",
+}
+"""What ends nanoset.yaml; Slurm jobs are in tests/deploy/test_slurm.py."""
 
 
-def check(process, said, number):
-    assert process.returncode == 128 + number
-    assert said.count("run the same command again to go on") == 1, said
-    assert ("interrupted: " if number == signal.SIGINT else "ended by SIGTERM: ") in said
-    for noise in ("Traceback", "Error", "SpawnProcess", "Exception", "Aborted"):
-        assert noise not in said, said
+def project(folder: Path, tokenizer_file: Path, executor: str = "worker processes") -> Path:
+    (folder / "raw" / "web").mkdir(parents=True)
+    (folder / "raw" / "web" / "a.jsonl").write_bytes(RAW)
+    (folder / "nanoset.yaml").write_text(
+        f'raw: raw\nroot: data\ntokenizer: {{path: {tokenizer_file}, eod: "{EOD}"}}\n'
+        f"tokenization: {{range_mib: 0.05, {EXECUTORS[executor]}\n"
+    )
+    return folder / "nanoset.yaml"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+    with dask_cluster.running(tmp_path_factory.mktemp("cluster")) as started:
+        started.staff(2)
+        yield started
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_every_executor_ends_in_the_same_way(tmp_path, tokenizer_file, request, executor, numbers):
+    """With one exit code and one sentence for each signal; the second Ctrl-C comes while the first one is answered."""
+    if executor == "a Dask cluster":
+        (tmp_path / "cluster").symlink_to(request.getfixturevalue("cluster").folder)
+    process = start_nanoset("build", "-c", project(tmp_path, tokenizer_file, executor))
+    said = interrupt(process, numbers, lambda: any((tmp_path / "data").glob(MANY)), group=True)
+    check_interrupted(process, said, numbers[0])
+    assert not any((tmp_path / "data" / ".in-use").glob("*")), "its lease ends with it"
 
 
 def test_build_goes_on(tmp_path, tokenizer_file):
     """In the middle of one of Dagster's runs, whose helpers hear the Ctrl-C too."""
-    (tmp_path / "raw" / "web").mkdir(parents=True)
-    (tmp_path / "raw" / "web" / "a.jsonl").write_bytes(jsonl(sentences("web", 3000)))
-    (tmp_path / "nanoset.yaml").write_text(
-        f'raw: raw\nroot: data\ntokenizer: {{path: {tokenizer_file}, eod: "{EOD}"}}\n'
-        "tokenization: {range_mib: 0.05, workers: 2, engine: tokenizers}\n"
-    )
-    words, data = ("build", "-c", tmp_path / "nanoset.yaml"), tmp_path / "data"
+    words, data = ("build", "-c", project(tmp_path, tokenizer_file)), tmp_path / "data"
     process = start_nanoset(*words)
-    said = interrupt(process, signal.SIGINT, lambda: any(data.glob("shards/*/*/manifest.json")), group=True)
-    check(process, said.replace("raw_jsonl, tokenized_shards, indexed_dataset [web]", ""), signal.SIGINT)
+    said = interrupt(process, [signal.SIGINT], lambda: any(data.glob(MANY)), group=True)
+    check_interrupted(process, said, signal.SIGINT)
     assert not any(data.glob("datasets/*/*/manifest.json"))
     shards = {path: path.stat().st_mtime_ns for path in data.glob("shards/web/*/manifest.json")}
     again = start_forked(*words, said=tmp_path / "said")
@@ -56,23 +69,17 @@ def test_build_goes_on(tmp_path, tokenizer_file):
     assert all(path.stat().st_mtime_ns == written for path, written in shards.items()), "what was finished stays"
 
 
-def test_what_the_parent_had_ignored_stays_ignored(tmp_path, tokenizer_file):
-    """As nohup, and shells that start a command in the background, would have it."""
-    raw = tmp_path / "a.jsonl"
-    raw.write_bytes(jsonl(sentences("a", 5000)))
-    words = ["tokenize", "--input", raw, "--output-prefix", tmp_path / "x", "--tokenizer", tokenizer_file]
-
-    def ignore():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-    process = start_nanoset(*words, "--workers", "1", preexec_fn=ignore)
-    assert wait_until((tmp_path / ".x.scratch").exists)
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_the_parent_had_ignored_stays_ignored(tmp_path, tokenizer_file, number):
+    """As nohup, and shells that start a command in the background, would have it; Dagster sets handlers of its own."""
+    config = project(tmp_path, tokenizer_file)
+    process = start_nanoset("build", "-c", config, preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))
+    while process.poll() is None:
+        os.killpg(process.pid, number)
+        time.sleep(0.05)
+    said = process.communicate()[1]
     assert process.returncode == 0, said
-    assert Path(tmp_path / "x_text_document.bin").exists()
+    assert any((tmp_path / "data").glob("datasets/web/*/manifest.json")), said
 
 
 def test_before_the_command_itself_is_imported():
@@ -91,7 +98,7 @@ sys.meta_path.insert(0, Finder())
     assert said == "interrupted: what is finished is kept; run the same command again to go on\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_only_reads(make_project, monkeypatch, capfd, number):
     """In this process: handlers are as before afterwards."""
     from nanoset_core.versions import status

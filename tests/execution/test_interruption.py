@@ -5,26 +5,34 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, interruptible, received_signal
+from nanoset_core.execution.interruption import (
+    handlers_kept,
+    ignore_sigint,
+    interruptible,
+    received_signal,
+    undisturbed,
+)
+from nanoset_core.execution.processes import run_tasks
 
 SLEEP = ["sleep", "60"]
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 @pytest.fixture
 def ignoring() -> Iterator[None]:
-    """A process whose parent has set both signals to be ignored."""
-    kept = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    """A process whose parent has set all of them to be ignored."""
+    kept = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
     yield
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
     for number, handler in kept.items():
         assert signal.signal(number, handler) == signal.SIG_IGN
 
@@ -39,28 +47,18 @@ def end(process: subprocess.Popen[bytes]) -> int:
 
 
 def test_helpers_of_a_process_that_ignores_sigterm_can_be_ended(ignoring: None) -> None:
-    with handlers_kept():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Dagster does in a run
-        signal.raise_signal(signal.SIGTERM)
+    with interruptible():
         with ignore_sigint():
             helper = subprocess.Popen(SLEEP)
+            signal.raise_signal(signal.SIGTERM)
         assert end(helper) == -signal.SIGTERM
+        assert received_signal() is None, "it is ignored, whatever that takes"
 
 
-def test_helpers_that_a_thread_starts_can_be_ended(ignoring: None) -> None:
-    ended: list[int] = []
-
-    def start() -> None:
-        with ignore_sigint():
-            helper = subprocess.Popen(SLEEP)
-        ended.append(end(helper))
-
-    with handlers_kept():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        thread = threading.Thread(target=start)
-        thread.start()
-        thread.join()
-    assert ended == [-signal.SIGTERM]
+def test_workers_that_a_thread_starts_can_be_ended(ignoring: None) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        work = thread.submit(lambda: list(run_tasks(signal.getsignal, [signal.SIGTERM] * 2, 2)))
+    assert [handler for _, handler in work.result()] == [signal.SIG_DFL] * 2
 
 
 def test_helpers_hear_no_ctrl_c() -> None:
@@ -71,16 +69,17 @@ def test_helpers_hear_no_ctrl_c() -> None:
     finally:
         signal.signal(signal.SIGTERM, kept)
     helper.send_signal(signal.SIGINT)
+    helper.send_signal(signal.SIGHUP)
     with pytest.raises(subprocess.TimeoutExpired):
         helper.wait(0.3)
     assert end(helper) == -signal.SIGTERM
 
 
-@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+@pytest.fixture(params=ENDING)
 def number(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
     """A signal, of which Python's own handlers are in place."""
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    kept = {one: signal.signal(one, handler) for one, handler in handlers.items()}
+    kept = {one: signal.signal(one, signal.SIG_DFL) for one in ENDING}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield request.param
     for one, handler in kept.items():
         signal.signal(one, handler)
@@ -94,14 +93,36 @@ def test_what_ended_a_block_is_known_within_it(number: signal.Signals) -> None:
     assert received_signal() is None, "what comes next in this process was not interrupted"
 
 
-def test_a_signal_within_a_callback_is_not_lost(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_cleans_up_is_not_disturbed(number: signal.Signals) -> None:
+    with interruptible():
+        with undisturbed():
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+        assert received_signal() == number
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+
+
+class Ended(BaseException):
+    """As Dagster raises one in a run."""
+
+
+def raise_ended(*args: object) -> None:
+    raise Ended
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, raise_ended])
+def test_a_signal_within_a_callback_is_not_lost(
+    number: signal.Signals, handler: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
     class Referred:
         pass
 
-    with interruptible():
+    with interruptible(), handlers_kept():
+        signal.signal(number, handler)
         referred = Referred()
         reference = weakref.ref(referred, lambda _: signal.raise_signal(number))
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises((KeyboardInterrupt, Ended)):
             del referred  # Python would print the exception of the callback, and go on
             time.sleep(20)
         assert received_signal() == number
@@ -118,7 +139,7 @@ from nanoset_core.execution.dask_connection import SlurmJobs
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 jobs = SlurmJobs(1, 1, "1GB", 3600, Path(sys.argv[1]))
-jobs._cluster().close()
+jobs._cluster(Path(sys.argv[1])).close()
 assert "dask_jobqueue" in sys.modules
 signal.raise_signal(signal.SIGINT)
 """

@@ -225,7 +225,7 @@ def test_what_killed_builds_left_beside_a_complete_one_goes(project):
     with open_unfinished(done.folder / "shard-00000001.tar") as file:
         os.rename(file.name, file.name.replace(f"-{os.getpid()}.", f"-{gone.pid}."))
     (done.folder / ".shards").mkdir()
-    sweep(opened.outputs)
+    sweep(opened)
     assert sorted(path.name for path in done.folder.iterdir()) == sorted([*before, Path(living.name).name])
     discard(living)
 

@@ -91,7 +91,7 @@ def _write_long(folder: Path, megabytes: int) -> None:
 def build_stages(config: Path, *, rebuild: bool = False) -> None:
     """Every stage of a project by the core's own functions, in the order that an engine would choose."""
     project = Project.open(config, rebuild=rebuild)
-    sweep(project.outputs)
+    sweep(project)
     run_stages(project)
 
 
