@@ -146,6 +146,7 @@ def build_sample_index(
         ConfigError: the tokens don't add up, or, without `empty_end`, the last short sample ends in an empty sequence
             (the peer's own check refuses it too).
     """
+    sizes = np.require(sizes, requirements="A")  # those of an .idx are not: numpy would copy all of them for each block
     total = num_epochs * tokens_per_epoch
     full = sample_count(total, sequence_length, add_extra_token)
     rows = sample_count(total, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence)

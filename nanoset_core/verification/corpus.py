@@ -104,10 +104,14 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
             ]
             run(report, Parts(partial(_look_at_shards, corpus=corpus), parts, project=project))
         else:
-            for shard in shards:
-                check_files(report, shard, deep=False)
-                with report.catching(f"delete {shard.folder} and {BUILD}"):
-                    DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+            report.add_up(project.outputs.access.each(partial(_look_at_documents, report.output), shards))
+    return report
+
+
+def _look_at_documents(output: str, shard: Manifest) -> Report:
+    report = Report(output)
+    with report.catching(f"delete {shard.folder} and {BUILD}"):
+        DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     return report
 
 

@@ -57,6 +57,23 @@ def test_golden(case, threads, monkeypatch):
     assert built.dtype == np.int32
 
 
+class CopiedByTake(np.ndarray):
+    """Sizes at a byte that is no multiple of 4, as in an .idx: np.take would copy all of them, for 65,536 documents."""
+
+    def take(self, *arguments, **options):
+        assert self.flags.aligned, "all sizes are copied for each block"
+        return super().take(*arguments, **options)
+
+
+def test_sizes_of_an_idx_are_copied_once(monkeypatch):
+    monkeypatch.setattr(indices, "BLOCK_DOCUMENTS", 16)
+    sizes = np.arange(1, 101, dtype=np.int32)
+    within = np.frombuffer(bytes(34) + sizes.tobytes(), "<i4", offset=34)
+    documents = np.random.RandomState(0).permutation(100).astype(np.int32)
+    built = build_sample_index(within.view(CopiedByTake), documents, 8, 1, int(sizes.sum()))
+    np.testing.assert_array_equal(built, build_sample_index(sizes, documents, 8, 1, int(sizes.sum())))
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     sizes=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 60)), min_size=1, max_size=30),
