@@ -16,18 +16,22 @@ from benchmarks import tokenize  # noqa: E402
 from benchmarks.harness import Command, interleaved, interleaved_calls, run  # noqa: E402
 
 APPEND = "import sys; open(sys.argv[1], 'a').write('x')"
+ONCE = ["--rounds", "1"]
 SMALL = {
-    "merge": ["--parts", "2", "--megabytes", "1"],
-    "read": ["--megabytes", "1"],
-    "mapping": ["--documents", "2000", "--samples", "2000", "--only", "sample,permutations"],
-    "read_samples": ["--megatokens", "1", "--lengths", "100", "--samples", "64", "--sequence-length", "128"],
+    "merge": ["--parts", "2", "--megabytes", "1", *ONCE],
+    "growth": ["--shards", "3", "--documents", "3000", "--milliseconds", "0"],
+    "read": ["--megabytes", "1", *ONCE],
+    "mapping": ["--documents", "2000", "--samples", "2000", "--only", "sample,permutations", *ONCE],
+    "read_samples": ["--megatokens", "1", "--lengths", "100", "--samples", "64", "--sequence-length", "128", *ONCE],
 }
 
 
 def test_the_benchmark_of_tokenizing_runs(tmp_path: Path, tokenizer_file: Path) -> None:
     text = tmp_path / "a.jsonl"
     text.write_text("".join(json.dumps({"text": f"document {n}"}) + "\n" for n in range(50)), encoding="utf-8")
-    printed = benchmark("tokenize", "--tokenizer", str(tokenizer_file), "--input", str(text), "--engines", "numpy")
+    printed = benchmark(
+        "tokenize", "--tokenizer", str(tokenizer_file), "--input", str(text), "--engines", "numpy", *ONCE
+    )
     assert printed.count("the same bytes") == 2
     assert "| nanoset, numpy engine |" in printed
 
@@ -51,7 +55,7 @@ def test_a_benchmark_runs(name: str) -> None:
 
 def benchmark(name: str, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", *words, "--rounds", "1"],
+        [sys.executable, "-m", f"benchmarks.{name}", *words],
         cwd=REPOSITORY,
         capture_output=True,
         encoding="utf-8",
