@@ -6,8 +6,10 @@ import gzip
 import hashlib
 import io
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization
@@ -141,6 +143,19 @@ def write_project(folder: Path, tokenizer_file: Path, replacements: Mapping[str,
         assert old in text
         text = text.replace(old, new)
     (folder / "nanoset.yaml").write_text(text)
+    return folder / "nanoset.yaml"
+
+
+def write_corpus(folder: Path, tokenizer_file: Path, settings: Mapping[str, Any] | None = None) -> Path:
+    """A project of one corpus of two dozen shards, with further settings; → its nanoset.yaml."""
+    (folder / "raw" / "web").mkdir(parents=True)
+    for number in range(24):
+        (folder / "raw" / "web" / f"{number}.jsonl").write_bytes(jsonl(sentences(f"web{number}", 400)))
+    shutil.copy(tokenizer_file, folder / "tokenizer.json")
+    given = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": EOD}} | dict(settings or {})
+    how = {"range_mib": 0.1, "workers": 2, "engine": "tokenizers"}
+    given["tokenization"] = how | given.get("tokenization", {})
+    (folder / "nanoset.yaml").write_text(json.dumps(given))
     return folder / "nanoset.yaml"
 
 

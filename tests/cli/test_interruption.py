@@ -5,33 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
 
 import dask_cluster
 import pytest
 from child_processes import check_interrupted, interrupt, start_forked, start_nanoset
-from sample_project import EOD, jsonl, sentences
+from sample_project import write_corpus
 
 from nanoset_core.cli import main
 
-RAW = jsonl(sentences("web", 3000))
 MANY = "shards/web/*/manifest.json"
 EXECUTORS = {
-    "in this process": "workers: 1, engine: tokenizers}",
-    "worker processes": "workers: 2, engine: tokenizers}",
-    "a Dask cluster": "engine: tokenizers}\nexecutor: {kind: dask, scheduler_file: cluster/scheduler.json}",
+    "in this process": {"tokenization": {"workers": 1}},
+    "worker processes": {},
+    "a Dask cluster": {"executor": {"kind": "dask", "scheduler_file": "cluster/scheduler.json"}},
 }
-"""What ends nanoset.yaml; Slurm jobs are in tests/deploy/test_slurm.py."""
-
-
-def project(folder: Path, tokenizer_file: Path, executor: str = "worker processes") -> Path:
-    (folder / "raw" / "web").mkdir(parents=True)
-    (folder / "raw" / "web" / "a.jsonl").write_bytes(RAW)
-    (folder / "nanoset.yaml").write_text(
-        f'raw: raw\nroot: data\ntokenizer: {{path: {tokenizer_file}, eod: "{EOD}"}}\n'
-        f"tokenization: {{range_mib: 0.05, {EXECUTORS[executor]}\n"
-    )
-    return folder / "nanoset.yaml"
+"""Settings; Slurm jobs are in tests/deploy/test_slurm.py."""
+INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+ENDS = [
+    ("in this process", [TERM]),
+    ("worker processes", [INT, INT]),
+    ("worker processes", [HUP]),
+    ("a Dask cluster", [INT, INT]),
+    ("a Dask cluster", [TERM]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +38,12 @@ def cluster(tmp_path_factory):
         yield started
 
 
-@pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)])
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(("executor", "numbers"), ENDS)
 def test_every_executor_ends_in_the_same_way(tmp_path, tokenizer_file, request, executor, numbers):
     """With one exit code and one sentence for each signal; the second Ctrl-C comes while the first one is answered."""
     if executor == "a Dask cluster":
         (tmp_path / "cluster").symlink_to(request.getfixturevalue("cluster").folder)
-    process = start_nanoset("build", "-c", project(tmp_path, tokenizer_file, executor))
+    process = start_nanoset("build", "-c", write_corpus(tmp_path, tokenizer_file, EXECUTORS[executor]))
     said = interrupt(process, numbers, lambda: any((tmp_path / "data").glob(MANY)), group=True)
     check_interrupted(process, said, numbers[0])
     assert not any((tmp_path / "data" / ".in-use").glob("*")), "its lease ends with it"
@@ -56,7 +51,7 @@ def test_every_executor_ends_in_the_same_way(tmp_path, tokenizer_file, request, 
 
 def test_build_goes_on(tmp_path, tokenizer_file):
     """In the middle of one of Dagster's runs, whose helpers hear the Ctrl-C too."""
-    words, data = ("build", "-c", project(tmp_path, tokenizer_file)), tmp_path / "data"
+    words, data = ("build", "-c", write_corpus(tmp_path, tokenizer_file)), tmp_path / "data"
     process = start_nanoset(*words)
     said = interrupt(process, [signal.SIGINT], lambda: any(data.glob(MANY)), group=True)
     check_interrupted(process, said, signal.SIGINT)
@@ -69,13 +64,13 @@ def test_build_goes_on(tmp_path, tokenizer_file):
     assert all(path.stat().st_mtime_ns == written for path, written in shards.items()), "what was finished stays"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [INT, TERM, HUP])
 def test_what_the_parent_had_ignored_stays_ignored(tmp_path, tokenizer_file, number):
     """As nohup, and shells that start a command in the background, would have it; Dagster sets handlers of its own."""
-    config = project(tmp_path, tokenizer_file)
+    config = write_corpus(tmp_path, tokenizer_file)
     process = start_nanoset("build", "-c", config, preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))
     while process.poll() is None:
-        os.killpg(process.pid, number)
+        (os.kill if number == signal.SIGTERM else os.killpg)(process.pid, number)
         time.sleep(0.05)
     said = process.communicate()[1]
     assert process.returncode == 0, said
@@ -98,7 +93,7 @@ sys.meta_path.insert(0, Finder())
     assert said == "interrupted: what is finished is kept; run the same command again to go on\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [INT, TERM, HUP])
 def test_a_command_that_only_reads(make_project, monkeypatch, capfd, number):
     """In this process: handlers are as before afterwards."""
     from nanoset_core.versions import status

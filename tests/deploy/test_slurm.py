@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from child_processes import check_interrupted, interrupt, start_nanoset, wait_until
+from chosen_server import CREDENTIALS, chosen_server
 from dask_cluster import within
-from sample_project import build_all, tree
+from s3_server import new_bucket
+from sample_project import build_all, tree, write_corpus
 from slurm_cluster import Slurm, slurm
 
 from nanoset_assets.hosted import ProjectDefs
@@ -24,6 +28,8 @@ from nanoset_core.execution.dask_connection import DaskScheduler, SlurmJobs, con
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.versions.gc import collect
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 NAP = (
@@ -137,11 +143,82 @@ def test_a_build_goes_on_after_its_time_limit(cluster, make_project, tmp_path):
     assert built == tree(local.outputs.folder / "datasets" / "web")
 
 
-def test_a_build_that_starts_its_own_workers(cluster, tmp_path, monkeypatch):
+@pytest.fixture
+def submits(cluster, monkeypatch):
+    """This process, and what it starts, submits jobs to the cluster."""
     pytest.importorskip("dask_jobqueue", reason="the extra `slurm` is not installed")
     for name in ("SLURM_CONF", "PATH", "PYTHONPATH"):
         monkeypatch.setenv(name, cluster.environment[name])
     monkeypatch.setenv("DASK_JOBQUEUE__SLURM__INTERFACE", "lo")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, request):
+    """Where outputs go: a folder, or a bucket."""
+    if request.param == "a folder":
+        yield LocalStore(tmp_path / "data")
+        return
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with chosen_server(tmp_path / "server") as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        yield new_bucket(address, "root")
+
+
+def start_build(folder, tokenizer_file, place, *directives):
+    jobs = {"kind": "slurm", "jobs": 2, "memory": "1GB", "directives": directives}
+    root = str(place.folder) if isinstance(place, LocalStore) else place.url()
+    return start_nanoset("build", "-c", write_corpus(folder, tokenizer_file, {"root": root, "executor": jobs}))
+
+
+def manifests(place, stage):
+    return [one for one in place.list(stage) if one.name.endswith("/manifest.json") and "/.tmp-" not in one.name]
+
+
+INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+MOMENTS = {
+    "in the queue": lambda cluster, place: cluster.run("squeue", "-h"),
+    "amid shards": lambda cluster, place: manifests(place, "shards"),
+    "at the merge": lambda cluster, place: manifests(place, "tokenized"),
+}
+ENDS = [
+    ("in the queue", "a folder", [INT, INT]),
+    ("in the queue", "a bucket", [TERM]),
+    ("amid shards", "a folder", [HUP]),
+    ("amid shards", "a bucket", [INT, INT]),
+    ("at the merge", "a folder", [TERM]),
+]
+
+
+@pytest.mark.parametrize(("moment", "place", "numbers"), ENDS, indirect=["place"])
+def test_a_signal_ends_a_build_and_its_jobs(cluster, submits, tmp_path, tokenizer_file, place, moment, numbers):
+    """As with every other executor: tests/cli/test_interruption.py. A terminal's Ctrl-C comes to all its processes."""
+    process = start_build(tmp_path, tokenizer_file, place, *(["--hold"] if moment == "in the queue" else []))
+    said = interrupt(process, numbers, lambda: MOMENTS[moment](cluster, place), group=True)
+    check_interrupted(process, said, numbers[0])
+    cluster.until(lambda: not cluster.run("squeue", "-h"))
+    assert {path.suffix for path in (tmp_path / ".nanoset" / "slurm").iterdir()} <= {".out", ".err"}, "logs"
+    assert not list(place.list(".in-use"))
+
+
+@pytest.mark.parametrize("place", ["a folder", "a bucket"], indirect=True)
+def test_what_a_killed_build_leaves_goes(cluster, submits, tmp_path, tokenizer_file, place):
+    process = start_build(tmp_path, tokenizer_file, place)
+    assert wait_until(lambda: manifests(place, "shards"), 120), process.communicate()
+    process.kill()
+    process.communicate()
+    keys = [path for path in (tmp_path / ".nanoset" / "slurm").iterdir() if path.is_dir()]
+    assert [oct((folder / "key").stat().st_mode) for folder in keys] == ["0o100600"]
+    assert list(place.list(".in-use"))
+    assert list(place.list(".workers"))
+    cluster.until(lambda: not cluster.run("squeue", "-h"))
+    collect(Project.open(tmp_path / "nanoset.yaml"))
+    assert not any(path.exists() for path in keys)
+    assert not list(place.list(".in-use"))
+    assert not list(place.list(".workers"))
+
+
+def test_a_build_that_starts_its_own_workers(cluster, submits, tmp_path):
     import dask
 
     dask.config.refresh()
