@@ -90,7 +90,8 @@ class DaskExecutor:
             client = connection.open(self.listener)
             with compatibility_check(self.shared, self.files) as check:
                 news: SimpleQueue[Future | Progress] = SimpleQueue()
-                ended, pending = _ended(news, connection, client, self.listener), dict[Future, int]()
+                crew, pending = _Crew(connection, client, self.listener), dict[Future, int]()
+                ended = _ended(news, crew)
 
                 def hear(event: tuple[float, list[Any]]) -> None:
                     place, *told = event[1]
@@ -103,7 +104,7 @@ class DaskExecutor:
                     future.add_done_callback(news.put)
                     return future
 
-                result = partial(_result, self.cluster, work)
+                result = partial(_result, crew, work)
                 client.subscribe_topic(_TOPIC, hear)
                 try:
                     yield from bounded(
@@ -142,57 +143,81 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
             raise error.at(f"{error.where}, {here}" if error.where else here) from error
 
 
-def _ended(
-    news: SimpleQueue[Future | Progress], connection: Connection, client: Any, listener: ProgressCallback
-) -> Iterator[Future]:
-    """Yield tasks as they end, and tell what they tell; without workers, wait for them as long as the cluster says."""
-    cluster, workers, pause = connection.cluster, 0, 0.0
-    waiting = Waiting(listener, f"for workers of {cluster.name}", connection.wait_seconds)
-    while True:
-        ended = None
-        with contextlib.suppress(Empty):
-            ended = news.get(timeout=pause)
+class _Crew:
+    """Whether a cluster has workers; without, they are waited for as long as the cluster says."""
+
+    def __init__(self, connection: Connection, client: Any, listener: ProgressCallback) -> None:
+        self.cluster, self._connection, self._client = connection.cluster, connection, client
+        self._waiting = Waiting(listener, f"for workers of {self.cluster.name}", connection.wait_seconds)
+
+    def look(self) -> float:
+        """Look at the workers; return after how many seconds to look again."""
         try:
-            workers = len(client.nthreads()) if ended is None else workers
+            workers = len(self._client.nthreads())
         except (OSError, RuntimeError) as error:
-            raise _lost(cluster, error) from error
-        if workers or ended is not None:
-            waiting.end()
-            connection.wait_seconds = waiting.limit = cluster.wait_seconds
-        elif not waiting.goes_on():
-            connection.wait_seconds = 0.0
+            raise _lost(self.cluster, error) from error
+        if workers:
+            self.seen()
+        elif not self._waiting.goes_on():
+            self._connection.wait_seconds = 0.0
             raise MissingError(
                 "the Dask cluster has no workers",
-                where=cluster.name,
-                found=f"none for {format_age(cluster.wait_seconds)}",
-                remedy=f"{cluster.start_workers}, and run again, or set executor.wait to more; one that cannot load "
-                "nanoset-platform leaves at its first task: see its log",
+                where=self.cluster.name,
+                found=f"none for {format_age(self.cluster.wait_seconds)}",
+                remedy=f"{self.cluster.start_workers}, and run again, or set executor.wait to more; one that cannot "
+                "load nanoset-platform leaves at its first task: see its log",
             )
-        pause = _LOOK_SECONDS if workers else _PAUSE_SECONDS
+        return _LOOK_SECONDS if workers else _PAUSE_SECONDS
+
+    def seen(self) -> None:
+        """Note that there was a worker just now."""
+        self._waiting.end()
+        self._connection.wait_seconds = self._waiting.limit = self.cluster.wait_seconds
+
+
+def _ended(news: SimpleQueue[Future | Progress], crew: _Crew) -> Iterator[Future]:
+    """Yield tasks as they end, and tell what they tell."""
+    pause = 0.0
+    while True:
+        try:
+            ended = news.get(timeout=pause)
+        except Empty:
+            pause = crew.look()
+            continue
+        crew.seen()
         if isinstance(ended, Progress):
             tell(ended)
-        elif ended is not None:
+        else:
             yield ended
 
 
-def _result(cluster: DaskCluster, work: Callable[..., Any], future: Future) -> Any:
+def _result(crew: _Crew, work: Callable[..., Any], future: Future) -> Any:
+    """Return a task's result, which is computed again where its worker ended before it was fetched."""
     from distributed import KilledWorker
+    from distributed.comm.core import CommClosedError
 
+    pause = _LOOK_SECONDS
     try:
-        return future.result()
+        while True:
+            try:
+                return future.result(timeout=pause)
+            except TimeoutError:
+                if future.status == "error":  # of the task itself
+                    raise
+                pause = crew.look()
     except KilledWorker as error:
         what, name = "workers were killed, one after the other, by one task", getattr(work, "__name__", None)
         remedy = "run again (what is finished is kept), with more memory for each worker if memory is short"
         raise NanosetError(what, where=name, found=str(error), remedy=remedy) from error
-    except CancelledError as error:
-        raise _lost(cluster, error) from error
+    except (CancelledError, CommClosedError) as error:
+        raise _lost(crew.cluster, error) from error
     except (ModuleNotFoundError, RuntimeError) as error:
         lacks_us = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core")
         if not lacks_us and "deserialization of the task graph" not in str(error):
             raise
         raise ConfigError(
             "the Dask scheduler or a worker cannot load this program",
-            where=cluster.name,
+            where=crew.cluster.name,
             found=str(error if lacks_us else error.__cause__ or error),
             expected="nanoset-platform, in the same version, beside `distributed` on every machine of the cluster",
             remedy="install it there, and start scheduler and workers again",

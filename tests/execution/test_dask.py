@@ -243,6 +243,10 @@ def test_workers_that_do_not_share_the_folder(cluster, tmp_path, monkeypatch):
     assert "one file system" in caught.value.remedy
 
 
+MORTAL = "type('Mortal', (), {'__reduce__': lambda self: __import__('os')._exit(1)})()"
+"""A result whose worker dies as it is fetched."""
+
+
 def test_no_workers_and_then_no_scheduler(tmp_path):
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     with running(tmp_path) as lonely:
@@ -250,6 +254,9 @@ def test_no_workers_and_then_no_scheduler(tmp_path):
         with pytest.raises(MissingError, match="has no workers") as caught:
             list(executor.run(abs, [-1]))
         assert f"dask worker {lonely.address}" in caught.value.remedy
+        lonely.staff(1)
+        with pytest.raises(MissingError, match="has no workers"):
+            list(executor.run(eval, [MORTAL]))
         lonely.staff(1)
         results = executor.run(eval, ["1", "__import__('time').sleep(60)"])
         assert next(results) == (0, 1)
