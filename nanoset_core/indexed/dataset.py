@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self, overload
 
@@ -121,6 +122,16 @@ class MMapIndexedDataset:
         """Return `tokens`, of which only the bytes of these ranges [begins, ends) are fetched."""
         self._file.fetch(begins, ends)
         return self._tokens
+
+    def spans(self, count: int, at_once: int) -> Iterator[slice]:
+        """Yield slices of `count` things to read the tokens of: one of all, or where room is scarce some at once.
+
+        After each, what was fetched is freed where it takes too much room: its tokens may not be used any more.
+        """
+        step = max(1, count if self._file.room is None else at_once)
+        for begin in range(0, count, step):
+            yield slice(begin, begin + step)
+            self._file.trim()
 
     def stored(self, *, as_copies: bool = False) -> tuple[Store, str]:
         """Return (store, name of the prefix there) for reading ranges of the files, on other machines, too.

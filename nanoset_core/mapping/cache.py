@@ -170,8 +170,10 @@ class FileSet:
             return f"{there}, without {self.sidecar}, which would say what it was made from"
         return f"{there}, made from something else: {'; '.join(differences)}" if differences else None
 
-    def write(self) -> dict[str, str]:
+    def write(self, make_room: Callable[[int, str], object] = lambda size, what: None) -> dict[str, str]:
         """Write the files unless they are there with the right digests; return file name → sha256.
+
+        `make_room` takes the bytes that they need, and their folder, before any is written.
 
         Each file appears whole. The description, which completes the set for a trainer, comes last. Where another
         process writes them meanwhile, its files stay. StaleError where the .idx is no longer the one that was planned
@@ -181,6 +183,8 @@ class FileSet:
         if known is not None:
             return known
         arrays = self.build()
+        size = sum(getattr(arrays, part).nbytes for part in self.files if part != "description")
+        make_room(size, str(self.folder))
         with alone_in(self.folder):
             known = self.complete(deep=True)
             return self._replace(arrays) if known is None else known

@@ -39,7 +39,10 @@ class LengthReader:
         """Return (tokens of every sequence int32[n], sha256 of the .idx); errors as `read_idx`."""
         if prefix not in self._known:
             path = index_here(prefix) if self._access is None else self._access.fetch(idx_path(prefix))
-            self._known[prefix] = read_idx(path).sequence_lengths, hashlib.sha256(map_file(path)).hexdigest()
+            lengths = read_idx(path).sequence_lengths
+            if self._access is not None and self._access.capacity is not None:
+                lengths = lengths.copy()  # or the disk would hold all files, also those that have made room for others
+            self._known[prefix] = lengths, hashlib.sha256(map_file(path)).hexdigest()
         return self._known[prefix]
 
 

@@ -115,6 +115,7 @@ def _compose(
     """
     outputs, store = project.outputs, project.outputs.access.store
     pairs = _stored_shards(project, tokenized)
+    outputs.access.make_room(sum(pair.idx.size for pair in pairs), f"the .idx of {tokenized.name}")
     write_merged_idx(folder / f"{prefix}.idx", store, pairs, np.dtype(recipe.options["dtype"]))
     files: dict[str, str | FileFact] = {f"{prefix}.idx": sha256_file(folder / f"{prefix}.idx")}
     place, name, pieces = outputs.access.name(outputs.place(recipe)), f"{prefix}.bin", None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
+from nanoset_core.storage.access import FileAccess
 
 VERSION = 1
 _CHUNK = 1 << 22
@@ -40,13 +42,18 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     """Write the trainer's index caches of every member corpus for one split; raises as `NanosetContext.plan`."""
     nanoset = NanosetContext(project, name)
     recipe, planned = mappings_recipe(nanoset, split), nanoset.plan(split)
-    files: dict[str, str] = {}
+    files, sizes, access = dict[str, str](), dict[str, int](), project.outputs.access
     members = planned.plan.members if planned.plan is not None else ()
     for number, member in enumerate(members, start=1):
-        files |= member_set(member, planned.config, nanoset.cache).write()
+        idx = access.fetch(idx_path(Path(member.prefix)))  # it may have made room for that of another member
+        made = member_set(member, planned.config, nanoset.cache).write(partial(_make_room, access, idx))
+        files, sizes = files | made, sizes | _sizes(nanoset.cache, made)
+        if access.capacity is not None:  # before they make room in turn
+            _send(project, nanoset.cache, made, [member.sidecar])
         project.listener(Progress(MAPPINGS, f"{name} {split}", number, len(members), unit="corpora"))
-    _send(project, nanoset.cache, files, [member.sidecar for member in members])
-    return _publish(nanoset, recipe, planned, files)
+    if access.capacity is None:
+        _send(project, nanoset.cache, files, [member.sidecar for member in members])
+    return _publish(nanoset, recipe, planned, files, sizes)
 
 
 @holding
@@ -66,10 +73,11 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     files: dict[str, str] = {}
     given = None
     if planned.plan is not None and planned.plan.blend is not None:
-        files = blend_set(planned.plan, planned.plan.blend, cache).write()
+        files = blend_set(planned.plan, planned.plan.blend, cache).write(project.outputs.access.make_room)
         _send(project, cache, files, [planned.plan.blend.sidecar])
         given = _given(planned.plan, cache)
-    return _publish(nanoset, BLENDED.recipe(project, key, {MAPPINGS: mappings.digest}), planned, files, given)
+    recipe = BLENDED.recipe(project, key, {MAPPINGS: mappings.digest})
+    return _publish(nanoset, recipe, planned, files, _sizes(cache, files), given)
 
 
 def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Iterable[str]) -> None:
@@ -79,6 +87,15 @@ def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Ite
     first = [*(name for name in files if name not in last), *sidecars]
     for names in (first, last):
         project.outputs.access.send((cache / name for name in names), sha256)
+
+
+def _make_room(access: FileAccess, idx: Path, size: int, folder: str) -> None:
+    """Make room for index files of a dataset; StorageError where these, and its .idx, are too large to be read."""
+    access.make_room(size + idx.stat().st_size, f"{folder}: the index files of a dataset, with its .idx")
+
+
+def _sizes(cache: Path, files: Iterable[str]) -> dict[str, int]:
+    return {file: (cache / file).stat().st_size for file in files}
 
 
 def _given(plan: SplitPlan, cache: Path) -> list[int]:
@@ -95,16 +112,15 @@ def _publish(
     recipe: Recipe,
     planned: PlannedSplit,
     files: Mapping[str, str],
+    sizes: Mapping[str, int],
     given: list[int] | None = None,
 ) -> Manifest:
-    outputs, cache = nanoset.project.outputs, nanoset.cache
+    outputs = nanoset.project.outputs
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         (folder / PLAN_FILE).write_bytes(split_bytes(outputs.folder, planned.plan, planned.config))
         return _facts(planned, given) | {
-            "cache_files": {
-                file: {"bytes": (cache / file).stat().st_size, "sha256": checksum} for file, checksum in files.items()
-            }
+            "cache_files": {file: {"bytes": sizes[file], "sha256": checksum} for file, checksum in files.items()}
         }, {}
 
     return outputs.make_current(outputs.commit(recipe, write))

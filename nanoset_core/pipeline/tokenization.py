@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
+from nanoset_core.errors import InputError, MissingError, NanosetError, StorageError, one_line
 from nanoset_core.execution.progress import Progress, note
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory
 from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
-from nanoset_core.raw.pieces import Inventory, cut_ranges
+from nanoset_core.raw.endings import is_cuttable
+from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.raw.rejects import RejectOptions
-from nanoset_core.serialization.text import format_count
+from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.tokenization import distrust, shards
 from nanoset_core.tokenization.document_table import LineNumbers, joined_facts
 from nanoset_core.tokenization.files import define
@@ -30,6 +31,10 @@ T = TypeVar("T")
 STAGE = "tokenized"
 SHARDS = shards.STAGE
 VERSION = shards.VERSION
+_BYTES_PER_TOKEN = 4
+"""Of text as it is stored."""
+_UNPACKED = 3
+"""Bytes of text in a byte of compressed text, about."""
 FILES_CHANGED = {"inventory": "files changed since it was built"}
 """The reason shown for a changed inventory."""
 _NAMES = SettingNames(
@@ -106,6 +111,7 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
     settings, ranges = _settings(project, corpus), cut_ranges(inventory, _range_bytes(project))
+    workers, room = _fitting(project, corpus, ranges)
     project.listener(note(_end_of_documents(project)))
     made, options = shards.TokenizeJob(
         root=project.outputs,
@@ -113,8 +119,8 @@ def tokenize(project: Project, corpus: str) -> Manifest:
         folder=corpus_folder(project, corpus),
         ranges=ranges,
         options=settings.recipe_options(project.tokenizer.fingerprint),
-        settings=settings,
-        workers=project.config.workers,
+        settings=replace(settings, room=room),
+        workers=workers,
         executor=project.executor,
         listener=project.listener,
         news=Progress("tokenized_shards", corpus, 0, sum(source.size for source in ranges)),
@@ -138,6 +144,33 @@ def tokenize(project: Project, corpus: str) -> Manifest:
         return facts.to_json() | joined_facts(made, inventory.pieces) | {SHARDS: [shard.digest for shard in made]}, {}
 
     return project.outputs.make_current(project.outputs.commit(recipe, write))
+
+
+def _fitting(project: Project, corpus: str, ranges: Sequence[SourceRange]) -> tuple[int, int]:
+    """Return (workers that make shards at once, bytes of the disk for these), by the room for working copies.
+
+    A shard is thought to take 1.5 times its text, and compressed text to be three times as long as it is stored.
+    StorageError where one is surely larger than the room.
+    """
+    room, workers = project.outputs.access.room, project.config.workers
+    if room is None or not ranges:
+        return workers, 0
+    largest = max(one.size for one in ranges)
+    if (tokens := largest // _BYTES_PER_TOKEN * project.tokenizer.dtype.itemsize) > room:
+        raise StorageError(
+            "a shard is larger than the room for working copies",
+            where=project.config.corpus_folder(corpus),
+            found=f"about {format_bytes(tokens)} of tokens in {format_bytes(largest)} of text as stored",
+            expected=f"at most {format_bytes(room)}, three quarters of storage.scratch_mib",
+            remedy="set storage.scratch_mib to more, or tokenization.range_mib to less; "
+            "keep compressed text and tables in smaller files",
+        )
+    text = max(one.size * (1 if all(map(is_cuttable, one.files)) else _UNPACKED) for one in ranges)
+    each = text * 3 // 2
+    at_once = workers if project.executor else max(1, min(workers, room // each))  # other machines have their room
+    if at_once < workers:
+        project.listener(note(f"{at_once} of {workers} workers: storage.scratch_mib has no room for more shards"))
+    return at_once, min(room, each if project.executor else each * at_once)
 
 
 def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import mmap
-import shutil
-import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -57,7 +55,8 @@ def read_table(
 
     Parquet is read page by page. Arrow files, in the file format or the stream format, are mapped: memory does not grow
     with their record batches, unless these are compressed; those are unpacked whole. (Who truncates a mapped file
-    meanwhile kills its reader.) A stream without an end-of-stream mark, or with more bytes after it, has a fault.
+    meanwhile kills its reader.) Of one in a bucket a record batch at a time is in memory.
+    A stream without an end-of-stream mark, or with more bytes after it, has a fault.
 
     Args:
         path: the file; one that does not end in .parquet is an Arrow file.
@@ -85,8 +84,8 @@ def read_table(
             mapped = None if kind == "parquet" else _mapped(file, size)
             for begin, batch in (
                 _parquet_batches(file, choose, rows, most_skipped_bytes)
-                if mapped is None
-                else _arrow_batches(mapped, choose)
+                if kind == "parquet"
+                else _arrow_batches(mapped or _Bounded(file, size), choose)
             ):
                 if isinstance(batch, TooFarError):
                     yield convert(batch, begin)
@@ -187,52 +186,64 @@ def _dictionary_bytes(chunk: Any) -> float:
     return float(max(stored, 0) * chunk.total_uncompressed_size / max(chunk.total_compressed_size, 1))
 
 
-def _mapped(file: BinaryIO, size: int) -> mmap.mmap:
-    """Map the file into memory; an object in a bucket is copied to a file without a name first."""
+def _mapped(file: BinaryIO, size: int) -> mmap.mmap | None:
+    """Map the file into memory; None where it is an object in a bucket."""
     if size == 0:
         raise _DamageError("the file is empty")
     with suppress(io.UnsupportedOperation):  # an object has no number
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-    with tempfile.TemporaryFile() as copy:
-        shutil.copyfileobj(file, copy, READ_BYTES)
-        copy.flush()
-        return mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
+    return None
 
 
-def _arrow_batches(mapped: mmap.mmap, choose: Choose) -> Iterator[tuple[int, Any]]:
+class _Bounded:
+    """An object for Arrow to read, which takes memory for as much as a damaged file says that there is."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._size = file, size
+        self.seek, self.tell, self.closed, self.close = file.seek, file.tell, False, lambda: None
+
+    def read(self, count: int = -1) -> bytes:
+        left = max(0, self._size - self._file.tell())
+        return self._file.read(left if count < 0 else min(count, left))
+
+
+def _arrow_batches(found: mmap.mmap | _Bounded, choose: Choose) -> Iterator[tuple[int, Any]]:
     import pyarrow as pa
 
-    mapped.madvise(mmap.MADV_SEQUENTIAL)
-    data, row = pa.py_buffer(mapped), 1
-    is_file = mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC
-    for batch in _file_batches(data, choose) if is_file else _stream_batches(data, choose):
+    if isinstance(found, mmap.mmap):
+        found.madvise(mmap.MADV_SEQUENTIAL)
+    source, row = pa.PythonFile(found, "r") if isinstance(found, _Bounded) else pa.BufferReader(pa.py_buffer(found)), 1
+    is_file = source.read_at(len(_FILE_MAGIC), 0) == _FILE_MAGIC
+    for batch in _file_batches(source, choose) if is_file else _stream_batches(source, choose):
         batch.validate()
         yield row, batch
         row += batch.num_rows
 
 
-def _file_batches(data: Any, choose: Choose) -> Iterator[Any]:
+def _file_batches(source: Any, choose: Choose) -> Iterator[Any]:
     import pyarrow as pa
 
-    reader = pa.ipc.open_file(data)
+    reader = pa.ipc.open_file(source)
     # All columns are read, and others left out after: of chosen ones Arrow would make copies.
     wanted = _chosen(reader.schema.names, choose(reader.schema))
     return (reader.get_batch(number).select(wanted) for number in range(reader.num_record_batches))
 
 
-def _stream_batches(data: Any, choose: Choose) -> Iterator[Any]:
+def _stream_batches(source: Any, choose: Choose) -> Iterator[Any]:
     import pyarrow as pa
 
-    source, schema = pa.BufferReader(data), pa.ipc.open_stream(data).schema
+    source.seek(0)
+    schema = pa.ipc.open_stream(source).schema
+    source.seek(0)
     options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=_chosen(schema.names, choose(schema)))
     yield from pa.ipc.open_stream(source, options=options)
     end = source.tell()
     # Before Arrow 0.15 messages began without a continuation mark, and so did the end.
-    ending = _END_OF_STREAM if data.slice(0, 4).to_pybytes() == _END_OF_STREAM[:4] else _END_OF_STREAM[4:]
-    if data.slice(max(end - len(ending), 0), len(ending)).to_pybytes() != ending:
+    ending = _END_OF_STREAM if source.read_at(4, 0) == _END_OF_STREAM[:4] else _END_OF_STREAM[4:]
+    if source.read_at(len(ending), max(end - len(ending), 0)) != ending:
         raise _DamageError("the stream has no end-of-stream mark, so its last batches may be missing")
-    if end != data.size:
-        raise _DamageError(f"{data.size - end:,} bytes follow the end of the stream at byte {end:,}")
+    if end != source.size():
+        raise _DamageError(f"{source.size() - end:,} bytes follow the end of the stream at byte {end:,}")
 
 
 def row_bytes(array: Any) -> float:

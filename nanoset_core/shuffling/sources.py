@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,12 @@ class TokenSource:
         facts, prefix = dataset.facts, dataset.facts["prefix"]
         path = bin_path(dataset.folder / prefix if is_stored else dataset.path(prefix))
         return cls(name, path, facts["dtype"], facts["tokens"], dataset.access if is_stored else None)
+
+    def sharing(self, workers: int) -> TokenSource:
+        """Return the same source for so many processes, which have the room for what they fetch in common."""
+        if self.access is None or self.access.capacity is None:
+            return self
+        return replace(self, access=replace(self.access, capacity=max(1, self.access.capacity // workers)))
 
     @cached_property
     def file(self) -> MappedFile:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,8 +109,10 @@ def _write_all(
     memory, workers = options.memory_bytes, options.workers
     choice = choose_engine(plan, engine=engine, memory_bytes=memory, workers=workers, shards=len(todo))
     most = choice.shards_held or _MAPPED_SHARDS
-    if options.access is not None and options.access.capacity is not None:  # tars that fit the scratch quota
-        most = max(1, min(most, options.access.capacity // 2 * plan.shards // max(output_bytes(plan)[0], 1)))
+    if options.access is not None and options.access.capacity is not None:
+        fitting, share = _fitting(plan, options.access, 1 if options.executor else workers)
+        most, options = min(most, fitting), replace(options, workers=min(workers, share))
+        sources = tuple(source.sharing(share) for source in sources)
     runs = list(runs_of(todo, most))
     if choice.engine != "buckets":
         return _run(work, [(run, sources, choice.engine == "tiled", None) for run in runs], options)
@@ -120,6 +122,17 @@ def _write_all(
         files = {own / f"bucket-{number:06d}": run for number, run in enumerate(runs)}
         _spill(plan, sources, files, choice.memory_bytes // 2, options)
         return _run(work, [(run, (), True, path) for path, run in files.items()], options)
+
+
+def _fitting(plan: ShufflePlan, access: FileAccess, workers: int) -> tuple[int, int]:
+    """Return (tars of a run, processes of a machine that make such runs at once), so that these take half the capacity.
+
+    StorageError where there is no room for one tar.
+    """
+    room, size = (access.capacity or 0) // 2, -(-output_bytes(plan)[0] // plan.shards)
+    access.make_room(max(room, size), f"a tar of {plan.shard_size:,} samples")
+    workers = max(1, min(workers, room // size))
+    return max(1, room // workers // size), workers
 
 
 _Run = tuple[range, tuple[TokenSource, ...], bool, Path | None]

@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
@@ -20,6 +21,7 @@ from nanoset_core.errors import MissingError
 from nanoset_core.storage.atomic import UNFINISHED, unfinished_name, write_atomic
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
 from nanoset_core.storage.local import LocalStore, make_room
+from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.reading import BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.s3_requests import CONNECTIONS, etag_of_bytes
@@ -33,6 +35,9 @@ _ENTRIES_TOLD = 1000
 """Objects that one request tells of."""
 _FOLDERS_AT_ONCE = 1024
 """Folders of which the listing is in memory."""
+_SMALL_BLOCK = 4 << 10
+"""Of a file of which blocks are read, where room is scarce."""
+ROOM = "room for working copies: storage.mirror names their folder, storage.scratch_mib says how much they may take"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class FileAccess:
     origin: Store | None = None
     """Where they live; None = in the folder."""
     capacity: int | None = field(default=None, kw_only=True)
-    """Bytes that copies may take; None where all of them stay."""
+    """Bytes that may be taken of the disk, a quarter by files without names; None where all copies stay."""
     snapshot: Snapshot | None = field(default=None, kw_only=True, compare=False, repr=False)
     """What a listing of the store said: it is believed instead of asking again."""
     asked: dict[str, int | None] | None = field(default=None, kw_only=True, compare=False, repr=False)
@@ -88,12 +93,26 @@ class FileAccess:
         """
         if self.origin is None or not path.is_relative_to(self.folder):
             return path
+        if self.capacity is not None:
+            _note_use(path)
         if not path.is_file() or size not in (None, path.stat().st_size):
             listed = None if pieces is None else read_pieces(pieces)
             if self.capacity is not None:
-                make_room(self.folder, self.capacity, self.size(path) or 0, self.url(path))
-            self.origin.fetch(self.name(path), path, sha256=sha256, pieces=listed)
+                self.make_room((self.size(path) or 0) if size is None else size, self.url(path))
+            with explained(self.folder, expected=ROOM):
+                self.origin.fetch(self.name(path), path, sha256=sha256, pieces=listed)
         return path
+
+    @property
+    def room(self) -> int | None:
+        """Bytes that files with names may take: copies, and what is unfinished; None where all copies stay."""
+        return None if self.capacity is None else self.capacity - self.capacity // 4
+
+    def make_room(self, size: int, what: str) -> None:
+        """Remove the oldest copies where there is no room for so many more bytes; StorageError, of `what`, where there
+        cannot be."""
+        if (room := self.room) is not None:
+            make_room(self.folder, room, size, what)
 
     def revalidate(self, path: Path) -> None:
         """Fetch a file unless the copy has the size and time of the object as it is now; remove the copy of none."""
@@ -255,7 +274,11 @@ class FileAccess:
         FileNotFoundError where it is not there.
         """
         store, name = self.stored_at(path, as_copy=as_copy)
-        return MappedFile(map_regular(path)) if isinstance(store, LocalStore) else BlockFile(store, name, path.parent)
+        if isinstance(store, LocalStore):
+            return MappedFile(map_regular(path))
+        if self.capacity is None:
+            return BlockFile(store, name, path.parent)
+        return BlockFile(store, name, path.parent, block_bytes=_SMALL_BLOCK, room=self.capacity // 4)
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Do `work`, which asks the store, on every item; results in their order, the first error is raised."""
@@ -406,6 +429,12 @@ class FileAccess:
             return None
         shutil.rmtree(aside, ignore_errors=True)
         return None
+
+
+def _note_use(path: Path) -> None:
+    """Let a copy that is used make room after those that are not: nothing is freed while it is open."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 
 
 def _date(path: Path, stored: Stored | Entry) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.access import ROOM, FileAccess
 from nanoset_core.storage.atomic import is_owner_alive, new_mark
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.os_errors import explained
@@ -79,7 +79,7 @@ def leased(access: FileAccess, names: Iterable[str], subject: str | None = None)
         return json.dumps({"host": platform.node(), "names": sorted(wanted), "made": made, **work}).encode()
 
     with contextlib.ExitStack() as held:
-        held.enter_context(explained(access.folder))
+        held.enter_context(explained(access.folder, expected=ROOM if access.has_copies else None))
         for store in stores:
             if not any(other == store and held_names >= wanted for other, held_names in _held.get()):
                 own = held.enter_context(_kept(store, _LEASE, lease))

@@ -20,6 +20,8 @@ from nanoset_core.storage.store import Store, Stored, changed, checked_name, dam
 _READ_BYTES = 4 << 20
 _PIECE_BYTES = 1 << 30
 _LOOP_BYTES = 1 << 20
+_BLOCK_BYTES = 512
+"""Of what the system says that a file takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,24 +124,32 @@ def _stored(name: str, status: os.stat_result) -> Stored:
 
 
 def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
-    """Remove the oldest files below a folder until another one has room; hidden ones are of others, or not finished."""
-    if wanted > capacity:
-        what, remedy = "a file is larger than the room for working copies", "set storage.scratch_mib to more"
-        found, expected = f"{wanted:,} bytes", f"at most {capacity:,} bytes"
-        raise StorageError(what, where=url, found=found, expected=expected, remedy=remedy)
-    copies = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for path in (Path(place, name) for name in names if not name.startswith(".")):
+    """Remove the oldest files below a folder until `wanted` more bytes have room beside all that is there.
+
+    Hidden files, which are of others or not finished, count and stay. StorageError where these, or what is wanted, are
+    more than the capacity.
+    """
+    copies, hidden = [], 0
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names):
             with contextlib.suppress(FileNotFoundError):
                 status = path.lstat()
-                copies.append((status.st_ctime_ns, status.st_size, path))
-    excess = sum(size for _, size, _ in copies) + wanted - capacity
-    for _, size, copy in sorted(copies):
+                taken = max(status.st_size, status.st_blocks * _BLOCK_BYTES)
+                if any(part.startswith(".") for part in path.relative_to(folder).parts):
+                    hidden += taken
+                else:
+                    copies.append((status.st_ctime_ns, taken, path))
+    if max(wanted, hidden) > capacity:
+        what, remedy = "this is larger than the room for working copies", "set storage.scratch_mib to more"
+        found = f"{max(wanted, hidden):,} bytes"
+        expected = f"at most {capacity:,} bytes, three quarters of storage.scratch_mib"
+        raise StorageError(what, where=url, found=found, expected=expected, remedy=remedy)
+    excess = sum(taken for _, taken, _ in copies) + hidden + wanted - capacity
+    for _, taken, copy in sorted(copies):
         if excess <= 0:
             break
         copy.unlink(missing_ok=True)
-        excess -= size
+        excess -= taken
 
 
 def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int, begin: int = 0) -> None:

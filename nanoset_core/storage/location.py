@@ -42,7 +42,8 @@ class StorageSpec:
     mirror: str | None = None
     """Local folder of working copies; absent = .nanoset/mirror beside nanoset.yaml."""
     scratch_mib: Annotated[int, Range(1, 1 << 30)] | None = None
-    """MiB for working copies: outputs go once they were sent, older copies as room is needed; absent = all stay."""
+    """MiB of the disk for all that passes through `mirror`: outputs go once they were sent, older copies as room is
+    needed; absent = all stay."""
     shards: Literal["keep", "drop"] = "keep"
     """Whether shards keep their tokens once a dataset holds them too: with drop, `nanoset gc` removes that copy."""
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.store import Store, Stored, in_parallel
 
 FIRST_BYTES = 1 << 20
@@ -34,6 +35,9 @@ REQUEST_BYTES = 8 << 20
 class MappedFile:
     """A file of this machine as a memory map, all of which can be read."""
 
+    room: int | None = None
+    """Bytes on the disk that `trim` leaves to what was fetched; None = all."""
+
     def __init__(self, buffer: mmap.mmap | bytes) -> None:
         """buffer: the map; b"" for an empty file."""
         self.buffer, self.size = buffer, len(buffer)
@@ -49,6 +53,9 @@ class MappedFile:
     def fetch_span(self, begin: int, end: int) -> None:
         """Make bytes [begin, end) readable."""
 
+    def trim(self) -> None:
+        """Free the disk space of what was fetched, where it is more than `room`; nothing may be read meanwhile."""
+
 
 class BlockFile(MappedFile):
     """An object as a memory map of which only the blocks that were fetched hold its bytes.
@@ -57,9 +64,11 @@ class BlockFile(MappedFile):
     processes share its blocks. SourceChangedError is raised once the object is replaced.
     """
 
-    def __init__(self, store: Store, name: str, folder: Path, *, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(
+        self, store: Store, name: str, folder: Path, *, block_bytes: int = BLOCK_BYTES, room: int | None = None
+    ) -> None:
         """Map an object in a folder, to be fetched by blocks of a size; FileNotFoundError where there is none."""
-        self._store, self._name, self._block = store, name, block_bytes
+        self._store, self._name, self._block, self._folder, self.room = store, name, block_bytes, folder, room
         stored = store.stat(name)
         if stored is None:
             raise FileNotFoundError(store.url(name))
@@ -115,12 +124,17 @@ class BlockFile(MappedFile):
         os.truncate(self._file, 0)
         os.truncate(self._file, self.size)
 
+    def trim(self) -> None:
+        if self.room is not None and os.fstat(self._file).st_blocks * 512 > self.room:
+            self.forget()
+
     def _fetch(self, run: tuple[int, int]) -> None:
         begin, end = run[0] * self._block, min(run[1] * self._block, self.size)
         data = memoryview(self._store.read_range(self._name, begin, end, self._mark))
-        while data:
-            written = os.pwrite(self._file, data, begin)
-            data, begin = data[written:], begin + written
+        with explained(self._folder, expected="room for what is read of a file in a bucket"):
+            while data:
+                written = os.pwrite(self._file, data, begin)
+                data, begin = data[written:], begin + written
         self._known[run[0] : run[1]] = 1  # last: a reader that sees this sees the bytes
 
 

@@ -77,6 +77,8 @@ class ShardSettings:
     """Whether the first reject ends the work."""
     documents: bool = True
     """Whether a table of the documents is written, too."""
+    room: int = 0
+    """Bytes of the disk that shards which are made at the same time may take."""
     hashed: bool = True
     """Whether the manifest holds the files' sha256: not of shards that live no longer than the call."""
 
@@ -182,10 +184,10 @@ def make_shard(task: ShardTask) -> Manifest:
 def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping[str, str | FileFact]]:
     """Fill a folder; return the facts, and the sha256 of the files."""
     settings, engine = task.settings, _engine(task)
+    task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
     audit = distrust.Audit(engine, settings.audit, task.recipe.digest)
     facts, repeats = ShardFacts(stored_bytes=task.source.size), Repeats()
-    read, told = 0, time.monotonic()
-    counted: list[tuple[Piece, int]] = []
+    read, told, counted = 0, time.monotonic(), list[tuple[Piece, int]]()
     batches = read_documents(
         task.folder,
         task.source,
@@ -213,11 +215,9 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping
             repeats.add(encoded)
             read += batch.stored_bytes
             if time.monotonic() > told + _TOLD_SECONDS:
-                tell(
-                    Progress(
-                        STAGE, task.recipe.digest, read, facts.stored_bytes, "bytes", facts.documents, facts.tokens
-                    )
-                )
+                counts = facts.documents, facts.tokens
+                tell(Progress(STAGE, task.recipe.digest, read, facts.stored_bytes, "bytes", *counts))
+                task.root.access.make_room(0, f"a shard of {task.source.files[0]}")
                 told = time.monotonic()
     facts.repeated = repeats.among(facts.documents)
     names = (BIN, f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)

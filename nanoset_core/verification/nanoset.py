@@ -9,7 +9,7 @@ import numpy as np
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.layout import idx_path
-from nanoset_core.loading.nanoset import Nanoset, open_members
+from nanoset_core.loading.nanoset import Nanoset, open_nanoset
 from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, PLAN_FILE, STAGE, read_split
 from nanoset_core.mapping.cache import FileSet, blend_set, member_set, open_blend
 from nanoset_core.mapping.indices import BlendIndices
@@ -37,6 +37,8 @@ from nanoset_core.verification.report import (
 _DELETE = f"delete it, and {BUILD}"
 _OWN_SETTINGS = f"{BUILD}; settings of your own belong behind the arguments, not in them"
 _SAMPLES_READ = 256
+_SAMPLES_AT_ONCE = 16
+"""Where room is scarce."""
 _ENTRIES_READ = 1 << 16
 _MOST_REBUILT = 100_000_000
 """Entries of an index file that are built again in memory; of larger ones the sha256 says enough."""
@@ -85,11 +87,13 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
             report.compare(what, path, found, expected, f"{BUILD}; it makes {name} anew")
         if report.passed:
             # Without the blend, which may not be there yet.
-            for files, nanoset in zip(sets, open_members(members, config, cache, manifest.access), strict=True):
+            for files, member in zip(sets, members, strict=True):  # one at a time: what is open takes room
                 with report.catching(BUILD):
+                    nanoset = open_nanoset(member, config, cache, manifest.access)
                     if deep:
                         _check_rebuilt(report, files, nanoset)
                     _check_samples(report, project, nanoset)
+                    del nanoset
     return report
 
 
@@ -177,15 +181,18 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
     """Read spread samples of a corpus: they are whole, and of tokens of the vocabulary."""
     samples = spread_rows(len(nanoset), _SAMPLES_READ)
     report.count("samples_read", len(samples))
-    tokens, limit = nanoset.batch(samples), project.tokenizer.max_id
-    for row, column in np.argwhere(tokens > limit)[:1]:
-        report.error(
-            "a sample holds a token that is not in the vocabulary",
-            f"{nanoset.member.prefix}, {nanoset.member.split} sample {samples[row]}, token {column}",
-            tokens[row, column],
-            f"at most {limit}",
-            "build again with the tokenizer that made the data",
-        )
+    limit = project.tokenizer.max_id
+    for some in nanoset.dataset.spans(len(samples), _SAMPLES_AT_ONCE):
+        tokens = nanoset.batch(samples[some])
+        for row, column in np.argwhere(tokens > limit)[:1]:
+            report.error(
+                "a sample holds a token that is not in the vocabulary",
+                f"{nanoset.member.prefix}, {nanoset.member.split} sample {samples[some][row]}, token {column}",
+                tokens[row, column],
+                f"at most {limit}",
+                "build again with the tokenizer that made the data",
+            )
+            return
 
 
 def verify_handoff(project: Project, name: str, deep: bool = False) -> Report:

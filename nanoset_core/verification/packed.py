@@ -63,6 +63,8 @@ def _remedy(manifest: Manifest) -> str:
 def _check_content(report: Report, project: Project, manifest: Manifest, deep: bool, run: Run) -> None:
     path, size = manifest.folder / manifest.facts["file"], manifest.files[manifest.facts["file"]].size
     as_copy = not deep and path.is_file() and path.stat().st_size == size
+    indexes = size - manifest.facts["tokens"] * manifest.facts["token_bytes"] + 20 * manifest.facts["documents"]
+    manifest.access.make_room(indexes, manifest.url())  # that of the .pbin is fetched, and then the .idx
     file = open_packed(path, manifest.access.open_bytes(path, as_copy=as_copy))
     index = scan_index(file)
     if not _check_index(report, manifest, file, index):

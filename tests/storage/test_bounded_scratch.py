@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -14,16 +15,22 @@ from s3_server import objects
 from sample_project import build_all, jsonl, outputs_of, sentences
 
 from nanoset_core.errors import MissingError, StorageError
-from nanoset_core.pipeline import raw, tokenization
+from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.verification.report import live_manifest
 
-STAGES = """
-[(raw.make_inventory(p, c), tokenization.tokenize(p, c), indexed.index(p, c)) for c in raw.corpora(p)]
-[packed.pack(p, c) for c in p.config.packed]
-shuffling.make_plan(p, 'shuffled'), shuffling.write_group(p, 'shuffled', 0), shuffling.finish(p, 'shuffled')"""
+SCRATCH_MIB = 4
+BUILD_AND_VERIFY = r"""
+import sys
+from sample_project import build_all
+from nanoset_core.verification.verify import verify_project
+project = build_all(sys.argv[1])
+reports = [report for deep in (False, True) for report in verify_project(project, deep=deep)]
+sys.exit("\n".join(str(error) for report in reports for error in report.errors))
+"""
 
 
 def bounded(config: Path, mib: int = 1) -> Path:
@@ -32,40 +39,42 @@ def bounded(config: Path, mib: int = 1) -> Path:
     return config
 
 
-def run_on_a_small_disk(code: str, config: Path, size: int) -> None:
-    """Run stages of a project in a process for which the folder of copies is a disk of so many bytes."""
-    mirror = config.parent / ".nanoset" / "mirror"
-    mirror.mkdir(parents=True, exist_ok=True)
-    imports = "import sys, pathlib\nfrom nanoset_core.pipeline import indexed, packed, raw, shuffling, tokenization\n"
-    project = "from nanoset_core.pipeline.project import Project\np = Project.open(sys.argv[1])\n"
-    command = [sys.executable, "-c", imports + project + code, str(config)]
-    mount = f'mount -t tmpfs -o size={size} none "{mirror}" && exec "$0" "$@"'
-    done = subprocess.run([*OWN_MOUNTS, mount, *command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def run_on_a_small_disk(code: str, config: Path, size: int) -> str:
+    """Run code in a process for which copies and temporary files are on a disk of so many bytes; → its errors."""
+    disk = config.parent / ".nanoset"
+    disk.mkdir(exist_ok=True)
+    mount = f'mount -t tmpfs -o size={size} none "{disk}" && mkdir "$TMPDIR" && exec "$0" "$@"'
+    paths = os.pathsep.join(map(str, (Path(__file__).parents[1], *filter(None, sys.path))))
+    environment = os.environ | {"TMPDIR": str(disk / "tmp"), "PYTHONPATH": paths}
+    command = [*OWN_MOUNTS, mount, sys.executable, "-c", code, str(config)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment).stderr.strip()
 
 
-def test_a_corpus_ten_times_larger_than_the_scratch_disk(make_project, remote_project, place):
-    """Of shards, dataset, tars and packs never more than a little is there."""
+def larger_corpus(config: Path, rows: list[dict[str, str]]) -> None:
+    """Give the project a larger corpus, longer contexts, and two workers."""
+    text = config.read_text().replace("range_mib: 0.02, workers: 1", "range_mib: 0.5, workers: 2")
+    text = text.replace("groups: 3", "groups: 1").replace(", samples: {train: 400}", "")
+    config.write_text(text.replace("sequence_length: 33", "sequence_length: 4097").replace("shard: 128", "shard: 16"))
+    shutil.rmtree(config.parent / "raw" / "web")
+    (config.parent / "raw" / "web").mkdir()
+    for part in range(60):
+        (config.parent / "raw" / "web" / f"{part}.jsonl").write_bytes(jsonl(rows[part::60]))
+
+
+def test_a_build_and_its_verification_fit_a_disk_of_what_was_said(make_project, remote_project, place):
+    """The tokens of each stage take twice as much; files without names count, too."""
     if not can_hide():
         pytest.skip("no process may have file systems of its own here")
-    local, remote, size = make_project("large"), bounded(remote_project("remote")), 2 << 20
+    local = make_project("large", {"nanosets:": "packed: [web, code]\nnanosets:"})
+    remote = bounded(remote_project("remote"), SCRATCH_MIB)
     rows = [row for number in range(200) for row in sentences(f"web{number}", 240)]
     for config in (local, remote):
-        text = config.read_text().replace("range_mib: 0.02", "range_mib: 0.5").replace("groups: 3", "groups: 1")
-        text = text.replace("sequence_length: 33", "sequence_length: 4097").replace("shard: 128", "shard: 16")
-        config.write_text(text if config == remote else text.replace("nanosets:", "packed: [web, code]\nnanosets:"))
-        shutil.rmtree(config.parent / "raw" / "web")
-        (config.parent / "raw" / "web").mkdir()
-        for part in range(60):
-            (config.parent / "raw" / "web" / f"{part}.jsonl").write_bytes(jsonl(rows[part::60]))
-    run_on_a_small_disk(STAGES, remote, size)
+        larger_corpus(config, rows)
+    assert run_on_a_small_disk(BUILD_AND_VERIFY, remote, SCRATCH_MIB << 20) == ""
     build_all(local)
-    assert sum(file.stat().st_size for file in (remote.parent / "raw" / "web").iterdir()) > 10 << 20
     wanted, stored = outputs_of(local), objects(place)
-    stages = ("tokenized", "shards", "datasets", "packed", "webdatasets")
-    assert {name.split("/")[0] for name in stored} >= set(stages)
-    wanted = {name: sha for name, sha in wanted.items() if name.startswith(stages)}
-    other = {name for name in wanted if stored.get(name) != wanted[name]}
+    assert wanted.keys() == stored.keys() - {name for name in stored if name.endswith(".bin.pieces")}
+    other = {name for name in wanted if stored[name] != wanted[name]}
     assert {name.rpartition("/")[2] for name in other} <= {"manifest.json"}, "a dataset's names the pieces of its .bin"
     assert {name.split("/")[0] for name in other} <= {"datasets"}
 
@@ -104,11 +113,11 @@ def test_outputs_that_were_sent_take_no_room(remote_project, place):
 
 def test_older_copies_give_way_to_newer_ones_and_nothing_else_does(place, tmp_path):
     for name in ("a/one", "a/two", "a/three", "a/huge"):
-        place.put(name, bytes(2 << 20 if name == "a/huge" else 400_000))
+        place.put(name, bytes(2 << 20 if name == "a/huge" else 200_000))
     access = FileAccess(tmp_path / "mirror", place, capacity=1 << 20)
     kept = access.folder / ".in-use" / "web"
     kept.parent.mkdir(parents=True)
-    kept.write_bytes(bytes(500_000))
+    kept.write_bytes(bytes(200_000))
     for name in ("one", "two", "three"):
         assert access.fetch(access.folder / "a" / name).is_file()
     assert sorted(path.name for path in (access.folder / "a").iterdir()) == ["three", "two"]
@@ -117,6 +126,38 @@ def test_older_copies_give_way_to_newer_ones_and_nothing_else_does(place, tmp_pa
         access.fetch(access.folder / "a" / "huge")
     assert "storage.scratch_mib" in caught.value.remedy
     assert FileAccess(tmp_path / "mirror", place).fetch(access.folder / "a" / "huge").is_file()
+
+
+def test_what_cannot_fit_is_refused_before_a_byte_of_it_is_written(remote_project, monkeypatch):
+    """With the need, in a sentence that names the key."""
+    project = build_all(remote_project())
+    for room, make, what in (
+        (10_000, lambda again: tokenization.tokenize(again, "web"), "a shard is larger"),
+        (2_000, lambda again: indexed.index(again, "web"), "the .idx of web"),
+        (10_000, lambda again: mapping.write_mappings(again, "pretrain", "train"), "the index files of a dataset"),
+        (24_000, lambda again: shuffling.write_group(again, "shuffled", 0), "a tar of 128 samples"),
+        (400, lambda again: indexed.opened(indexed.current_dataset(again, "web")), "web_text_document.idx"),
+    ):
+        shutil.rmtree(project.outputs.folder)
+        monkeypatch.setattr(StorageSpec, "capacity", room)
+        again = Project.open(project.config.file, rebuild=True)
+        with pytest.raises(StorageError, match="larger than the room for working copies") as caught:
+            make(again)
+        assert what in str(caught.value)
+        assert "storage.scratch_mib" in caught.value.expected
+        assert "set storage.scratch_mib to more" in caught.value.remedy
+        monkeypatch.undo()
+
+
+def test_fewer_workers_make_shards_where_room_is_scarce(remote_project, monkeypatch):
+    config = remote_project()
+    config.write_text(config.read_text().replace("workers: 1", "workers: 3"))
+    told = []
+    monkeypatch.setattr(StorageSpec, "capacity", 100_000)
+    project = Project.open(config, lambda progress: told.append(str(progress)))
+    raw.make_inventory(project, "web")
+    tokenization.tokenize(project, "web")
+    assert any("of 3 workers: storage.scratch_mib" in text for text in told), told
 
 
 def test_what_is_missing_from_the_start_is_told_once_it_is_known(remote_project, place):
