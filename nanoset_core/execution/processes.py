@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from nanoset_core.errors import NanosetError
@@ -26,6 +28,7 @@ Result = TypeVar("Result")
 Handle = TypeVar("Handle")
 _IN_FLIGHT = 2
 """Tasks for each worker: one in work, one ready when it ends. More take quadratic time to wait for."""
+_GROUPS = Path("/sys/fs/cgroup")
 _LOOK_SECONDS = 0.5
 """Between two looks at what workers tell, while none of them ends a task."""
 
@@ -43,6 +46,29 @@ def available_processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def free_memory() -> int:
+    """Return the bytes that this process could still take by the machine, its own limit and its control groups; caches
+    of files count as free."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    free = [os.sysconf("SC_AVPHYS_PAGES") * page]
+    with suppress(OSError, ValueError, KeyError):
+        free[0] = _counts(Path("/proc/meminfo"))["MemAvailable:"] * 1024
+    with suppress(OSError, ValueError, IndexError):
+        limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], Path("/proc/self/statm").read_text().split()[0]
+        free += [] if limit == resource.RLIM_INFINITY else [limit - int(pages) * page]
+    with suppress(OSError, ValueError, IndexError):
+        own = _GROUPS / Path("/proc/self/cgroup").read_text().splitlines()[-1].split(":", 2)[2].lstrip("/")
+        for group in (own, *own.parents):
+            with suppress(OSError, ValueError, KeyError):  # without a limit, or above all groups
+                used = int((group / "memory.current").read_text()) - _counts(group / "memory.stat")["file"]
+                free.append(int((group / "memory.max").read_text()) - used)
+    return max(0, min(free))
+
+
+def _counts(path: Path) -> dict[str, int]:
+    return {name: int(count) for name, count, *_ in map(str.split, path.read_text().splitlines())}
 
 
 def run_tasks(

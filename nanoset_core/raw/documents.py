@@ -131,8 +131,8 @@ def reader_of(path: str) -> Callable[[StoredPiece, Fields, int, bool], Iterator[
 
 
 def _read_lines(stored: StoredPiece, fields: Fields, max_line_bytes: int, _verify: bool) -> Iterator[DocumentBatch]:
-    for block in read_lines(stored, max_line_bytes):
-        yield _documents_of_lines(block, stored.piece.path, fields)
+    # A loop would keep the lines in memory beside the texts.
+    return map(lambda block: _documents_of_lines(block, stored.piece.path, fields), read_lines(stored, max_line_bytes))
 
 
 def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:

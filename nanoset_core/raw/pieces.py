@@ -262,11 +262,12 @@ def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedE
     )
 
 
-def too_large(path: RawFolder) -> InputError:
+def too_large(path: RawFolder | str, found: str | None = None) -> InputError:
     """Return the error where memory runs out. It is no fault of the file: a larger machine may read on."""
     return InputError(
         "a file of the corpus needs more memory than there is",
         where=path,
+        found=found,
         expected="memory for its longest line or text, and for the largest page, batch or window that it is stored in",
         remedy="lower documents.max_line_mib, give each worker more memory (fewer workers), or remove the file",
     )

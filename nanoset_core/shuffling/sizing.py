@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from nanoset_core.config.webdataset import ShuffleEngine
 from nanoset_core.errors import ConfigError
+from nanoset_core.execution.processes import free_memory
 from nanoset_core.serialization.text import format_bytes
 from nanoset_core.shuffling.order import WINDOW
 from nanoset_core.shuffling.plan import ShufflePlan
@@ -82,19 +81,6 @@ def choose_engine(
         return EngineChoice("tiled", passes, 0, budget, reason, held)
     rows = -(-plan.contexts * count // plan.shards)
     return EngineChoice("buckets", 1, rows * (plan.row_bytes + NUMBER_BYTES), budget, reason, held)
-
-
-def free_memory() -> int:
-    """Return the bytes that this process could still take, within its control group; caches of files count as free."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        fields = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines())
-        free = int(fields["MemAvailable"].split()[0]) * 1024
-    limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    if limit.exists() and used.exists() and (text := limit.read_text(encoding="utf-8").strip()).isdecimal():
-        free = min(free, max(0, int(text) - int(used.read_text(encoding="utf-8"))))
-    return free
 
 
 def _fixed_bytes(plan: ShufflePlan) -> int:

@@ -36,6 +36,7 @@ SHARE = 0.001
 LEAST = 4
 """The first documents of each shard, which are compared too unless they are long."""
 _LONG = 1 << 12  # characters: some ten milliseconds of the reference's time in all
+_LONGEST = 1 << 20  # characters of any that are compared: the reference takes 130 bytes for each
 _SHOWN = 4
 
 logger = logging.getLogger(__name__)
@@ -130,7 +131,8 @@ class Audit:
         return [
             number
             for number, text in enumerate(texts)
-            if self._random.random() < self._share or (self._seen + number < LEAST and len(text) <= _LONG)
+            if (self._random.random() < self._share and len(text) <= _LONGEST)
+            or (self._seen + number < LEAST and len(text) <= _LONG)
         ]
 
 

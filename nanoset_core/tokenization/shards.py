@@ -22,7 +22,7 @@ from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.outputs.manifest import FileFact, Manifest, PackedManifests, Recipe, pack, unpack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.documents import DocumentBatch, read_documents
-from nanoset_core.raw.pieces import Piece, SourceRange
+from nanoset_core.raw.pieces import Piece, SourceRange, too_large
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.atomic import sha256_file, sweep_abandoned
@@ -183,9 +183,9 @@ def make_shard(task: ShardTask) -> Manifest:
 
 def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping[str, str | FileFact]]:
     """Fill a folder; return the facts, and the sha256 of the files."""
-    settings, engine = task.settings, _engine(task)
+    settings, engine, digest = task.settings, _engine(task), task.recipe.digest
     task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
-    audit = distrust.Audit(engine, settings.audit, task.recipe.digest)
+    audit = distrust.Audit(engine, settings.audit, digest)
     facts, repeats = ShardFacts(stored_bytes=task.source.size), Repeats()
     read, told, counted = 0, time.monotonic(), list[tuple[Piece, int]]()
     batches = read_documents(
@@ -215,8 +215,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping
             repeats.add(encoded)
             read += batch.stored_bytes
             if time.monotonic() > told + _TOLD_SECONDS:
-                counts = facts.documents, facts.tokens
-                tell(Progress(STAGE, task.recipe.digest, read, facts.stored_bytes, "bytes", *counts))
+                tell(Progress(STAGE, digest, read, facts.stored_bytes, "bytes", facts.documents, facts.tokens))
                 task.root.access.make_room(0, f"a shard of {task.source.files[0]}")
                 told = time.monotonic()
     facts.repeated = repeats.among(facts.documents)
@@ -231,12 +230,16 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping
 def _encoded(engine: Engine, audit: distrust.Audit, batch: DocumentBatch, task: ShardTask) -> Encoded:
     """Encode a batch as tokens of the shard's type; record an engine that the audit finds wrong."""
     settings = task.settings
+
+    def place(number: int) -> str:
+        return _place(task, task.source.files[batch.files[number]], batch.lines[number], batch.offsets[number])
+
     try:
         encoded = audit.encode(batch.texts)
+    except MemoryError as error:
+        raise too_large(place(int(np.argmax([*map(len, batch.texts)]))), str(error) or None) from error
     except WrongTokensError as error:
-        number = error.document
-        place = _place(task, task.source.files[batch.files[number]], batch.lines[number], batch.offsets[number])
-        where, tokenizer = f"{task.recipe.name}: {place}", task.recipe.options["tokenizer"]
+        where, tokenizer = f"{task.recipe.name}: {place(error.document)}", task.recipe.options["tokenizer"]
         record = distrust.Distrust(engine.name, engine.version, tokenizer, where, str(error))
         distrust.note(task.root, record)
         raise distrust.DistrustError(record) from error
@@ -263,7 +266,7 @@ def _engine(task: ShardTask) -> Engine:
     without, known = tuple(task.recipe.options.get(distrust.OPTION, ())), _loaded_engine.cache_info().misses
     engine, fingerprint = _loaded_engine(file, stat_signature(file), task.settings.engine, without)
     if _loaded_engine.cache_info().misses > known:
-        tell(_choice(engine))
+        tell(note(f"engine {engine.name}: {engine.reason}"))
     if fingerprint != expected:
         raise SourceChangedError(
             "the tokenizer is not the one that this build began with",
@@ -278,17 +281,13 @@ def _engine(task: ShardTask) -> Engine:
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
     """Return which engine `kind` gives with a tokenizer, and why, and tell it; no output depends on it."""
     engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ())
-    tell(_choice(engine))
+    tell(note(f"engine {engine.name}: {engine.reason}"))
     return f"{engine.name}: {engine.reason}"
 
 
 @lru_cache(maxsize=2)
 def _loaded_engine(file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...]) -> tuple[Engine, str]:
     return make_engine(file, kind, without=without), define(file).fingerprint
-
-
-def _choice(engine: Engine) -> Progress:
-    return note(f"engine {engine.name}: {engine.reason}")
 
 
 def _facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:

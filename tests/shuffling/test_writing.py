@@ -11,8 +11,9 @@ import pytest
 from token_sources import plan_of, stored, write
 
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError, StaleError, StorageError
+from nanoset_core.execution.processes import free_memory
 from nanoset_core.shuffling import TokenSource, sizing, writing
-from nanoset_core.shuffling.sizing import choose_engine, free_memory
+from nanoset_core.shuffling.sizing import choose_engine
 
 ENGINES = ("mmap", "tiled", "buckets")
 LENGTH = 65

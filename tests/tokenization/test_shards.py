@@ -27,6 +27,7 @@ from nanoset_core.raw.pieces import SourceRange, cut_ranges
 from nanoset_core.raw.survey import take_inventory
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenization import shards as shards_module
+from nanoset_core.tokenization.bpe import reference
 from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.shards import ShardFacts, ShardSettings, ShardTask, engine_choice, make_shard
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
@@ -411,3 +412,13 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(corpus, tmp_pat
         assert all(sorted(file.name for file in path.iterdir()) == FILES for path in visible)
     subprocess.run(command, check=True, capture_output=True)
     assert tree(tmp_path / "killed") == tree(tmp_path / "undisturbed")
+
+
+def test_a_document_that_memory_does_not_hold_is_named_with_the_key(corpus, tmp_path, monkeypatch):
+    (corpus / "a.jsonl").write_bytes(lines("short", "some words and " * 100_000, "short"))
+    monkeypatch.setattr(reference, "free_memory", lambda: 1 << 20)
+    with pytest.raises(InputError, match="needs more memory than there is") as caught:
+        make_shard(task_for(corpus, tmp_path / "out", max_line_bytes=1 << 30))
+    assert caught.value.where == f"{corpus / 'a.jsonl'}:2 (byte 18)"
+    assert caught.value.found.startswith("1,500,000 bytes of text")
+    assert "documents.max_line_mib" in caught.value.remedy

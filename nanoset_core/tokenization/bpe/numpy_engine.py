@@ -117,7 +117,9 @@ class NumpyEngine:
     def _partition(self, text: str, data: bytes, is_mixed: bool) -> Iterator[tuple[bytes, bool]]:
         """Yield (piece, whether it is for the reference) of a document; `data`: its UTF-8, `is_mixed`: some is."""
         if self._form and not text.isascii() and not is_normalized(self._form, text):
-            normal = self.reference.normalise(text).encode()
+            # By units, within which alone characters compose: the library takes some 40 bytes for each of a text.
+            units = (piece.decode() for piece in cut(data, UNIT_BYTES))
+            normal = b"".join(self.reference.normalise(piece).encode() for piece in units)
             if is_mixed or normal in self._fallback_text:
                 yield data, True  # an added token may lie across a cut, or come and go, once the text is normalised
                 return

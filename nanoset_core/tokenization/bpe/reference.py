@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
+from nanoset_core.execution.processes import free_memory
 from nanoset_core.tokenization.bpe.arrays import FlatLists, Ids
 from nanoset_core.tokenization.files import TokenizerPath, as_source, define, stat_signature
 from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 _PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
+BYTES_OF_ONE = 130
+"""Bytes of memory that the library takes for each of a text's."""
+_LONG = 1 << 20
+"""Bytes of a text, above which it is asked first whether there is memory for it."""
 BATCH_CHARACTERS = 1 << 18
 """Characters handed to the library at once: its encodings cost some 50 bytes of memory a character."""
 
@@ -101,10 +106,14 @@ class ReferenceEngine:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents; raises as `Engine.encode`."""
         try:
-            for text in texts:
-                text.encode()  # older versions of the library replace lone surrogates silently
+            sizes = [len(text.encode()) for text in texts]  # older versions replace lone surrogates silently
         except UnicodeEncodeError as error:
             raise not_unicode(texts) from error
+        if (longest := max(sizes, default=0)) > _LONG and longest * BYTES_OF_ONE > (free := free_memory()):
+            raise MemoryError(
+                f"{longest:,} bytes of text, for each of which the {self.name} library takes {BYTES_OF_ONE} bytes of "
+                f"memory; {free:,} are free"
+            )
         parts = [_flat(self._encode_slice(texts[begin:end])) for begin, end in slices(texts)]
         return Encoded(*map(np.concatenate, zip(_flat([]), *parts, strict=True)))
 
