@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import platform
 import secrets
 import threading
@@ -22,7 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 from nanoset_core.errors import ConfigError, MissingError, NanosetError, StaleError, StorageError
-from nanoset_core.execution.dask_connection import Connection, DaskCluster, connected
+from nanoset_core.execution.dask_connection import TOPIC, Connection, DaskCluster, Told, connected
 from nanoset_core.execution.processes import bounded
 from nanoset_core.execution.progress import Progress, ProgressCallback, Waiting, hearing, silent, tell
 from nanoset_core.serialization.text import format_age
@@ -51,8 +52,7 @@ _PAUSE_SECONDS = 0.5
 """The same where there are none."""
 _HANDED_OUT = 4096
 """Tasks that are handed out from the start: a cluster that grows with its work starts no worker without."""
-_TOPIC = "nanoset"
-"""Of all runs, since a scheduler keeps topics for good: under it workers tell how their tasks come on."""
+logger = logging.getLogger(__name__)
 _one_at_a_time = threading.Lock()
 
 
@@ -89,14 +89,9 @@ class DaskExecutor:
         with connected(self.cluster) as connection:
             client = connection.open(self.listener)
             with compatibility_check(self.shared, self.files) as check:
-                news: SimpleQueue[Future | Progress] = SimpleQueue()
+                news: SimpleQueue[Future | Told] = SimpleQueue()
                 crew, pending = _Crew(connection, client, self.listener), dict[Future, int]()
                 ended = _ended(news, crew)
-
-                def hear(event: tuple[float, list[Any]]) -> None:
-                    place, *told = event[1]
-                    if place == check.place:
-                        news.put(Progress(*told))
 
                 def submit(task: Task) -> Future:
                     # One object, so that Dask does not search the task.
@@ -105,17 +100,16 @@ class DaskExecutor:
                     return future
 
                 result = partial(_result, crew, work)
-                client.subscribe_topic(_TOPIC, hear)
+                connection.hearers[check.place] = news.put
                 try:
                     yield from bounded(
                         chain(known, waiting), submit, lambda: [next(ended)], _HANDED_OUT, result, pending
                     )
                 finally:
-                    if client.status == "running":
-                        client.unsubscribe_topic(_TOPIC)
-                        if pending:
-                            with contextlib.suppress(OSError):  # the scheduler is gone, and the tasks with it
-                                client.cancel(list(pending))
+                    del connection.hearers[check.place]
+                    if pending and client.status == "running":
+                        with contextlib.suppress(OSError):  # the scheduler is gone, and the tasks with it
+                            client.cancel(list(pending))
 
 
 def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: Task) -> Result:
@@ -128,19 +122,31 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
     get_worker: Any = untyped
     worker = get_worker()
     folder = Path(worker.local_directory) / "nanoset"
+    here = f"on the worker {worker.address} of {platform.node()}"
 
-    def tell_owner(progress: Progress) -> None:
-        worker.log_event(_TOPIC, [check.place, *astuple(progress)])
+    def tell_owner(told: Told) -> None:
+        worker.log_event(TOPIC, [check.place, *astuple(told)] if isinstance(told, Progress) else [check.place, told])
 
-    with _one_at_a_time, hearing(tell_owner):
+    with _one_at_a_time, hearing(tell_owner), _warnings_of_stores(lambda text: tell_owner(f"{text} ({here})")):
         try:
             check.check()
             with working_at(WorkerFolder(folder, check.download(folder))):
                 return work(task)
         except NanosetError as error:
             # After the place, by which a build knows what it may make again.
-            here = f"on the worker {worker.address} of {platform.node()}"
             raise error.at(f"{error.where}, {here}" if error.where else here) from error
+
+
+@contextlib.contextmanager
+def _warnings_of_stores(hear: Callable[[str], None]) -> Iterator[None]:
+    """Hear in the block what is logged of buckets that are waited for."""
+    handler, log = logging.Handler(logging.WARNING), logging.getLogger("nanoset_core.storage")
+    handler.emit = lambda record: hear(record.getMessage())  # type: ignore[method-assign]
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 class _Crew:
@@ -175,7 +181,7 @@ class _Crew:
         self._connection.wait_seconds = self._waiting.limit = self.cluster.wait_seconds
 
 
-def _ended(news: SimpleQueue[Future | Progress], crew: _Crew) -> Iterator[Future]:
+def _ended(news: SimpleQueue[Future | Told], crew: _Crew) -> Iterator[Future]:
     """Yield tasks as they end, and tell what they tell."""
     pause = 0.0
     while True:
@@ -185,7 +191,9 @@ def _ended(news: SimpleQueue[Future | Progress], crew: _Crew) -> Iterator[Future
             pause = crew.look()
             continue
         crew.seen()
-        if isinstance(ended, Progress):
+        if isinstance(ended, str):
+            logger.warning(ended)
+        elif isinstance(ended, Progress):
             tell(ended)
         else:
             yield ended

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,12 +20,14 @@ from typing import Any, TypeAlias
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, undisturbed
-from nanoset_core.execution.progress import ProgressCallback, Waiting
+from nanoset_core.execution.progress import Progress, ProgressCallback, Waiting
 from nanoset_core.serialization.text import format_age
 from nanoset_core.storage.atomic import claim_scratch
 
 Client: TypeAlias = Any
 """distributed.Client; the package has no types."""
+Told: TypeAlias = Progress | str
+"""What a task tells on a worker: how it comes on, or a warning."""
 
 CONNECT_SECONDS = 8.0
 """After which an attempt to reach a scheduler is given up."""
@@ -34,6 +36,8 @@ _PAUSE_SECONDS = 0.5
 _ATTEMPTS = 10
 _CLOSE_SECONDS = 30.0
 """In which jobs are cancelled; where Slurm does not answer, their workers end by themselves."""
+TOPIC = "nanoset"
+"""Under which workers tell how their tasks come on: of all runs, since a scheduler keeps topics for good."""
 _MARGIN_SECONDS = 300
 """At most so long before Slurm would end a job, its workers end by themselves, and others take their tasks."""
 
@@ -267,6 +271,8 @@ class Connection:
         self.cluster = cluster
         self.wait_seconds = cluster.wait_seconds
         """Nothing once workers were waited for in vain: hundreds of outputs may be to come."""
+        self.hearers: dict[str, Callable[[Told], None]] = {}
+        """Place of a run → takes what its tasks tell on workers."""
         self._failure: ConfigError | None = None
         self._client: Client | None = None
         self._stack = ExitStack()
@@ -288,11 +294,17 @@ class Connection:
             try:
                 connecting = self.cluster.connect(self._stack, listener, self.cluster.wait_seconds)
                 self._client = self._stack.enter_context(connecting)
+                self._client.subscribe_topic(TOPIC, self._hear)
             except ConfigError as error:
                 self._failure = error
                 raise
             self.wait_seconds = self.cluster.wait_seconds
         return self._client
+
+    def _hear(self, event: tuple[float, list[Any]]) -> None:
+        place, *told = event[1]
+        if place in self.hearers:
+            self.hearers[place](told[0] if len(told) == 1 else Progress(*told))
 
     def close(self) -> None:
         """Disconnect."""

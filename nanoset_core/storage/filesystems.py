@@ -15,6 +15,7 @@ from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.s3_requests import CONNECTIONS, DamagedTransferError, retried
 from nanoset_core.storage.store import Store, Stored, changed, checked_name, gone, in_parallel
+from nanoset_core.storage.unanswered import unanswered
 
 T = TypeVar("T")
 _EXTRAS = {"gs": "gcs", "gcs": "gcs", "hf": "hf", "abfs": "azure", "abfss": "azure", "az": "azure"}
@@ -156,6 +157,10 @@ class FilesystemStore(Store):
     def _ask(self, name: str, request: Callable[[], T]) -> T | None:
         """Send a request, again where its failure may pass; None where there is no such file."""
 
+        def asked() -> T:
+            with unanswered().asking(self.url(name)):
+                return request()
+
         def fate(error: Exception, attempt: int) -> Exception | None:
             cause = _cause(error)
             if isinstance(cause, (NanosetError, FileNotFoundError, NotADirectoryError)) or _status(cause) == 404:
@@ -163,7 +168,7 @@ class FilesystemStore(Store):
             return None if _may_pass(cause) and attempt < s3_requests.ATTEMPTS else self._failure(cause, name, attempt)
 
         try:
-            return retried(request, self.url(name), fate)
+            return retried(asked, self.url(name), fate)
         except NanosetError:
             raise
         except Exception:  # noqa: BLE001 - `fate` leaves those alone that say that there is no such file

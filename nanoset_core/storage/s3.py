@@ -45,6 +45,7 @@ from nanoset_core.storage.store import (
     in_parallel,
     no_progress,
 )
+from nanoset_core.storage.unanswered import Body, unanswered
 
 T = TypeVar("T")
 SCHEME = "s3://"
@@ -62,6 +63,9 @@ _STREAM_PARTS_AT_ONCE = 2
 _TURN = {"ContinuationToken": "NextContinuationToken"}
 _READING = ("get_object", "head_object", "upload_part_copy", "delete_object")
 """Requests that find out that there is no such object."""
+_WORKING = ("upload_part_copy", "complete_multipart_upload")
+_WORK_SECONDS = 45.0
+"""How much longer than usual a server may be silent over requests that let it work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +131,19 @@ class S3Store(Store):
         if name is not None:
             about["Key"] = self.key(checked_name(name))
 
+        where = f"{SCHEME}{self.bucket}/{about.get('Key', about.get('Prefix', ''))}"
+        asked = f"{where} at {self.server.address or 'AWS'}"
+        patience = _WORK_SECONDS if operation in _WORKING else 0.0
+
         def request() -> T:
             with contextlib.ExitStack() as opened:
-                more = {} if body is None else {"Body": opened.enter_context(body())}
-                return take(call(Bucket=self.bucket, **more, **about))
+                more = {} if body is None else {"Body": Body(opened.enter_context(body()))}
+                opened.enter_context(unanswered().asking(asked, patience))
+                answer = call(Bucket=self.bucket, **more, **about)
+                if "Body" in answer:
+                    answer["Body"] = Body(answer["Body"])
+                return take(answer)
 
-        where = f"{SCHEME}{self.bucket}/{about.get('Key', about.get('Prefix', ''))}"
         return with_retries(request, where, reads=operation in _READING)
 
     def now(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import Server, client_settings, quick_times, setting_up
+from nanoset_core.storage.unanswered import BLOCK_BYTES, unanswered
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,13 @@ class _Client:
         async def send(**about: Any) -> Any:
             answer = await getattr(await self._system.set_session(), operation)(**about)
             if "Body" in answer:
+                whole = io.BytesIO()
                 async with answer["Body"] as body:
-                    answer["Body"] = io.BytesIO(await body.read())
+                    while block := await body.read(BLOCK_BYTES):
+                        unanswered().heard()
+                        whole.write(block)
+                whole.seek(0)
+                answer["Body"] = whole
             return answer
 
         def call(**about: Any) -> Any:

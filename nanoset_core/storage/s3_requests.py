@@ -8,8 +8,6 @@ import functools
 import hashlib
 import io
 import itertools
-import logging
-import math
 import os
 import random
 import re
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nanoset_core.errors import NanosetError, StorageError
+from nanoset_core.storage.unanswered import warn
 
 T = TypeVar("T")
 ATTEMPTS = 10
@@ -29,8 +28,6 @@ FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 20.0
 TOLD_AFTER_SECONDS = 5.0
 """How long a request may fail before a warning says so."""
-TOLD_SECONDS = 30.0
-"""Between two such warnings."""
 READ_SECONDS = 60
 """How long an answer may take before the request is sent again, and a warning says so."""
 CONNECTIONS = 32
@@ -46,10 +43,7 @@ MULTIPART_BYTES = 64 << 20
 MOST_PARTS = 10_000
 _READ_BYTES = 4 << 20
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
-logger = logging.getLogger(__name__)
 _jitter = random.Random()
-_told_at = -math.inf
-"""When this process warned last."""
 
 
 class DamagedTransferError(Exception):
@@ -63,6 +57,11 @@ class Server(NamedTuple):
     region: str | None
     profile: str | None
     anonymous: bool
+
+    @property
+    def address(self) -> str | None:
+        """Its URL; None for AWS's own."""
+        return self.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 @functools.cache
@@ -78,7 +77,7 @@ def new_client(process: int, server: Server, read_seconds: int) -> Any:
         from botocore.config import Config
     except ImportError as error:
         what, remedy = "buckets need boto3", "pip install 'nanoset-platform[s3]'"
-        raise StorageError(what, where=server.endpoint_url or "S3", found=str(error), remedy=remedy) from error
+        raise StorageError(what, where=server.address or "S3", found=str(error), remedy=remedy) from error
     with setting_up(server):
         inner = quick_times(botocore.session.Session())
         session = boto3.session.Session(region_name=server.region, botocore_session=inner, profile_name=server.profile)
@@ -95,7 +94,7 @@ def setting_up(server: Server) -> Iterator[None]:
         yield
     except (BotoCoreError, ValueError) as error:
         what, remedy = "the bucket's client cannot be set up", "correct `storage` in nanoset.yaml, or the AWS settings"
-        raise StorageError(what, where=server.endpoint_url or "S3", found=str(error), remedy=remedy) from error
+        raise StorageError(what, where=server.address or "S3", found=str(error), remedy=remedy) from error
 
 
 def client_settings(server: Server, read_seconds: int) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def client_settings(server: Server, read_seconds: int) -> dict[str, Any]:
         "tcp_keepalive": True,
         "user_agent": f"nanoset Botocore/{botocore.__version__}",  # the default is put together anew for every request
     }
-    if server.endpoint_url or {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & os.environ.keys():
+    if server.address:
         settings["s3"] = {"addressing_style": "path"}
     if server.anonymous:
         settings["signature_version"] = botocore.UNSIGNED
@@ -220,13 +219,10 @@ def retried(request: Callable[[], T], where: str, fate: Callable[[Exception, int
 
 
 def _warn(error: Exception, where: str, attempt: int, begun: float) -> None:
-    """Log a failure once the wait is long; one warning for all requests, since a bucket fails many at once."""
-    global _told_at
-    now = time.monotonic()
-    if now - begun >= TOLD_AFTER_SECONDS and now - _told_at >= TOLD_SECONDS:
-        _told_at = now
-        told = "%s: no good answer for %.0f s, attempt %d of %d: %s"
-        logger.warning(told, where, now - begun, attempt, ATTEMPTS, _described(error))
+    """Log a failure once the wait is long."""
+    waited = time.monotonic() - begun
+    if waited >= TOLD_AFTER_SECONDS:
+        warn("%s: no good answer for %.0f s, attempt %d of %d: %s", where, waited, attempt, ATTEMPTS, _described(error))
 
 
 def unless_missing(call: Callable[[], T]) -> T | None:
@@ -241,7 +237,7 @@ def unless_missing(call: Callable[[], T]) -> T | None:
 
 def _described(error: Exception) -> str:
     """Return what failed, without what stands before the host in the addresses that are named."""
-    return _USER.sub("//", f"{status_of(error)[1] or type(error).__name__}: {error}")
+    return _USER.sub("//", f"{status_of(error)[1] or type(error).__name__}: {error}".removesuffix(": "))
 
 
 def _failure(error: Exception, where: str, attempts: int) -> NanosetError:

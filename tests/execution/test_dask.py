@@ -123,6 +123,30 @@ def test_what_a_task_tells_is_heard_while_it_is_under_way(run, tmp_path):
     assert sorted(results) == [(number, [True]) for number in range(4)]
 
 
+def test_two_runs_over_one_connection_hear_each_their_own_tasks(executor, tmp_path):
+    """One of them ends while the other goes on."""
+    progress = "__import__('nanoset_core.execution.progress').execution.progress"
+    is_there = f"__import__('os').path.exists({str(tmp_path / 'go')!r})"
+    awaits = f"any(__import__('time').sleep(0.01) or {is_there} for _ in [0] * 3000)"
+    tells = "[progress.tell(progress.Progress('shards', {!r}, 1, 2)) for progress in [" + progress + "]]"
+    heard: dict[str, list[Progress]] = {"long": [], "short": []}
+    with connections_kept(), hearing(heard["long"].append):
+        long = executor.run(eval, ["1", f"{awaits} and {tells.format('long')}"])
+        next(long)
+        with hearing(heard["short"].append):
+            list(executor.run(eval, [tells.format("short")]))
+        (tmp_path / "go").touch()
+        list(long)
+    assert {name: [one.name for one in told] for name, told in heard.items()} == {"long": ["long"], "short": ["short"]}
+
+
+def test_warnings_of_a_bucket_name_the_worker(executor, caplog):
+    warning = "__import__('logging').getLogger('nanoset_core.storage.any').warning('s3://b/k: no answer')"
+    list(executor.run(eval, [warning]))
+    (told,) = caplog.messages
+    assert re.fullmatch(rf"s3://b/k: no answer \(on the worker tcp://[\d.:]+ of {re.escape(platform.node())}\)", told)
+
+
 def test_workers_do_the_work_and_both_do(cluster, executor):
     naps = ["__import__('time').sleep(0.05) or __import__('os').getpid()"] * 12
     assert {pid for _, pid in executor.run(eval, naps)} == set(cluster.staff(2))

@@ -6,13 +6,16 @@ import contextlib
 import hashlib
 import http.client
 import http.server
-import itertools
+import io
 import math
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from queue import SimpleQueue
 from time import sleep
 
 import pytest
@@ -21,10 +24,12 @@ from botocore.utils import parse_timestamp
 from storage.answering import answering, say
 
 from nanoset_core.errors import ConfigError, MissingError, StorageError
-from nanoset_core.storage import s3, s3_joining
+from nanoset_core.storage import s3, s3_joining, unanswered
 from nanoset_core.storage import s3_requests as requests
+from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.location import RemoteFolder, StorageSpec, copies_folder, remote_location
 from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.s3_reading import S3Reader
 from nanoset_core.storage.s3_requests import with_retries
 
 
@@ -106,21 +111,22 @@ def test_waits_double_with_jitter_and_end(monkeypatch):
 
 
 def test_what_is_waited_for_long_is_told_now_and_then(monkeypatch, caplog):
-    clock = itertools.count(1000, 4)  # each request takes as long
-    monkeypatch.setattr(requests.time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(requests, "_told_at", -math.inf)
+    clock = [1000.0]
+    monkeypatch.setattr(requests.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(requests.time, "sleep", lambda seconds: clock.append(clock.pop() + 4))
+    monkeypatch.setattr(unanswered, "_told_at", -math.inf)
     with_retries(Failing(PASSING[0], 1), "s3://b/first")
     assert not caplog.records
     with_retries(Failing(ReadTimeoutError(endpoint_url="http://me:secret@host/b/second"), 3), "s3://b/second")
     (told,) = caplog.messages
-    assert told.startswith("s3://b/second: no good answer for 8 s, attempt 2 of 10: ReadTimeoutError: ")
+    assert told.startswith("s3://b/second: no good answer for 8 s, attempt 3 of 10: ReadTimeoutError: ")
     assert "secret" not in told
     with_retries(Failing(PASSING[0], 9), "s3://b/third")
     assert len(caplog.messages) == 2
 
 
 def test_a_server_that_never_answers_is_told_before_the_second_attempt(monkeypatch, caplog):
-    monkeypatch.setattr(requests, "_told_at", -math.inf)
+    monkeypatch.setattr(unanswered, "_told_at", -math.inf)
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
     for name in ("READ_SECONDS", "TOLD_AFTER_SECONDS"):
         monkeypatch.setattr(requests, name, getattr(requests, name) / 100)
@@ -131,6 +137,84 @@ def test_a_server_that_never_answers_is_told_before_the_second_attempt(monkeypat
     (told,) = caplog.messages
     assert told.startswith("s3://b/p/k: no good answer for ")
     assert f'attempt 1 of 2: ReadTimeoutError: Read timeout on endpoint URL: "{url}/b/p/k"' in told
+
+
+ABOUT = {"ETag": '"e"', "Last_Modified": "Wed, 21 Oct 2015 07:28:00 GMT", "Content_Range": "bytes 0-999/1000"}
+
+
+@pytest.fixture
+def silences(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[str]:
+    """What is said of servers that are silent for a moment, by a process that has not warned yet."""
+    said: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(unanswered, "_told_at", -math.inf)
+    monkeypatch.setattr(unanswered, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(unanswered.logger, "warning", lambda text, *about: said.put(text % about))
+    return said
+
+
+@pytest.mark.parametrize("kind", [S3Store, S3Reader])
+@pytest.mark.parametrize("begins", [False, True], ids=["mute", "mute within a body"])
+def test_a_silent_server_is_named_while_it_is_waited_for(silences, endpoint, kind, begins):
+    told = threading.Event()
+
+    def answer(to: http.server.BaseHTTPRequestHandler) -> None:
+        body = b"x" * 1000
+        if begins:
+            say(to, 206, body[:10], Content_Length="1000", **ABOUT)
+        assert told.wait(20)
+        to.wfile.write(body[10:]) if begins else say(to, 206, body, **ABOUT)
+
+    with answering(answer) as address:
+        thread = ThreadPoolExecutor(1).submit(kind("b", "p", address).read_range, "k", 0, 1000)
+        said = silences.get(timeout=20)
+        told.set()
+        assert thread.result() == b"x" * 1000
+    assert said.startswith(f"s3://b/p/k at {address}: no answer for ")
+
+
+def test_a_web_server_that_is_silent_is_named(silences):
+    told = threading.Event()
+
+    def answer(to: http.server.BaseHTTPRequestHandler) -> None:
+        assert told.wait(20)
+        say(to, 404, b"")
+
+    with answering(answer) as address:
+        thread = ThreadPoolExecutor(1).submit(FilesystemStore(address).stat, "web.jsonl")
+        said = silences.get(timeout=20)
+        told.set()
+        assert thread.result() is None
+    assert said.startswith(f"{address}/web.jsonl: no answer for ")
+
+
+@pytest.mark.parametrize(
+    ("patience", "heard_at", "now", "seconds"),
+    [
+        (0, None, 14, None),
+        (0, None, 15, 15),
+        (45, None, 59, None),
+        (45, None, 60, 60),
+        (0, 10, 24, None),
+        (0, 10, 26, 16),
+    ],
+)
+def test_silence_is_counted_from_the_last_sign_of_a_server(monkeypatch, caplog, patience, heard_at, now, seconds):
+    asked = unanswered.Unanswered()
+    monkeypatch.setattr(unanswered, "_told_at", -math.inf)
+    if heard_at is not None:
+        monkeypatch.setattr(unanswered.time, "monotonic", lambda: float(heard_at))
+        asked.heard()
+    monkeypatch.setattr(unanswered.time, "monotonic", lambda: float(now))
+    asked.look([(0.0, patience, "s3://b/k"), (1.0, patience, "s3://b/later")])
+    assert caplog.messages == ([] if seconds is None else [f"s3://b/k: no answer for {seconds} s, still waiting"])
+
+
+def test_each_block_of_a_body_is_a_sign(monkeypatch):
+    signs = []
+    monkeypatch.setattr(unanswered.Unanswered, "heard", lambda asked: signs.append(1))
+    monkeypatch.setattr(unanswered, "BLOCK_BYTES", 4)
+    body = unanswered.Body(io.BytesIO(b"0123456789"))
+    assert (body.read(2), body.read(), len(signs)) == (b"01", b"23456789", 4)
 
 
 def test_a_store_that_is_not_there_is_named(monkeypatch):
