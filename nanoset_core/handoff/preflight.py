@@ -126,7 +126,7 @@ def _flag(name: str) -> str:
 
 def _options(words: list[str]) -> argparse.Namespace:
     """Return the options that are known here, those of the tokenizer as every version of Megatron-LM names them."""
-    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     for name in _TEXTS:
         parser.add_argument(_flag(name))
     for name, default in _NUMBERS.items():
@@ -173,13 +173,15 @@ def _samples(now: argparse.Namespace) -> list[str]:
     Source: main (d98e8a64) `megatron/training/training.py` (get_train_valid_test_num_samples, update_train_iters).
 
     Raises:
-        ValueError: an option is missing without which these cannot be told.
+        ValueError: an option is missing without which these cannot be told, or is no such number.
     """
     if not SAMPLES:
         return []
     batch, interval, steps = now.global_batch_size, now.eval_interval, now.eval_iters
     if not (now.train_iters or now.train_samples) or not batch:
         raise ValueError("the samples depend on --global-batch-size, and --train-iters or --train-samples")
+    if interval < 1:
+        raise ValueError(f"--eval-interval has to be 1 or more, since Megatron-LM divides by it, and is {interval}")
     train, test = now.train_iters * batch or now.train_samples, steps * (now.eval_global_batch_size or batch)
     iterations = train // batch
     points = 1 if now.skip_train else max(iterations // interval + 1 - now.start_eval_at_iter // interval, 0)

@@ -201,6 +201,20 @@ def test_what_it_cannot_tell(made, core):
     assert asked(folder, core)[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--eval-interval 0", "--eval-interval has to be 1 or more, since Megatron-LM divides by it, and is 0"),
+        ("--seq-length 4k", "argument --seq-length: invalid int value: '4k'"),
+        ("--train-iters=1e5", "argument --train-iters: invalid int value: '1e5'"),
+        ("--seed", "argument --seed: expected one argument"),
+    ],
+)
+def test_numbers_that_are_none(made, core, words, said):
+    found = asked(made(), core, *words.split())
+    assert found == (2, f"It cannot tell: {said}\nGive the trainer's options, in its environment.\n")
+
+
 def test_files_that_are_not_where_the_trainer_looks(made, core, tmp_path):
     folder = made()
     code, said = asked(folder, core, "--data-cache-path", str(tmp_path))
