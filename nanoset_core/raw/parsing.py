@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -95,7 +96,8 @@ def _id_of(value: Any, key: str) -> Any:
 def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
     """Parse one line → (text, id); NotADocumentError with the reason where it is none.
 
-    What Python's json takes is taken: NaN, huge numbers, an object's key given twice (the last one counts).
+    What Python's json takes is taken: NaN, huge numbers, an object's key given twice (the last one counts), and a byte
+    order mark before the object.
     """
     try:
         value = orjson.loads(line)
@@ -121,6 +123,7 @@ def _parse_as_python(line: bytes) -> Any:
     """Parse as Python's json does; give the reason when it refuses too."""
     if not line.strip():
         raise NotADocumentError("blank_line", "nothing but white space")
+    line = line.removeprefix(BOM_UTF8)
     try:
         return json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
