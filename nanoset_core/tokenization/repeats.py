@@ -12,6 +12,7 @@ from nanoset_core.tokenization.bpe import Encoded
 
 MAX_DUPLICATE_FRACTION = 0.2
 """Share of repeated documents above which reports warn, unless a setting says otherwise."""
+LIMIT_KEY = "documents.max_duplicate_fraction"
 LEAST_SHARE = 0.05
 """Of the documents of a shard; fewer repeated ones are not noted."""
 LOOK = "look whether files are there twice, or test data lies beside the training data that it is taken from"
@@ -46,7 +47,10 @@ class Repeats:
         return round(share * documents) if self._seen and share >= LEAST_SHARE else 0
 
 
-def repeats_text(share: float, limit: float) -> str:
-    """Describe a share of repeated documents, as one clause; empty where it is within the limit."""
-    found = f"{share:.1%} of the documents repeat others, more than documents.max_duplicate_fraction: {limit:g}"
-    return found if share > limit else ""
+def repeats_text(share: float, limit: float, key: str = LIMIT_KEY) -> str:
+    """Describe a share of repeated documents, as one clause; empty where it is within the limit.
+
+    `key`: of nanoset.yaml, which sets the limit; "" where there is no such file.
+    """
+    limited = f"{key}: {limit:g}" if key else f"{limit:g}"
+    return f"{share:.1%} of the documents repeat others, more than {limited}" if share > limit else ""

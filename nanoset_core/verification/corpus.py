@@ -21,7 +21,7 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.tokenization.document_table import DocumentRows
-from nanoset_core.tokenization.repeats import LOOK
+from nanoset_core.tokenization.repeats import LIMIT_KEY, LOOK
 from nanoset_core.tokenization.shards import DOCUMENTS, ShardFacts
 from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.ranges import QUICK_TOKENS, Expected, spread_rows
@@ -132,7 +132,8 @@ def verify_indexed(
         options = dataset.recipe["options"]
         max_id = project.tokenizer.max_id if options["tokenizer"] == project.tokenizer.fingerprint else None
         expected, pieces = Expected.of(options, dataset.facts, max_id), indexed.pieces_of(dataset) if deep else ()
-        expected = replace(expected, duplicates=project.config.documents.max_duplicate_fraction)
+        limit = project.config.documents.max_duplicate_fraction
+        expected = replace(expected, duplicates=limit, duplicates_key=LIMIT_KEY)
         prefix, access = indexed.readable(dataset), dataset.access
         verify_dataset(prefix, expected=expected, deep=deep, report=report, access=access, pieces=pieces, run=run)
         _check_drift(report, project.outputs, dataset)

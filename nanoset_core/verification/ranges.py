@@ -59,6 +59,8 @@ class Expected:
     tokens: int | None = None
     duplicates: float = 1.0
     """Share of documents that may repeat others."""
+    duplicates_key: str = ""
+    """Of nanoset.yaml, which sets it."""
 
     @staticmethod
     def of(options: Mapping[str, Any], facts: Mapping[str, Any], max_id: int | None = None) -> Expected:
@@ -259,7 +261,7 @@ class TokenCheck:
         if self.hash_limit:
             share = 1.0 - len(found.hashes) / found.hashed if found.hashed else 0.0
             report.figures["duplicate_documents"] = round(share, 6)
-            if text := repeats_text(share, self.expected.duplicates):
+            if text := repeats_text(share, self.expected.duplicates, self.expected.duplicates_key):
                 report.warn(text, self.tokens.url, None, None, LOOK)
         for text in found.altered[:1]:
             report.error(
