@@ -41,7 +41,7 @@ from nanoset_core.storage.location import (
     local_path,
     remote_location,
 )
-from nanoset_core.storage.paths import UTF_8_LOCALE, is_locale_utf_8, is_utf_8
+from nanoset_core.storage.paths import check_utf_8
 from nanoset_core.storage.store import Store
 from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
 
@@ -206,10 +206,7 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
         ConfigError: it is not YAML, or has mistakes; all of them, each with its line.
     """
     file = Path(path).expanduser().resolve()
-    if not is_utf_8(file):
-        what, found = "this path is not UTF-8, and would be written wrongly into other files", repr(os.fsencode(file))
-        remedy = "rename its folders" if is_locale_utf_8() else UTF_8_LOCALE
-        raise ConfigError(what, where=file, found=found, remedy=remedy)
+    check_utf_8(file)
     try:
         value, text = read_yaml(file, remedy="correct the line; `nanoset init` writes an example")
     except FileNotFoundError as error:

@@ -6,6 +6,8 @@ import os
 import re
 import sys
 
+from nanoset_core.errors import ConfigError
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 UTF_8_LOCALE = "set PYTHONUTF8=1, or a locale of UTF-8 such as LC_ALL=C.UTF-8"
 _MOST_PART_BYTES, _MOST_LENGTH = 255, 4096
@@ -38,6 +40,14 @@ def is_utf_8(path: str | os.PathLike[str]) -> bool:
         return name.encode() == os.fsencode(name)
     except UnicodeEncodeError:
         return False
+
+
+def check_utf_8(path: str | os.PathLike[str]) -> None:
+    """Raise ConfigError for a path that is to be kept in files, and cannot be."""
+    if not is_utf_8(path):
+        what, found = "this path is not UTF-8, and would be written wrongly into other files", repr(os.fsencode(path))
+        remedy = "rename it, or the folder in it that is not" if is_locale_utf_8() else UTF_8_LOCALE
+        raise ConfigError(what, where=path, found=found, remedy=remedy)
 
 
 def is_locale_utf_8() -> bool:

@@ -140,6 +140,7 @@ CASES = [
     ("gc --older-than nan", [USAGE, "--older-than", "'nan' is no finite number"]),
     ("demo new --megabytes inf", [USAGE, "--megabytes", "0<=x<=10000"]),
     (f"tokenize --input raw/web --output-prefix o --tokenizer t --partitions {10**30}", [USAGE, "--partitions", "<=x"]),
+    (f"shuffle --input {PAIR} --output tars\udcff --seqlen 9", [r"b'tars\xff'", "not UTF-8", "rename it"]),
     (f"shuffle --input raw/web --output tars --workers {10**30}", [USAGE, "--workers", "0<=x<=4096"]),
     ("tokenize --input raw/web --output-prefix out --tokenizer tokenizer.json --audit nan", [USAGE, "--audit", "nan"]),
     ("init .", ["nanoset.yaml", "already", "edit it"]),

@@ -87,6 +87,7 @@ def command(
     from nanoset_core.shuffling.options import ShuffleOptions
     from nanoset_core.shuffling.standalone import preview, shuffle
     from nanoset_core.shuffling.webdataset import complete_exp_data
+    from nanoset_core.storage.paths import check_utf_8
     from nanoset_core.tokenization.end_token import end_token
     from nanoset_core.tokenization.files import tokenizer_files
 
@@ -97,6 +98,8 @@ def command(
         sampling=load_sampling(sampling) if sampling is not None else None,
         output=output,
     )
+    for name in (output.name, *(source.name for source in found.sources)):  # they are part of the order and the lists
+        check_utf_8(name)
     if tokenizer is not None and found.kind == "text" and options["preset"] == "default":
         eod = end_token(tokenizer, eod)
     settings = ShuffleOptions(
