@@ -192,7 +192,7 @@ def _ended(news: SimpleQueue[Future | Told], crew: _Crew) -> Iterator[Future]:
             continue
         crew.seen()
         if isinstance(ended, str):
-            logger.warning(ended)
+            logger.warning("%s", ended)
         elif isinstance(ended, Progress):
             tell(ended)
         else:
