@@ -11,6 +11,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.document_table import DocumentRows, LineNumbers
 from nanoset_core.tokenization.files import TokenizerPath
 from nanoset_core.tokenization.shards import DOCUMENTS
+
+_AT_ONCE = 128
+"""Shards that are looked into at once, where they are in a bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +137,25 @@ class Lineage:
         """Open the table of a shard's documents."""
         return DocumentRows(self.access.fetch(self.folder(shard) / DOCUMENTS), self._documents(shard))
 
+    def tables(self, shards: Sequence[int]) -> Iterator[tuple[int, DocumentRows]]:
+        """Yield some shards, each with its table."""
+        for some in self._together(shards):
+            yield from zip(some, self.access.each(self.table, some), strict=True)
+
     def first_document(self, shard: int) -> int:
         """Return the number of a shard's first document."""
-        while len(self._begins) <= shard:
-            self._begins.append(self._begins[-1] + self._documents(len(self._begins) - 1))
+        if len(self._begins) <= shard:
+            for some in self._together(range(len(self._begins) - 1, len(self.shards))):
+                counts = self.access.each(self._documents, some)
+                self._begins += [*accumulate(counts, initial=self._begins[-1])][1:]
+                if shard < len(self._begins):
+                    break
         return self._begins[shard]
+
+    def _together(self, shards: Sequence[int]) -> Iterator[Sequence[int]]:
+        # One by one where nothing waits for a bucket, or copies of several may not have room.
+        step = _AT_ONCE if self.access.has_copies and self.access.capacity is None else 1
+        return (shards[begin : begin + step] for begin in range(0, len(shards), step))
 
     def origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
         """Return where documents came from, in the order asked for; each row group is read once."""
@@ -160,8 +178,7 @@ class Lineage:
         yield from (origin for origin in found if origin.line == line)
 
     def _search(self, shards: Sequence[int], wanted: Mapping[str, object]) -> Iterator[DocumentOrigin]:
-        for shard in shards:
-            table = self.table(shard)
+        for shard, table in self.tables(shards):
             for row, values in table.search(wanted):
                 yield self._origin(shard, self.first_document(shard) + row, values)
 

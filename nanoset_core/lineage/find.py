@@ -17,6 +17,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.pieces import cut_ranges
+from nanoset_core.raw.rejects import Reject
 from nanoset_core.tokenization.losses import read_rejects
 from nanoset_core.tokenization.shards import REJECTS
 
@@ -145,12 +146,20 @@ def _shards_of(context: InspectionContext, lineage: Lineage, file: str, line: in
 def _hint(context: InspectionContext, datasets: Sequence[Manifest], wanted: Sequence[_Wanted]) -> str:
     """Return a remedy, which says so if the line was rejected."""
     for dataset in datasets:
-        lines = {(one.file, one.line) for one in wanted if one.file and one.corpus in (None, dataset.name)}
         lineage = Lineage(context.outputs, dataset)
-        for shard in range(len(lineage.shards) if lines else 0):
-            path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
-            for reject in read_rejects(path, lineage.numbers) if path.is_file() else ():
-                if (reject.file, reject.line) in lines:
-                    mended = f"mend it in {dataset.name}/{reject.file}"
-                    return f"the line was rejected ({reject.reason}: {reject.detail}); {mended}"
+        for one in (one for one in wanted if one.corpus in (None, dataset.name)):
+            for reject in _rejects(context, lineage, one):
+                mended = f"mend it in {dataset.name}/{reject.file}"
+                return f"the line was rejected ({reject.reason}: {reject.detail}); {mended}"
     return f"look into the corpora's {raw.STAGE}, and into the shards' rejects.jsonl"
+
+
+def _rejects(context: InspectionContext, lineage: Lineage, wanted: _Wanted) -> Iterator[Reject]:
+    if wanted.file is None or wanted.line is None:
+        return
+    shards = _shards_of(context, lineage, wanted.file, wanted.line)
+    for shard in range(len(lineage.shards)) if shards is None else shards:
+        path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
+        for reject in read_rejects(path, lineage.numbers) if path.is_file() else ():
+            if (reject.file, reject.line) == (wanted.file, wanted.line):
+                yield reject

@@ -240,8 +240,8 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
 
 def _check_merged(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
     """Check that documents are as long in the dataset as their shards' tables say."""
-    for shard in range(len(lineage.shards)):
-        for row, lengths in lineage.table(shard).lengths():
+    for shard, table in lineage.tables(range(len(lineage.shards))):
+        for row, lengths in table.lengths():
             first = lineage.first_document(shard) + row
             found = np.diff(token_starts(dataset, dataset.document_indices[first : first + len(lengths) + 1]))
             if (wrong := found != lengths).any():

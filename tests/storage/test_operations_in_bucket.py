@@ -8,6 +8,7 @@ import shutil
 import time
 from collections import Counter
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 import s3_server
@@ -16,10 +17,12 @@ from sample_project import build_all, outputs_of
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
-from nanoset_core.pipeline import raw, tokenization
+from nanoset_core.lineage.documents import Lineage
+from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import access
 from nanoset_core.storage.leases import leased
+from nanoset_core.storage.s3 import S3Store
 from nanoset_core.verification.verify import verify_packed
 from nanoset_core.versions.gc import collect, find_copies
 
@@ -76,6 +79,26 @@ def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeyp
         events.unregister("before-parameter-build.s3", count)
     assert [shard.digest for shard in found] == [shard.digest for shard in shards]
     assert asked == {"ListObjectsV2": 2} | ({} if copies else {"GetObject": len(shards)})
+
+
+def test_shards_that_hold_documents_are_looked_into_at_once(remote_project, filled, monkeypatch):
+    outputs = Project.open(remote_project()).outputs
+    dataset = outputs.current(indexed.STAGE, "web")
+    lineage, fetched, real = Lineage(outputs, dataset), Counter[str](), S3Store.fetch
+    together = Barrier(len(lineage.shards), timeout=60)
+
+    def fetch(store, name, target, **options):
+        if "/shards/" in f"/{name}":
+            fetched[name.rpartition("/")[2]] += 1
+            together.wait()  # for a request of every other shard
+        return real(store, name, target, **options)
+
+    monkeypatch.setattr(S3Store, "fetch", fetch)
+    last = dataset.facts["documents"] - 1
+    assert lineage.place(last)[0] == len(lineage.shards) - 1 == 3
+    assert fetched == {"manifest.json": 4}
+    assert [origin.document for origin in lineage.find_id(f"web-{last}")] == [last]
+    assert fetched == {"manifest.json": 4, "documents.parquet": 4}
 
 
 def forget_copies(config: Path) -> None:
