@@ -38,7 +38,7 @@ from nanoset_core.shuffling.webdataset import LISTS, write_lists
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sweep_abandoned
-from nanoset_core.tokenization.document_table import tokens_by_file
+from nanoset_core.tokenization.document_table import counts_by_file, tokens_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS
 
 VERSION = 2
@@ -110,7 +110,8 @@ def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
             remedy="run `nanoset build`, or materialise tokenized_shards and indexed_dataset first",
         )
     shards = tokenization.current_shards(project, tokenized)
-    return list(tokens_by_file(inventory.files, (shard.path(DOCUMENTS) for shard in shards)).values())
+    counts = project.outputs.access.each_copy(lambda shard: counts_by_file(shard.path(DOCUMENTS)), shards)
+    return list(tokens_by_file(inventory.files, counts).values())
 
 
 def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:

@@ -289,12 +289,15 @@ class TokenizedStage(CorpusStage):
         return {"unreadable": format_count(faults, "file")} if faults else {}
 
     def rejects(self, project: Project, manifest: Manifest) -> Iterator[str]:
+        def listed(outputs: OutputRoot, place: Path) -> str | None:
+            with contextlib.suppress(NanosetError):  # the shard is damaged, which is reported elsewhere
+                shard = outputs.manifest_at(place)
+                return shard.url(shards.REJECTS) if shard is not None and shard.facts["reasons"] else None
+            return None
+
         if manifest.facts["rejected"] + manifest.facts["faults"]:
-            for digest in manifest.facts["shards"]:
-                with contextlib.suppress(NanosetError):  # the shard is damaged, which is reported elsewhere
-                    shard = project.outputs.manifest_at(project.outputs.folder / SHARDS / manifest.name / digest)
-                    if shard is not None and shard.facts["reasons"]:
-                        yield shard.url(shards.REJECTS)
+            found = project.outputs.each_version(listed, SHARDS, manifest.name, manifest.facts[SHARDS])
+            yield from filter(None, found)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return map(str, manifest.facts["shards"])
@@ -313,12 +316,18 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
     inventory = _inventory(outputs, corpus, wanted.parents["inventory"])
     if inventory is None:
         return None
-    options, found = token_options(project, corpus), []
-    for source in cut_ranges(inventory, wanted.options["range_bytes"]):
-        shard = outputs.find(shards.shard_recipe(corpus, source, options))
-        if shard is None:
-            return None
-        found.append(pack(shard))
+    options, ranges = token_options(project, corpus), cut_ranges(inventory, wanted.options["range_bytes"])
+    digests = [shards.shard_recipe(corpus, source, options).digest for source in ranges]
+    if not outputs.digests_in(outputs.folder / SHARDS / corpus).keys() >= {*digests}:
+        return None
+
+    def look(outputs: OutputRoot, place: Path) -> bytes | None:
+        shard = outputs.find_at(place)
+        return None if shard is None else pack(shard)
+
+    found = [shard for shard in outputs.each_version(look, SHARDS, corpus, digests) if shard is not None]
+    if len(found) < len(digests):
+        return None
     return losses_of(PackedManifests(found, outputs.access), inventory.pieces)
 
 

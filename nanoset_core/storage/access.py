@@ -284,6 +284,10 @@ class FileAccess:
         """Do `work`, which asks the store, on every item; results in their order, the first error is raised."""
         return list(map(work, items)) if self.origin is None else in_parallel(work, items, CONNECTIONS)
 
+    def each_copy(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Do `work`, which reads copies, as `each`; where these have little room none may go before it is read."""
+        return self.each(work, items) if self.capacity is None else list(map(work, items))
+
     def each_folder(self, work: Callable[[FileAccess, Path], R], parent: Path, names: Sequence[str]) -> list[R]:
         """Do `work` on many folders of one parent, most of which are there; results in their order.
 

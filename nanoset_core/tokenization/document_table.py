@@ -118,11 +118,11 @@ def counts_by_file(path: Path) -> dict[str, FileCounts]:
     return {name: FileCounts(*found) for name, *found in zip(names, counts, sums, strict=True)}
 
 
-def tokens_by_file(files: Iterable[str], tables: Iterable[Path]) -> dict[str, int]:
-    """Return the tokens of each file, 0 where it gave none, added up over tables; raises as `counts_by_file`."""
+def tokens_by_file(files: Iterable[str], tables: Iterable[Mapping[str, FileCounts]]) -> dict[str, int]:
+    """Return the tokens of each file, 0 where it gave none, given what `counts_by_file` returned of some tables."""
     counts = dict.fromkeys(files, 0)
     for table in tables:
-        for path, found in counts_by_file(table).items():
+        for path, found in table.items():
             counts[path] += found.tokens
     return counts
 

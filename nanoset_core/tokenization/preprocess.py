@@ -26,7 +26,7 @@ from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.working_copies import copies_in, work_folder
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.distrust import SHARE, Encoder, encoders_of
-from nanoset_core.tokenization.document_table import tokens_by_file
+from nanoset_core.tokenization.document_table import counts_by_file, tokens_by_file
 from nanoset_core.tokenization.files import TokenizerPath, as_source
 from nanoset_core.tokenization.framing import Framing, SpecialTokens, WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
@@ -303,7 +303,8 @@ def _preprocess_key(call: _Call, key: str, prefix: Location) -> Preprocessed:
         )
     by_file = None
     if options.count_by_file:
-        by_file = tokens_by_file((file.path for file in inputs.files), (shard.path(DOCUMENTS) for shard in shards))
+        counts = (counts_by_file(shard.path(DOCUMENTS)) for shard in shards)
+        by_file = tokens_by_file((file.path for file in inputs.files), counts)
     with call.output(key, prefix).making(overwrite=call.overwrite) as draft:
         draft.facts = facts.to_json()
         draft.more = {} if by_file is None else {"tokens_by_file": by_file}

@@ -219,11 +219,14 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
 def _count(version: DatasetVersion, paths: set[str]) -> dict[str, FileCounts]:
     counts: dict[str, FileCounts] = {}
     access, corpus = version.dataset.access, version.dataset.name
-    for digest, files in version.shards.items():
-        if not paths.isdisjoint(files):
-            table = access.fetch(access.folder / STAGE / corpus / digest / DOCUMENTS)
-            for path, found in counts_by_file(table).items():
-                counts[path] = counts.get(path, FileCounts()) + found
+
+    def count(digest: str) -> dict[str, FileCounts]:
+        return counts_by_file(access.fetch(access.folder / STAGE / corpus / digest / DOCUMENTS))
+
+    holding = [digest for digest, files in version.shards.items() if not paths.isdisjoint(files)]
+    for table in access.each_copy(count, holding):
+        for path, found in table.items():
+            counts[path] = counts.get(path, FileCounts()) + found
     return counts
 
 

@@ -7,6 +7,8 @@ import re
 import shutil
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier
 
@@ -25,6 +27,7 @@ from nanoset_core.storage.leases import leased
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.verification.verify import verify_packed
 from nanoset_core.versions.gc import collect, find_copies
+from nanoset_core.versions.status import project_status
 
 QUESTIONS = (
     "status --json",
@@ -64,21 +67,47 @@ def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeyp
     assert len(shards) == 4
     if not copies:
         forget_copies(config)
+    with shard_requests(place) as asked:
+        assert tokenization.tokenize(Project.open(config), "web").digest == made.digest
+        found = tokenization.current_shards(project, made)
+    assert [shard.digest for shard in found] == [shard.digest for shard in shards]
+    assert asked == {"ListObjectsV2": 2} | ({} if copies else {"GetObject": len(shards)})
+
+
+@contextmanager
+def shard_requests(place: S3Store) -> Iterator[Counter[str]]:
+    """Operations of the bucket that shards of the corpus web were asked for."""
     asked: Counter[str] = Counter()
 
     def count(params, model, **_):
-        if "/shards/" in params.get("Key", params.get("Prefix", "")):
+        if "/shards/web" in params.get("Key", params.get("Prefix", "")):
             asked[model.name] += 1
 
     events = place.client().meta.events
     events.register("before-parameter-build.s3", count)
     try:
-        assert tokenization.tokenize(Project.open(config), "web").digest == made.digest
-        found = tokenization.current_shards(project, made)
+        yield asked
     finally:
         events.unregister("before-parameter-build.s3", count)
-    assert [shard.digest for shard in found] == [shard.digest for shard in shards]
-    assert asked == {"ListObjectsV2": 2} | ({} if copies else {"GetObject": len(shards)})
+
+
+def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
+    monkeypatch.setattr(access, "_ASKED_ONE_BY_ONE", 3)
+    config, lists = remote_project(), list[int]()
+    file = config.parent / "raw" / "web" / "zz.jsonl"
+    for added, is_built in ((b"no JSON\n", True), (b'{"text": "one document more"}\n', False)):
+        with file.open("ab") as text:
+            text.write(added)
+        raw.make_inventory(Project.open(config), "web")
+        if is_built:
+            tokenization.tokenize(Project.open(config), "web")
+        forget_copies(config)
+        with shard_requests(filled) as asked:
+            row = next(row for row in project_status(Project.open(config)) if row.label == "corpus web")
+        assert row.rejects[0].endswith("/rejects.jsonl")
+        assert asked["GetObject"] == 5 + 1, "each manifest once, and the one list of rejects"
+        lists.append(asked["ListObjectsV2"])
+    assert lists == [5, 3], "not one for each of the five shards as well"
 
 
 def test_shards_that_hold_documents_are_looked_into_at_once(remote_project, filled, monkeypatch):
