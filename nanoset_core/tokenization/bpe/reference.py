@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 _PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
-BYTES_OF_ONE = 130
-"""Bytes of memory that the library takes for each of a text's."""
+BYTES_OF_ONE = 160
+"""Bytes of memory that the library takes for each of a text: 130, and more while its lists grow."""
 _LONG = 1 << 20
 """Bytes of a text, above which it is asked first whether there is memory for it."""
 BATCH_CHARACTERS = 1 << 18
@@ -111,8 +111,8 @@ class ReferenceEngine:
             raise not_unicode(texts) from error
         if (longest := max(sizes, default=0)) > _LONG and longest * BYTES_OF_ONE > (free := free_memory()):
             raise MemoryError(
-                f"{longest:,} bytes of text, for each of which the {self.name} library takes {BYTES_OF_ONE} bytes of "
-                f"memory; {free:,} are free"
+                f"{longest:,} bytes of text, for each of which the {self.name} library may take {BYTES_OF_ONE} of "
+                f"memory; {free:,} bytes are free"
             )
         parts = [_flat(self._encode_slice(texts[begin:end])) for begin, end in slices(texts)]
         return Encoded(*map(np.concatenate, zip(_flat([]), *parts, strict=True)))
