@@ -53,6 +53,8 @@ class BuildReport:
     """Every step of the project, or of the corpora that were asked for, selected or not."""
     graph: Graph
     """With what was made."""
+    aside: Mapping[str, str] = field(default_factory=dict)
+    """Folders and files of the raw folder that are no corpora; see RawText."""
     whole: bool = True
     """Whether all corpora were looked at, and not only those that were asked for."""
     made: dict[str, float] = field(default_factory=dict)
@@ -85,7 +87,7 @@ def build(
     """Discover corpora, register their partitions, and materialise every step that is missing or stale.
 
     What a selected step needs is made too, where it is missing or stale. A step is left alone when its output belongs
-    to the inputs as they are now and Dagster has recorded it.
+    to the inputs as they are now, whichever machine made it.
 
     Args:
         project: The project; its listener is called with the progress.
@@ -108,7 +110,8 @@ def build(
     names = hosted.names
     close_abandoned_runs(instance, names)
     sweep(project)
-    found = raw.corpora(project)
+    text = raw.names(project)
+    found = list(text.corpora)
     check_corpora(project.config, found)
     if unknown := [name for name in corpora if name not in found]:
         what, remedy = "this corpus is not in the raw folder", "name one of these"
@@ -119,7 +122,7 @@ def build(
     inventories, failed = _survey(project, looked_at)
     graph = graph_over(project, inventories, looked_at)
     graph.reasons |= {node: [Reason(one_line(error))] for node, error in failed.items()}
-    state = load_graph_state(graph, instance, names, same_versions=True)
+    state = load_graph_state(graph, instance, names)
     definitions = definitions_of(hosted)
     steps = [step for step in state.steps.values() if not corpora or step.node.stage.by_corpus]
     asked = selected(graph.nodes(), [select] if isinstance(select, str) else select, corpora, definitions, names)
@@ -131,7 +134,7 @@ def build(
     chosen = [step for run in runs for step in run]
     check_disk(project, {step.node for step in chosen}, say)
     distrusted = noted(project.outputs)
-    report = BuildReport(steps, graph, whole=not corpora)
+    report = BuildReport(steps, graph, text.aside, whole=not corpora)
     report.failed |= {node.label: error for node, error in failed.items()}
     if not corpora:
         # What is made of corpora that cannot be read: nanosets, webdatasets, and outputs of corpora.
@@ -160,7 +163,7 @@ def build(
         graph.look_again(step.node for step in chosen)
         refused = ((step.node, report.failed.get(step.node.label)) for step in chosen)
         graph.reasons |= {node: [Reason(one_line(why))] for node, why in refused if why is not None}
-    if noted(project.outputs, again=True) != distrusted:
+    if chosen and noted(project.outputs, again=True) != distrusted:
         # What other corpora were tokenized with is stale by now.
         again = build(project, instance, select=select, corpora=corpora, verbose=verbose, say=say)
         again.made = report.made | again.made

@@ -85,7 +85,11 @@ def show_report(project: Project, report: BuildReport) -> None:
     spent: dict[tuple[str, str, str | None], float] = defaultdict(float)
     for step in report.steps:
         spent[step.node.row] += report.made.get(step.node.label, 0)
-    rows = [row for row in graph_status(report.graph) if report.whole or (row.kind, row.name, row.part) in spent]
+    rows = [
+        row
+        for row in graph_status(report.graph, report.aside)
+        if report.whole or (row.kind, row.name, row.part) in spent
+    ]
     print_tables(rows, spent)
     if not report.made and not report.failed:
         click.echo(f"Everything is up to date: nothing was made ({report.seconds:.1f} s).")

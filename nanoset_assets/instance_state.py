@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -22,8 +23,11 @@ from nanoset_assets.dagster_compat import (
     unsound_checks,
 )
 from nanoset_assets.names import Names
+from nanoset_assets.ui.metadata import place, size_bytes
+from nanoset_assets.ui.nanoset import reader_metadata
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline.graph import Graph, GraphState, Step
+from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.stage import Node
@@ -65,30 +69,36 @@ def register(instance: dg.DagsterInstance, names: Names, corpora: Collection[str
         instance.add_dynamic_partitions(names.corpora_name, new)
 
 
-def load_graph_state(
-    graph: Graph, instance: dg.DagsterInstance, names: Names, *, same_versions: bool = False
-) -> GraphState:
-    """Compare a graph with what the instance has recorded of its project.
+def load_graph_state(graph: Graph, instance: dg.DagsterInstance, names: Names) -> GraphState:
+    """Compare a graph with what the instance knows of its project.
 
-    same_versions: a step counts as recorded only where the last materialisation is of the very version that its inputs
-    ask for, and not of any version.
+    What is up to date, but was made by another machine or under another history, is recorded: no run makes it again.
     """
     steps = {step.node: step for step in graph.steps()}
-    assets: dict[tuple[str, ...], list[Step]] = {}
-    for node, step in steps.items():
-        assets.setdefault(node.asset, []).append(step)
-    unrecorded: set[Node] = set()
-    for asset, parts in assets.items():
-        found = latest_data_versions(instance, names.asset(asset), {step.node.partition for step in parts})
-        unrecorded |= {
-            step.node
-            for step in parts
-            if (version := found.get(step.node.partition)) is None or (same_versions and version != step.digest)
-        }
+    assets: dict[tuple[str, ...], set[str | None]] = {}
+    for node in steps:
+        assets.setdefault(node.asset, set()).add(node.partition)
+    known = {asset: latest_data_versions(instance, names.asset(asset), parts) for asset, parts in assets.items()}
+    runs = UnderWay(instance, names)
+    for node, step in steps.items():  # what an output is made from before it, as by a run
+        if step.done and known[node.asset].get(node.partition) != step.digest and node not in runs:
+            instance.report_runless_asset_event(_found(graph, step, names))
     faulty = unsound_checks(instance, [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in assets])
     paths = {(names.path(asset), partition) for asset, partition in faulty}
-    unverified = frozenset(node for node in steps if (node.asset, node.partition) in paths)
-    return GraphState(steps, frozenset(unrecorded), unverified)
+    return GraphState(steps, frozenset(node for node in steps if (node.asset, node.partition) in paths))
+
+
+def _found(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:
+    """Return the event of an output that was found, with what its manifest says of it."""
+    node, project, manifest = step.node, graph.project, graph.current(step.node).manifest
+    shown: dict[str, Any] = {"summary": "made on another machine, or recorded by another history of runs"}
+    if manifest is not None:
+        shown |= {**node.stage.figures(manifest), "size_bytes": size_bytes(manifest)}
+        shown |= {"path": place(project, manifest.url()), "digest": manifest.digest}
+    if node.stage is TRAINER_FILES:
+        shown |= reader_metadata(project, node.key.subject)
+    version = {DATA_VERSION_TAG: step.digest}
+    return dg.AssetMaterialization(names.asset(node.asset), metadata=shown, partition=node.partition, tags=version)
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:

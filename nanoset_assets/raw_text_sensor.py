@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.dagster_compat import latest_materializations, latest_planned
+from nanoset_assets.dagster_compat import latest_data_versions, latest_materializations, latest_planned
 from nanoset_assets.hosted import ProjectDefs, tick_result
 from nanoset_assets.instance_state import (
     MOST_REQUESTS,
@@ -19,6 +19,7 @@ from nanoset_assets.instance_state import (
     UnderWay,
     close_abandoned_runs,
     current_inventories,
+    load_graph_state,
     register,
     took,
     why_not_again,
@@ -26,7 +27,7 @@ from nanoset_assets.instance_state import (
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, NanosetError, raised
 from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.graph import asked_nodes, check_corpora, named_corpora
+from nanoset_core.pipeline.graph import asked_nodes, check_corpora, graph_over, named_corpora
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.contents import Contents, some
 from nanoset_core.raw.survey import RawText, is_quiescent
@@ -142,14 +143,18 @@ class _Tick:
         return [*added, *([names.corpora.build_delete_request(sorted(retired))] if retired else [])]
 
     def _ready(self) -> Iterator[tuple[Contents, bool, str | None]]:
-        """Yield corpora whose inventory is not one of their files, or that Dagster has no record of: their files,
-        whether these have been left alone, and the digest of the current inventory."""
+        """Yield corpora whose inventory is not one of their files: these, whether they have been left alone, and the
+        digest of the current inventory."""
         corpora = self.text.corpora
-        current = {name: recipe.digest for name, recipe in current_inventories(self.project, corpora).items()}
+        recipes = current_inventories(self.project, corpora)
+        current = {name: recipe.digest for name, recipe in recipes.items()}
         taken = {name: digest for name, digest in current.items() if self._is_inventory(corpora[name], digest)}
         self.after.taken.update(taken)
-        recorded = self.instance.get_materialized_partitions(self.hosted.names.asset(raw.INVENTORY.asset))
-        changed = [found for name, found in corpora.items() if name not in taken or name not in recorded]
+        recorded = latest_data_versions(self.instance, self.hosted.names.asset(raw.INVENTORY.asset), set(taken))
+        if any(recorded.get(name) != digest for name, digest in taken.items()):
+            graph = graph_over(self.project, {name: recipes[name] for name in taken})
+            load_graph_state(graph, self.instance, self.hosted.names)
+        changed = [found for name, found in corpora.items() if name not in taken]
         runs = UnderWay(self.instance, self.hosted.names, self.hosted.upstream if changed else {})
         now_ns, settle = time.time_ns(), self.project.config.automation.settle_seconds
         for found in changed:

@@ -132,8 +132,7 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
         execution_timezone=spec.timezone,
         default_status=dg.DefaultScheduleStatus.RUNNING if spec.enabled else dg.DefaultScheduleStatus.STOPPED,
         description="Compares every output with the one that the files, settings and code of today ask for, and has "
-        "made what is missing, stale, not recorded or found faulty and could be made now. What comes after it follows "
-        "by itself.",
+        "made what is missing, stale or found faulty and could be made now. What comes after it follows by itself.",
     )
     def reconcile(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         project, instance = hosted.load(), context.instance

@@ -130,6 +130,18 @@ def objects(place: S3Store) -> dict[str, str]:
     return {name: hashlib.sha256(kept.data).hexdigest() for name, kept in found if not name.endswith(MEMORY)}
 
 
+def versions(place: S3Store) -> dict[str, str]:
+    """Key below the place → ETag and time of every object, by which it shows that one was written again."""
+    start = f"{place.prefix}/".lstrip("/")
+    if not _is_moto(place.endpoint_url):
+        pages = place.client().get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=start)
+        found = [(one["Key"], one["ETag"], one["LastModified"]) for page in pages for one in page.get("Contents", ())]
+    else:
+        stored = _backend().buckets[place.bucket].keys.items()
+        found = [(key, one.etag, one.last_modified) for key, one in stored if key.startswith(start)]
+    return {key.removeprefix(start): f"{etag} {written}" for key, etag, written in found}
+
+
 class Kept(NamedTuple):
     """An object, with what was noted with it."""
 

@@ -90,9 +90,14 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
         ),
         "start": folded(manifest.path(START).read_text(encoding="utf-8")),
         **{f"{split}_samples": count for split, count in samples.items()},
-        NAME: name,
-        ROOT: project.config.root if project.config.root_place is not None else str(project.config.root_folder),
+        **reader_metadata(project, name),
     }
+
+
+def reader_metadata(project: Project, name: str) -> dict[str, str]:
+    """Return by what `load_materialized` finds the nanoset of a handoff."""
+    config = project.config
+    return {NAME: name, ROOT: config.root if config.root_place is not None else str(config.root_folder)}
 
 
 def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, Any]:

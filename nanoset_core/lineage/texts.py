@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -18,10 +18,10 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.raw.contents import stat_file
 from nanoset_core.raw.documents import DocumentBatch, RowReader
 from nanoset_core.raw.endings import is_cuttable, is_table
-from nanoset_core.raw.fingerprints import FingerprintMemory, line_end
+from nanoset_core.raw.fingerprints import WINDOW_BYTES, FingerprintMemory
 from nanoset_core.raw.lines import LineBlock, read_lines
 from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line
-from nanoset_core.raw.pieces import Inventory, Piece, StoredPiece, is_same_object, open_raw, probe_raw, status_of
+from nanoset_core.raw.pieces import Inventory, Piece, StoredPiece, blocks_of, is_same_object, open_raw, status_of
 from nanoset_core.raw.rejects import FaultError
 from nanoset_core.raw.tables import TooFarError, read_table
 from nanoset_core.storage.location import RawFolder
@@ -164,6 +164,17 @@ def read_texts(
                 yield FormatError(what, where=where, found=f"{error.reason}: {error.detail}", remedy=remedy)
 
 
+class _Held(StoredPiece):
+    """A piece whose bytes are at hand."""
+
+    def __init__(self, folder: RawFolder, piece: Piece, data: bytes) -> None:
+        super().__init__(folder, piece)
+        self._data = data
+
+    def blocks(self) -> Iterator[bytes]:
+        yield self._data
+
+
 class _Lines:
     """Read lines or rows of a file: a compressed one, or a table, once if they are asked for in its order."""
 
@@ -174,15 +185,27 @@ class _Lines:
         self._fault: list[FaultError] = []
         self._row: tuple[int, DocumentBatch | TooFarError] = 0, DocumentBatch()
 
-    @cached_property
-    def _size(self) -> int:
+    def _whole(self) -> StoredPiece:
         with open_raw(self._folder / self._file) as opened:
-            return status_of(opened).st_size
+            size = status_of(opened).st_size
+        return StoredPiece(self._folder, Piece(self._file, 0, size, 1, ""))
 
-    def _restart(self, begin: int, end: int) -> LineBlock:
-        stored = StoredPiece(self._folder, Piece(self._file, begin, end, 1, ""))
+    def _restart(self, stored: StoredPiece) -> LineBlock:
         self._blocks, self._fault = read_lines(stored, MOST_LINE_BYTES), []
-        return LineBlock([], 1, begin, begin)
+        return LineBlock([], 1, stored.piece.begin, stored.piece.begin)
+
+    def _line_at(self, offset: int) -> StoredPiece:
+        """Return the line at a byte, with the end of the line before; a short one of an object is one request."""
+        begin, length = max(offset - 1, 0), WINDOW_BYTES
+        while True:
+            with open_raw(self._folder / self._file, begin=begin, end=begin + length) as file:
+                last = min(status_of(file).st_size, offset + MOST_LINE_BYTES + 2)
+                data = next(blocks_of(file, begin, min(begin + length, last), length), b"")
+            end = data.find(b"\n", offset - begin) + 1
+            if end or begin + len(data) >= last:
+                data = data[:end] if end else data
+                return _Held(self._folder, Piece(self._file, begin, begin + len(data), 1, ""), data)
+            length *= 8
 
     def _next(self) -> Any:
         """Return the next lines, or row, None at the end; raise the fault that ends them each time."""
@@ -196,15 +219,12 @@ class _Lines:
     def text(self, offset: int) -> str:
         """Return the text of the line at a byte of the decompressed file."""
         if is_cuttable(self._file):
-            most = min(self._size, offset + MOST_LINE_BYTES + 2)
-            with probe_raw(self._folder / self._file) as probe:
-                end = line_end(probe, offset, most) or most  # nothing beyond is read ahead in a bucket
-            block = self._restart(max(offset - 1, 0), end)  # with the end of the line before
+            block = self._restart(self._line_at(offset))
         elif self._most is not None and offset > self._most:
             raise TooFarError(f"{offset:,} bytes into compressed text")
         else:
             is_ahead = self._block is not None and offset >= self._block.begin
-            block = self._block if self._block is not None and is_ahead else self._restart(0, self._size)
+            block = self._block if self._block is not None and is_ahead else self._restart(self._whole())
         while block.end <= offset:
             block = self._block = self._next() or _gone("no_line", "the text ends before that byte")
         if block.long_bytes:

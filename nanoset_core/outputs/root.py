@@ -192,6 +192,15 @@ class OutputRoot:
 
     def current_version(self, stage: str, name: str) -> CurrentVersion:
         """Look up the current version of an output; what is wrong with it is returned, not raised."""
+        found, listing = self._current_version(stage, name), self.access.snapshot
+        if listing is None or listing.contents is not None:
+            return found
+        unlisted = replace(self, access=replace(self.access, snapshot=None))
+        if found.exists and found.problem is not None:  # or it was made anew since it was listed
+            return unlisted._current_version(stage, name)
+        return found if found.manifest is None else replace(found, manifest=unlisted.rebase(found.manifest))
+
+    def _current_version(self, stage: str, name: str) -> CurrentVersion:
         folder = self.folder / stage / name
         if (seen := self._seen_current(folder)) is not None:
             return _whole_or_damaged(seen)
@@ -216,10 +225,7 @@ class OutputRoot:
         """Look up many outputs whose names have one part, as `current_version`: a bucket is asked for all at once."""
 
         def look(access: FileAccess, folder: Path) -> CurrentVersion:
-            listed = replace(self, access=access).current_version(stage, folder.name)
-            if listed.exists and listed.problem is not None:  # or it was made anew since they were listed
-                return self.current_version(stage, folder.name)
-            return listed if listed.manifest is None else replace(listed, manifest=self.rebase(listed.manifest))
+            return replace(self, access=access).current_version(stage, folder.name)
 
         return self.access.each_folder(look, self.folder / stage, names)
 
@@ -324,7 +330,7 @@ class OutputRoot:
         """Let <stage>/<name>/current.json, and the `current` link beside it, name this version; return it."""
         parent = manifest.folder.parent
         self.forget(parent)
-        wanted = canonical_json({"digest": manifest.digest}) + b"\n"
+        wanted = _pointer(manifest.digest)
         path = parent / CURRENT
         self.access.write(path, wanted)
         link = parent / "current"
@@ -332,6 +338,16 @@ class OutputRoot:
             point_to(link, manifest.digest)
         self._note_current(manifest)
         return manifest
+
+
+def _pointer(digest: str) -> bytes:
+    """Return the bytes of current.json."""
+    return canonical_json({"digest": digest}) + b"\n"
+
+
+def _pointers(folder: Path, access: FileAccess) -> Iterator[bytes]:
+    """Yield what current.json may hold."""
+    yield from (_pointer(name) for name in access.names(folder) if is_digest(name))
 
 
 def _whole_or_damaged(manifest: Manifest) -> CurrentVersion:
@@ -347,7 +363,7 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
     """
     path = folder / CURRENT
     try:
-        digest = json.loads(access.read_current(path))["digest"]
+        digest = json.loads(access.read_current(path, guesses=_pointers(folder, access)))["digest"]
         if not is_digest(digest):
             raise ValueError(f"{digest!r} is no digest")
     except FileNotFoundError:

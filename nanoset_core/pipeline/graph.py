@@ -54,7 +54,7 @@ class Graph:
         self.reasons: dict[Node, Sequence[Reason]] = {}
         self._recipes: dict[Node, Recipe] = {}
         self._current: dict[Node, CurrentVersion] = {}
-        self._looked: set[Stage] = set()
+        self._listed: dict[str, Project] = {}
 
     def nodes(self) -> list[Node]:
         """Return every output, each after what it needs."""
@@ -83,17 +83,25 @@ class Graph:
             self._recipes[node] = node.stage.recipe(self.project, node.key, parents)
         return self._recipes[node]
 
+    def listed(self, node: Node) -> Project:
+        """Return the project by which to look at an output: a bucket is listed once for all that lies beside it."""
+        stage, subject = node.stage, node.key.subject
+        place = stage.folder if stage.by_corpus else f"{stage.folder}/{subject}"
+        if place not in self._listed:
+            self._listed[place] = self.project.with_listing(place)
+        return self._listed[place]
+
     def current(self, node: Node) -> CurrentVersion:
         """Return the current version of an output, as it was when first asked for."""
-        stage, outputs, config = node.stage, self.project.outputs, self.project.config
-        if node not in self._current and stage.by_corpus and outputs.access.has_copies and stage not in self._looked:
-            self._looked.add(stage)  # in a bucket, those of all corpora are looked up together
-            keys = (Node(stage, key) for key in stage.keys(config, self.corpora))
-            beside = [other for other in keys if other not in self._current]
-            names = [stage.name(other.key) for other in beside]
-            self._current |= zip(beside, outputs.current_versions(stage.folder, names), strict=True)
         if node not in self._current:
-            self._current[node] = stage.current(self.project, node.key)
+            stage, project = node.stage, self.listed(node)
+            if stage.by_corpus and project.outputs.access.has_copies:  # those of all corpora, side by side
+                keys = (Node(stage, key) for key in stage.keys(project.config, self.corpora))
+                beside = [other for other in keys if other not in self._current]
+                names = [stage.name(other.key) for other in beside]
+                self._current |= zip(beside, project.outputs.current_versions(stage.folder, names), strict=True)
+            if node not in self._current:
+                self._current[node] = stage.current(project, node.key)
         return self._current[node]
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
@@ -106,12 +114,14 @@ class Graph:
                     for name, parent in node.inputs(self.project.config).items()
                     for root in self._unknown(parent)
                 ]
-            self.reasons[node] = node.stage.stale_reasons(self.project, node.key, wanted, self.current(node))
+            self.reasons[node] = node.stage.stale_reasons(self.listed(node), node.key, wanted, self.current(node))
         return self.reasons[node]
 
     def look_again(self, nodes: Iterable[Node]) -> None:
         """Forget what is known of some outputs, and of all that is made from them, after these were built."""
         changed = {node: None for node in nodes}
+        if changed:
+            self._listed.clear()
         for node in self.nodes() if changed else ():
             if not changed.keys().isdisjoint((node, *node.inputs(self.project.config).values())):
                 changed[node] = None
@@ -256,8 +266,6 @@ class GraphState:
 
     steps: Mapping[Node, Step]
     """In an order in which each step comes after those it needs."""
-    unrecorded: frozenset[Node] = frozenset()
-    """Steps that the history has no materialisation of."""
     unverified: frozenset[Node] = frozenset()
     """Steps whose last check found errors, or did not end."""
     forced: frozenset[Node] = frozenset()
@@ -268,8 +276,8 @@ class GraphState:
         return node in self.steps and self.steps[node].done and node not in self.unverified
 
     def needs_run(self, node: Node) -> bool:
-        """Return whether a step is missing, stale, faulty, not recorded, or forced."""
-        return node in self.steps and (not self.is_fresh(node) or node in self.unrecorded or node in self.forced)
+        """Return whether a step is missing, stale, faulty, or forced."""
+        return node in self.steps and (not self.is_fresh(node) or node in self.forced)
 
 
 def runnable(

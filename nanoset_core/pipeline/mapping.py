@@ -15,7 +15,7 @@ from nanoset_core.errors import ConfigError, FormatError, NanosetError, one_line
 from nanoset_core.execution.progress import Progress
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, LACKING, MAPPINGS, PLAN_FILE, STAGE, split_bytes
-from nanoset_core.mapping.cache import blend_set, member_set, open_blend
+from nanoset_core.mapping.cache import FileSet, blend_set, member_set, open_blend
 from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SPLITS, SplitName
@@ -27,6 +27,8 @@ from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
 from nanoset_core.storage.access import FileAccess
 
 VERSION = 1
+Notes = Mapping[str, Mapping[str, Any]]
+"""Name of a cache file → its `bytes` and `sha256`."""
 _CHUNK = 1 << 22
 
 
@@ -42,18 +44,23 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     """Write the trainer's index caches of every member corpus for one split; raises as `NanosetContext.plan`."""
     nanoset = NanosetContext(project, name)
     recipe, planned = mappings_recipe(nanoset, split), nanoset.plan(split)
-    files, sizes, access = dict[str, str](), dict[str, int](), project.outputs.access
-    members = planned.plan.members if planned.plan is not None else ()
+    files, new, access = dict[str, Mapping[str, Any]](), dict[str, str](), project.outputs.access
+    members, sidecars = planned.plan.members if planned.plan is not None else (), list[str]()
+    listed = access.with_listing(nanoset.cache)
     for number, member in enumerate(members, start=1):
-        idx = access.fetch(idx_path(Path(member.prefix)))  # it may have made room for that of another member
-        made = member_set(member, planned.config, nanoset.cache).write(partial(_make_room, access, idx))
-        files, sizes = files | made, sizes | _sizes(nanoset.cache, made)
-        if access.capacity is not None:  # before they make room in turn
-            _send(project, nanoset.cache, made, [member.sidecar])
+        one = member_set(member, planned.config, nanoset.cache)
+        found = None if project.rebuild else _stored(listed, one)
+        if found is None:
+            idx = access.fetch(idx_path(Path(member.prefix)))  # it may have made room for that of another member
+            made = one.write(partial(_make_room, access, idx))
+            found, new, sidecars = _notes(nanoset.cache, made), new | made, [*sidecars, member.sidecar]
+            if access.capacity is not None:  # before they make room in turn
+                _send(project, nanoset.cache, new, sidecars)
+                new, sidecars = {}, []
+        files |= found
         project.listener(Progress(MAPPINGS, f"{name} {split}", number, len(members), unit="corpora"))
-    if access.capacity is None:
-        _send(project, nanoset.cache, files, [member.sidecar for member in members])
-    return _publish(nanoset, recipe, planned, files, sizes)
+    _send(project, nanoset.cache, new, sidecars)
+    return _publish(nanoset, recipe, planned, files)
 
 
 @holding
@@ -70,14 +77,30 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     mappings = INDEX_MAPPINGS.require(project, key)
     INDEX_MAPPINGS.check_current(key, mappings, mappings_recipe(nanoset, split))
     planned, cache = nanoset.plan(split), nanoset.cache
-    files: dict[str, str] = {}
-    given = None
+    files: Notes = {}
+    given, access = None, project.outputs.access
     if planned.plan is not None and planned.plan.blend is not None:
-        files = blend_set(planned.plan, planned.plan.blend, cache).write(project.outputs.access.make_room)
-        _send(project, cache, files, [planned.plan.blend.sidecar])
-        given = _given(planned.plan, cache)
+        one = blend_set(planned.plan, planned.plan.blend, cache)
+        found = None if project.rebuild else _stored(access.with_listing(cache), one)
+        if found is None:
+            made = one.write(access.make_room)
+            _send(project, cache, made, [one.sidecar])
+            found = _notes(cache, made)
+        files, given = found, _given(planned.plan, cache, access)
     recipe = BLENDED.recipe(project, key, {MAPPINGS: mappings.digest})
-    return _publish(nanoset, recipe, planned, files, _sizes(cache, files), given)
+    return _publish(nanoset, recipe, planned, files, given)
+
+
+def _stored(listed: FileAccess, one: FileSet) -> Notes | None:
+    """Return the notes on a set of cache files that a store holds whole; None for one that it does not, or is local."""
+    if not listed.has_copies:
+        return None
+    try:
+        notes = one.notes_in(listed.read_current(one.folder / one.sidecar))
+    except FileNotFoundError:
+        return None
+    sizes = {} if notes is None else {name: note["bytes"] for name, note in notes.items()}
+    return None if first_fault(listed.sizes(one.folder, sizes), sizes) is not None else notes
 
 
 def _send(project: Project, cache: Path, files: Mapping[str, str], sidecars: Iterable[str]) -> None:
@@ -94,13 +117,13 @@ def _make_room(access: FileAccess, idx: Path, size: int, folder: str) -> None:
     access.make_room(size + idx.stat().st_size, f"{folder}: the index files of a dataset, with its .idx")
 
 
-def _sizes(cache: Path, files: Iterable[str]) -> dict[str, int]:
-    return {file: (cache / file).stat().st_size for file in files}
+def _notes(cache: Path, files: Mapping[str, str]) -> Notes:
+    return {file: {"bytes": (cache / file).stat().st_size, "sha256": sha256} for file, sha256 in files.items()}
 
 
-def _given(plan: SplitPlan, cache: Path) -> list[int]:
+def _given(plan: SplitPlan, cache: Path, access: FileAccess) -> list[int]:
     """Return how many samples the built blend takes of each dataset."""
-    index = open_blend(plan, cache).dataset_index
+    index = open_blend(plan, cache, access).dataset_index
     counts = np.zeros(len(plan.members), np.int64)
     for begin in range(0, len(index), _CHUNK):
         counts += np.bincount(index[begin : begin + _CHUNK].astype(np.int64), minlength=len(counts))
@@ -111,17 +134,14 @@ def _publish(
     nanoset: NanosetContext,
     recipe: Recipe,
     planned: PlannedSplit,
-    files: Mapping[str, str],
-    sizes: Mapping[str, int],
+    files: Notes,
     given: list[int] | None = None,
 ) -> Manifest:
     outputs = nanoset.project.outputs
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         (folder / PLAN_FILE).write_bytes(split_bytes(outputs.folder, planned.plan, planned.config))
-        return _facts(planned, given) | {
-            "cache_files": {file: {"bytes": sizes[file], "sha256": checksum} for file, checksum in files.items()}
-        }, {}
+        return _facts(planned, given) | {"cache_files": files}, {}
 
     return outputs.make_current(outputs.commit(recipe, write))
 

@@ -68,6 +68,12 @@ class Project:
             object.__setattr__(self, "_access", access)  # links of its path are resolved once
         return OutputRoot(access, self.rebuild, self.seen)
 
+    def with_listing(self, folder: str) -> Project:
+        """Return the same project, whose outputs in a bucket answer from one listing what is asked of a folder."""
+        listed, access = replace(self), self.outputs.access
+        object.__setattr__(listed, "_access", access.with_listing(access.folder / folder))
+        return listed
+
     @property
     def executor(self) -> Executor | None:
         """Where tasks run, or None for processes of this machine; no output depends on it."""

@@ -39,14 +39,19 @@ FILE = "inventory.json"
 
 
 def corpora(project: Project) -> list[str]:
-    """Return every corpus of the raw folder, sorted: its folders, and corpora of nanoset.yaml that read from them.
+    """Return every corpus of the raw folder, sorted; see `names`."""
+    return list(names(project).corpora)
+
+
+def names(project: Project) -> RawText:
+    """Return every corpus of the raw folder by name: its folders, and corpora of nanoset.yaml that read from them.
 
     Raises as `list_corpora`; or ConfigError where a corpus could be either of two folders.
     """
     text = scan(project, names_only=True)
     for fault in text.faults.values():
         raise fault
-    return list(text.corpora)
+    return text
 
 
 def scan(project: Project, *, names_only: bool = False) -> RawText:

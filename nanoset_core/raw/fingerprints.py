@@ -341,7 +341,8 @@ class FingerprintMemory:
         files = {path: entry for path, entry in known.items() if path in paths}
         data = json.dumps({"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}).encode()
         if access is not None and files:
-            access.store.put(access.name(self._path), data)
+            if files != self._stored:
+                access.store.put(access.name(self._path), data)
             self._is_sent = True
         data += _SENT if self._is_sent else b""
         if not self._path.exists() or read_regular(self._path) != data:

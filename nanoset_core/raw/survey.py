@@ -78,15 +78,22 @@ def _why_aside(contents: Contents) -> str:
 
 
 def _entries(raw: RawFolder) -> list[RawFolder]:
-    if not raw.is_dir():
-        what = "a file is where the folder of raw text should be" if raw.is_file() else None
-        remedy = "name a folder, mount or restore it, or create it with one folder of text a corpus"
-        raise MissingError(what or "the folder of raw text does not exist", where=raw, remedy=remedy)
+    entries = list[RawFolder]()
     try:
-        entries = [entry for entry in raw.iterdir() if not entry.name.startswith(".")]
+        entries += [entry for entry in raw.iterdir() if not entry.name.startswith(".")]
     except OSError as error:
-        what, remedy = "the folder of raw text cannot be listed", "give this user the right to read it"
-        raise InputError(what, where=raw, found=error.strerror, remedy=remedy) from error
+        if raw.is_dir():
+            what, remedy = "the folder of raw text cannot be listed", "give this user the right to read it"
+            raise InputError(what, where=raw, found=error.strerror, remedy=remedy) from error
+    if not entries and not raw.is_dir():
+        is_file, remedy = (
+            raw.is_file(),
+            "name a folder, mount or restore it, or create it with one folder of text a corpus",
+        )
+        what = (
+            "a file is where the folder of raw text should be" if is_file else "the folder of raw text does not exist"
+        )
+        raise MissingError(what, where=raw, remedy=remedy)
     return sorted(entries, key=lambda entry: entry.name)
 
 

@@ -141,11 +141,12 @@ class FileAccess:
         _date(path, stored)
         return data
 
-    def read_current(self, path: Path, *, is_marker: bool = False) -> bytes:
+    def read_current(self, path: Path, *, is_marker: bool = False, guesses: Iterable[bytes] = ()) -> bytes:
         """Return a small file's bytes as they are stored now; FileNotFoundError where there is none.
 
         is_marker: it is a commit marker. Where the copy was outdated, the other files of its folder belong to another
             making and are removed; copies that the store does not have stay: a build may be about to send them.
+        guesses: bytes that it may have; it is not read where the listing shows that these are its.
         """
         if self.origin is None:
             return read_regular(path)
@@ -155,11 +156,14 @@ class FileAccess:
         elif told.contents is not None:
             data = told.contents.get(self.name(path))
         elif (entry := told.file(self.name(path))) is not None:
-            data = path.read_bytes() if path.is_file() else b""
-            if etag_of_bytes(data) == entry.mark:
-                _date(path, entry)
-            else:  # or ETags are no digests
+            copy = path.read_bytes() if path.is_file() else b""
+            data = next((one for one in chain([copy], guesses) if etag_of_bytes(one) == entry.mark), None)
+            if data is None:  # or ETags are no digests
                 data = self._refresh(path, is_marker=is_marker)
+            else:
+                if data != copy:
+                    write_atomic(path, data)
+                _date(path, entry)
         if data is None:
             raise FileNotFoundError(self.url(path))
         return data
@@ -178,6 +182,11 @@ class FileAccess:
     def _told(self, name: str) -> Snapshot | None:
         """Return the listing that says what there is at a name; None where the store has to be asked."""
         return self.snapshot if self.snapshot is not None and self.snapshot.covers(name) else None
+
+    def with_listing(self, folder: Path) -> FileAccess:
+        """Return access that answers from one listing of a store what is asked of a folder."""
+        store = self.origin
+        return self if store is None else replace(self, snapshot=Snapshot.when_asked(self.name(folder), store))
 
     def _listed(self, folder: Path) -> Snapshot:
         """Return what lies below a folder of a store."""
@@ -294,9 +303,9 @@ class FileAccess:
         It takes access to the folder's files as a listing told of them, and the folder. Those of a store are listed
         together, unless they are few of many; the listing of 1,024 is in memory at a time.
         """
-        if self.origin is None:
-            return [work(self, parent / name) for name in names]
         place = self.name(parent)
+        if self.origin is None or self._told(place) is not None:
+            return self.each(lambda name: work(self, parent / name), names)
         listed, first, asked = self.origin.list(place), list[Stored](), dict[str, int | None]()
         if 1 < len(names) <= _ASKED_ONE_BY_ONE:
             first = list(islice(listed, _ENTRIES_TOLD))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.paths import is_inside
@@ -86,6 +87,11 @@ class Snapshot:
         """Return the snapshot of one folder from a listing that holds all below it."""
         return Snapshot(place, _tree(listed, marks=True))
 
+    @staticmethod
+    def when_asked(place: str, store: Store) -> Snapshot:
+        """Return the snapshot of one folder of a store, which is listed when the first question is asked."""
+        return Snapshot(place, _Later(place, store))
+
     def covers(self, name: str) -> bool:
         """Return whether the listing says what there is at a name."""
         return f"{name}/".startswith(f"{self.place}/") or not self.place
@@ -107,6 +113,33 @@ class Snapshot:
                 yield from self.below(f"{folder}/{name}" if folder else name, f"{prefix}{name}/")
             else:
                 yield prefix + name, entry
+
+
+class _Later(Mapping[str, Mapping[str, Entry]]):
+    """The tree of one folder of a store, listed when it is first looked into."""
+
+    def __init__(self, place: str, store: Store) -> None:
+        self._place, self._store, self._lock = place, store, Lock()
+        self._found: Mapping[str, Mapping[str, Entry]] | None = None
+
+    def __reduce__(self) -> tuple[type[_Later], tuple[str, Store]]:
+        return _Later, (self._place, self._store)
+
+    @property
+    def _listed(self) -> Mapping[str, Mapping[str, Entry]]:
+        with self._lock:  # threads ask side by side
+            if self._found is None:
+                self._found = _tree(self._store.list(self._place), marks=True)
+            return self._found
+
+    def __getitem__(self, folder: str) -> Mapping[str, Entry]:
+        return self._listed[folder]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed)
+
+    def __len__(self) -> int:
+        return len(self._listed)
 
 
 def _tree(listed: Iterable[Stored], *, marks: bool) -> dict[str, dict[str, Entry]]:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -154,7 +154,12 @@ class Store(ABC):
         Its bytes must have this sha256 (absent: that which its writer noted) and these digests of pieces, else
         StorageError.
         """
-        if (stored := self.stat(name)) is None:
+        first = b""
+        if sha256 is None:
+            stored = self.stat(name)  # which tells what its writer noted
+        else:
+            first, stored = self.open_range(name, 0, RANGE_BYTES) or (b"", None)
+        if stored is None:
             return False
         wanted = sha256 or stored.sha256
         with atomic_file(target) as file:
@@ -162,11 +167,13 @@ class Store(ABC):
                 file.seek(0)
                 file.truncate()
                 whole, check = hashlib.sha256(), PieceCheck(pieces or ())
-                for block in self.blocks(stored):
+                rest = replace(stored, begin=len(first), size=stored.size - len(first))
+                for block in filter(None, chain([first], self.blocks(rest))):
                     file.write(block)
                     whole.update(block)
                     if pieces is not None:
                         check.add(block)
+                first = b""
                 found, fault = whole.hexdigest(), check.fault()
                 if wanted in (None, found) and fault is None:
                     return True

@@ -94,9 +94,10 @@ def project_status(project: Project) -> Iterator[Row]:
     check_tokenizer(project)
     busy = under_way(project.outputs.access)
     known: dict[Node, Recipe] = {}
-    graph = Graph(project, known, sorted({*raw.corpora(project), *named_corpora(project.config)}))
+    text = raw.names(project)
+    graph = Graph(project, known, sorted({*text.corpora, *named_corpora(project.config)}))
     reading = Budget(READ_BYTES)
-    for row in _rows(graph, lambda root: _survey(graph, known, root, reading)):
+    for row in _rows(graph, text.aside, lambda root: _survey(graph, known, root, reading)):
         yield row if (work := busy.get(row.name)) is None else _being_built(row, work)
 
 
@@ -106,19 +107,22 @@ def _being_built(row: Row, work: Work) -> Row:
     return replace(row, busy=work, state="being built", why=(str(work),))
 
 
-def graph_status(graph: Graph) -> Iterator[Row]:
-    """Yield the same rows where the graph knows the corpora's inventories, as after a build; no file is read."""
+def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[Row]:
+    """Yield the same rows where the graph knows the corpora's inventories, as after a build; no file is read.
+
+    `aside` are the folders that are no corpora, see RawText.
+    """
 
     def look(root: Node) -> _Look:
         with suppress(NanosetError, OSError):  # the corpus is gone by now
-            return None, raw.notices(graph.project, root.key.subject)
+            return None, raw.notices(graph.listed(root), root.key.subject)
         return None, []
 
-    yield from _rows(graph, look)
+    yield from _rows(graph, aside, look)
 
 
-def _rows(graph: Graph, look: Callable[[Node], _Look]) -> Iterator[Row]:
-    for name, what in raw.scan(graph.project, names_only=True).aside.items():
+def _rows(graph: Graph, aside: Mapping[str, str], look: Callable[[Node], _Look]) -> Iterator[Row]:
+    for name, what in aside.items():
         yield Row("folder", name, None, "not read", (what,), {}, None)
     planning = Budget(PLANNED_BYTES)
     for nodes in graph.rows():
@@ -132,9 +136,9 @@ def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget
     project, corpus, current = graph.project, root.key.subject, graph.current(root)
     whole = current.manifest if current.problem is None else None
     try:
-        folder, contents = raw.corpus_folder(project, corpus), raw.contents_now(project, corpus)
+        contents = raw.contents_now(project, corpus)
         if not contents.texts:
-            raise no_text(folder, contents)
+            raise no_text(raw.corpus_folder(project, corpus), contents)
         recipe, changes = _recipe_now(project, corpus, contents, whole, reading)
     except (NanosetError, OSError) as error:
         graph.reasons[root] = [Reason(one_line(error))]
@@ -143,7 +147,7 @@ def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget
         known[root] = recipe
     if recipe is None or whole is None or recipe.digest != whole.digest:
         graph.reasons[root] = [Reason(current.problem or changes or "the inventory's format changed")]
-    return None, raw.notices(project, corpus, contents)
+    return None, raw.notices(graph.listed(root), corpus, contents)
 
 
 def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None) -> Row:

@@ -16,6 +16,7 @@ from nanoset_core.lineage import texts
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.lineage.texts import NotReadError, read_texts
 from nanoset_core.raw import tables
+from nanoset_core.raw.endings import is_cuttable
 
 ROWS = sentences("web", 50)
 LINES = [jsonl([row]) for row in ROWS]
@@ -52,7 +53,7 @@ def test_lines_of_a_file_are_read_in_one_pass(folder, opened):
     wanted = [(file, number) for file in PACKERS for number in (0, 1, 7, 19, 20, 49)]
     found = list(read_texts(folder, [line(*one) for one in wanted], "text"))
     assert found == [ROWS[number]["text"] for _, number in wanted]
-    assert opened == list(PACKERS)
+    assert [name for name in opened if not is_cuttable(name)] == [name for name in PACKERS if not is_cuttable(name)]
 
 
 @pytest.mark.parametrize("file", PACKERS)

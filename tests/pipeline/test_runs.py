@@ -40,10 +40,9 @@ def test_what_is_not_selected_holds_up_what_needs_it():
 
 
 def test_marks_of_the_history():
-    assert taken(state(unrecorded=[1])) == [[1]]
     assert taken(state(unverified=[1])) == [[1]]
     assert taken(state(forced=[3])) == [[3]]
-    assert taken(state(3, unrecorded=[2])) == [[2], [3]], "what is not recorded is there, and can be read"
+    assert taken(state(3)) == [[3]]
     assert taken(state(3, unverified=[2])) == [[2]], "what is faulty cannot"
 
 

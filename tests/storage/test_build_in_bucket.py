@@ -35,8 +35,8 @@ def test_another_machine_finds_everything_and_makes_nothing(remote_project, fill
     other = remote_project("other")
     with dg.DagsterInstance.ephemeral() as instance:
         report = build(Project.open(other), instance)
-    assert not report.failed
-    assert all(step.done for step in report.steps if step.node.asset != ("raw_jsonl",))
+    assert not report.failed | report.made
+    assert all(step.done for step in report.steps)
     assert objects(filled) == before
 
 
