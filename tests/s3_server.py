@@ -7,7 +7,7 @@ import io
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, Thread
@@ -30,6 +30,8 @@ requests_answered: Counter[str] = Counter()
 """Address of a server in this process → requests that it has answered."""
 bytes_answered: Counter[str] = Counter()
 """Address of a server in this process → bytes in the bodies of its answers."""
+listeners: list[Callable[[str, int, int], None]] = []
+"""Called with path, bytes of the body and bytes of the answer of each request to a server in this process."""
 _moto: set[str] = set()
 """Addresses of servers in this process."""
 
@@ -90,6 +92,8 @@ def _handler() -> type:
             status, _, reason = begun[0].partition(" ")
             bytes_answered[f"http://{self.server.host}:{self.server.port}"] += len(answer)
             bodiless = self.command == "HEAD" or status in ("204", "304")
+            for listener in listeners:
+                listener(environ["PATH_INFO"], len(body), 0 if bodiless else len(answer))
             self.send_response(int(status), reason)
             for name, value in begun[1]:
                 self.send_header(name, value)

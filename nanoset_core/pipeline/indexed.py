@@ -171,9 +171,21 @@ def current_dataset(project: Project, corpus: str) -> Manifest:
     return DATASET.require(project, Key(corpus))
 
 
-def opened(dataset: Manifest) -> MMapIndexedDataset:
-    """Open a dataset for random access; see `readable`."""
-    return MMapIndexedDataset.below(dataset.access, readable(dataset))
+def has_room_for_tokens(*datasets: Manifest) -> bool:
+    """Return whether copies of the tokens of datasets take no more than a quarter of `storage.scratch_mib`, if any."""
+    size = sum(dataset.files[f"{dataset.facts['prefix']}.bin"].size for dataset in datasets)
+    return all(one.access.capacity is None or size <= one.access.capacity // 4 for one in datasets)
+
+
+def bring_tokens(dataset: Manifest) -> None:
+    """Copy the tokens of a dataset in a bucket that are all read now, and by others later, where they have room."""
+    if has_room_for_tokens(dataset):
+        dataset.path(f"{dataset.facts['prefix']}.bin")
+
+
+def opened(dataset: Manifest, *, is_sampled: bool = False) -> MMapIndexedDataset:
+    """Open a dataset for random access, or to read little of it; see `readable`."""
+    return MMapIndexedDataset.below(replace(dataset.access, is_sampled=is_sampled), readable(dataset))
 
 
 def readable(dataset: Manifest) -> str:

@@ -19,8 +19,9 @@ from nanoset_core.pipeline.project import Project, despite_lost_copies
 from nanoset_core.pipeline.stage import CorpusStage, Key
 from nanoset_core.raw.choice import held_out
 from nanoset_core.raw.contents import Contents, FileStat, Notice, contents_of, some
+from nanoset_core.raw.endings import format_of
 from nanoset_core.raw.fingerprints import FingerprintMemory
-from nanoset_core.raw.pieces import Inventory, Piece
+from nanoset_core.raw.pieces import Inventory, Piece, SourceRange
 from nanoset_core.raw.survey import (
     QuietPeriod,
     RawText,
@@ -224,6 +225,19 @@ def memory_of(project: Project, folder: RawFolder) -> FingerprintMemory:
     """Return what earlier surveys, on any machine, found out of a folder's files: all corpora of it share that."""
     access = project.outputs.access
     return FingerprintMemory(access.folder / STAGE / folder.name / ".fingerprints.json", access, folder)
+
+
+def marked(project: Project, folder: RawFolder, ranges: Sequence[SourceRange]) -> list[SourceRange]:
+    """Return ranges with the marks of their tables in a bucket, whose bytes are not read in order."""
+    if isinstance(folder, Path) or all(format_of(one.path) == "lines" for source in ranges for one in source.pieces):
+        return [*ranges]
+    memory = memory_of(project, folder)
+
+    def of(source: SourceRange) -> SourceRange:
+        marks = {one.path: memory.mark(one) for one in source.pieces if format_of(one.path) != "lines"}
+        return replace(source, marks={path: mark for path, mark in marks.items() if mark is not None})
+
+    return [*map(of, ranges)]
 
 
 def make_inventory(project: Project, corpus: str) -> Manifest:

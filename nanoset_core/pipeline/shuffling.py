@@ -17,7 +17,7 @@ from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
-from nanoset_core.pipeline.indexed import DATASET, current_dataset
+from nanoset_core.pipeline.indexed import DATASET, current_dataset, has_room_for_tokens
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
 from nanoset_core.pipeline.stage import Key, Node, Stage
@@ -64,7 +64,7 @@ def make_plan(project: Project, name: str) -> Manifest:
     recipe = SHUFFLE_PLAN.recipe(project, Key(name), {corpus: one.digest for corpus, one in datasets.items()})
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        plan = plan_shuffle(_open_sources(project, datasets), _settings(project, spec, datasets))
+        plan = plan_shuffle(_sources(datasets, project.outputs.access.has_copies), _settings(project, spec, datasets))
         (folder / PLAN_FILE).write_text(json.dumps(plan.to_json(), indent=1) + "\n", encoding="utf-8")
         return plan.to_json() | {"quality": shuffle_quality(plan)}, {}
 
@@ -160,7 +160,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
             name=f"{name} group {group}",
             access=access,
         )
-        sources = _open_sources(project, datasets)
+        sources = _sources(datasets, access.has_copies and not _come_here(project, datasets.values()))
         made = write_shards(plan, sources, missing, folder, options, made_from=recipe.digest, force=project.rebuild)
         facts |= {fact.shard: fact for fact in made}
     if project.outputs.find(recipe) is not None:
@@ -237,11 +237,13 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
     return project.outputs.finalize(recipe, summary, files)
 
 
-def _open_sources(project: Project, datasets: dict[str, Manifest]) -> list[TokenSource]:
-    """Open the datasets' tokens; in a bucket they are read there by workers of a cluster, or where room is scarce."""
-    access = project.outputs.access
-    is_stored = access.has_copies and (access.capacity is not None or project.executor is not None)
+def _sources(datasets: dict[str, Manifest], is_stored: bool) -> list[TokenSource]:
     return [TokenSource.of_output(corpus, dataset, is_stored=is_stored) for corpus, dataset in datasets.items()]
+
+
+def _come_here(project: Project, datasets: Iterable[Manifest]) -> bool:
+    """Return whether tokens in a bucket are copied, once for all groups, and not read there by each."""
+    return project.executor is None and has_room_for_tokens(*datasets)
 
 
 class PlanStage(Stage):

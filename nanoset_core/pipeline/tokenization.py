@@ -14,7 +14,7 @@ from nanoset_core.execution.progress import Progress, note
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory
+from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory, marked
 from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
 from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
@@ -110,13 +110,14 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     InputError where there is no text, or more was lost than is allowed; SourceChangedError where a file is another now.
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
-    settings, ranges = _settings(project, corpus), cut_ranges(inventory, _range_bytes(project))
+    settings, folder = _settings(project, corpus), corpus_folder(project, corpus)
+    ranges = marked(project, folder, cut_ranges(inventory, _range_bytes(project)))
     workers, room = _fitting(project, corpus, ranges)
     project.listener(note(_end_of_documents(project)))
     made, options = shards.TokenizeJob(
         root=project.outputs,
         corpus=corpus,
-        folder=corpus_folder(project, corpus),
+        folder=folder,
         ranges=ranges,
         options=settings.recipe_options(project.tokenizer.fingerprint),
         settings=replace(settings, room=room),

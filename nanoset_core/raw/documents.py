@@ -101,7 +101,7 @@ def read_documents(
     numbers = {path: number for number, path in enumerate(source.files)}
     batch = DocumentBatch()
     for piece in source.pieces:
-        stored, lines, position = StoredPiece(folder, piece), 0, piece.begin
+        stored, lines, position = StoredPiece(folder, piece, source.marks.get(piece.path)), 0, piece.begin
         try:
             for part in reader_of(piece.path)(stored, fields, max_line_bytes, verify):
                 lines += part.read_lines

@@ -318,6 +318,15 @@ class FingerprintMemory:
         was_not_cut = pieces[0].digest.startswith(ETAG) and pieces[0].first_line
         return None if self._cut_unread and _is_large(stat) and was_not_cut else pieces
 
+    def mark(self, piece: Piece) -> int | None:
+        """Return the inode, in a bucket the mark of the ETag, of the file that was found to be one piece; else None."""
+        row = [piece.begin, piece.end, piece.first_line, piece.digest]
+        with suppress(LookupError, TypeError):
+            for entries in (self._entries, self._stored):
+                if piece.path in entries and entries[piece.path]["pieces"] == [row]:
+                    return int(entries[piece.path]["stat"][2])
+        return None
+
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
         """Remember the pieces of a file."""
         if stat.mtime_ns < self._newest_ns:

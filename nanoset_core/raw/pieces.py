@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -101,6 +101,8 @@ class SourceRange(_Pieces):
     """The unit of work and of caching: one or more pieces, read in order into one shard."""
 
     pieces: tuple[Piece, ...]
+    marks: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    """Path of an object → mark of the ETag under which its bytes were hashed: with that it need not be hashed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +278,9 @@ def too_large(path: RawFolder | str, found: str | None = None) -> InputError:
 class StoredPiece:
     """Reads one piece of one file, once, in order, and hashes it on the way."""
 
-    def __init__(self, folder: RawFolder, piece: Piece) -> None:
-        self.path, self.piece = folder / piece.path, piece
+    def __init__(self, folder: RawFolder, piece: Piece, mark: int | None = None) -> None:
+        """mark: see SourceRange."""
+        self.path, self.piece, self._mark = folder / piece.path, piece, mark
         self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
         self.position = piece.begin
         """Where the bytes begin that were not read yet."""
@@ -300,10 +303,12 @@ class StoredPiece:
 
     def check(self) -> None:
         """Read what is left; SourceChangedError where the bytes are not those of the inventory."""
-        if self.piece.digest.startswith(ETAG):
+        if self.piece.digest.startswith(ETAG) or self._mark is not None:
             with open_raw(self.path) as file:
-                self._check_etag(status_of(file).st_ino)
-            return
+                now = status_of(file).st_ino
+            self._check_etag(now)
+            if self._mark in (None, now):
+                return
         # A file is looked at once more: it may have shrunk. What was read of an object is of one version.
         if self.position < self.piece.end or not self.position or isinstance(self.path, Path):
             for _ in self.blocks():

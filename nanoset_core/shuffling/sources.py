@@ -21,9 +21,11 @@ from nanoset_core.storage.reading import BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular
 from nanoset_core.storage.working_copies import worker_folder
 
-BLOCK_BYTES = 32 << 10
-"""Fetched at once at least, of tokens that are in a store: about a row."""
+STORED_ROW_BYTES = 32 << 10
+"""Fetched beside a row at the most, of tokens that are in a store: rows that lie nearer are read by one request."""
+_BLOCK_BYTES = 4 << 10
 TOKEN_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
+_GAP_BYTES = STORED_ROW_BYTES - 2 * _BLOCK_BYTES
 _COPY_BYTES = 1 << 20  # rows copied at once: they stay in the processor's cache on their way
 
 
@@ -76,18 +78,25 @@ class TokenSource:
             return self
         return replace(self, access=replace(self.access, capacity=max(1, self.access.capacity // workers)))
 
+    @property
+    def bytes(self) -> int:
+        """Size of the file."""
+        return self.count * np.dtype(self.dtype).itemsize
+
     @cached_property
     def file(self) -> MappedFile:
         """The bytes of the file, of which `prefetch` makes those of a store readable."""
         if self.access is None:
             return MappedFile(map_regular(self.path))
         folder = worker_folder() or self.access.folder
-        return BlockFile(self.access.store, self.access.name(self.path), folder, block_bytes=BLOCK_BYTES)
+        return BlockFile(
+            self.access.store, self.access.name(self.path), folder, block_bytes=_BLOCK_BYTES, gap_bytes=_GAP_BYTES
+        )
 
     @cached_property
     def tokens(self) -> NDArray[np.integer[Any]]:
         """All tokens, shape (count,), as a read-only map; raises StaleError where they are not as many as planned."""
-        size, wanted = self.file.size, self.count * np.dtype(self.dtype).itemsize
+        size, wanted = self.file.size, self.bytes
         if size != wanted:
             what, remedy = "a source has changed", "plan the shuffle again"
             raise StaleError(what, where=self.path, found=f"{size} bytes", expected=f"{wanted} bytes", remedy=remedy)

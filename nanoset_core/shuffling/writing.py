@@ -28,7 +28,7 @@ from nanoset_core.shuffling.order import context_keys, keys_at, keys_of
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import Fill, TarFacts, output_bytes, read_markers, write_markers, write_tar
 from nanoset_core.shuffling.sizing import CHUNK_BYTES, NUMBER_BYTES, ROW_BYTES, choose_engine, runs_of
-from nanoset_core.shuffling.sources import BLOCK_BYTES, TokenSource, gather, opened_once
+from nanoset_core.shuffling.sources import STORED_ROW_BYTES, TokenSource, gather, opened_once
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import claim_scratch, fsync_folder, sweep_abandoned
 from nanoset_core.storage.os_errors import explained
@@ -104,8 +104,11 @@ def _write_all(
     scratch: Path,
     options: WriteOptions,
 ) -> list[TarFacts]:
-    # Other engines read sources in a store at random places, which would fetch all of them.
-    engine = "tiled" if any(source.access is not None for source in sources) else options.engine
+    engine = options.engine
+    if any(source.access is not None for source in sources):
+        engine = "tiled"  # the others read sources in a store at random places, which would fetch all of them
+    elif options.access is not None and options.access.capacity is not None:
+        engine = "mmap"  # without temporary files
     memory, workers = options.memory_bytes, options.workers
     choice = choose_engine(plan, engine=engine, memory_bytes=memory, workers=workers, shards=len(todo))
     most = choice.shards_held or _MAPPED_SHARDS
@@ -195,13 +198,15 @@ def _sweep(
 ) -> None:
     """Put contexts into `rows`, shape (contexts, sequence_length), holding 8 MiB of the sources (64 MiB in a store)."""
     stored = [source.access.capacity for source in sources if source.access is not None]
-    rooms = [capacity // 4 // (BLOCK_BYTES + plan.row_bytes) for capacity in stored if capacity is not None]
-    step = max(1, min([(_STORED_BYTES if stored else CHUNK_BYTES) // plan.row_bytes, *rooms]))
+    rooms = [capacity // 4 for capacity in stored if capacity is not None]
+    steps = [room // (STORED_ROW_BYTES + plan.row_bytes) for room in rooms]
+    step = max(1, min([(_STORED_BYTES if stored else CHUNK_BYTES) // plan.row_bytes, *steps]))
+    stays = stored and sum(source.bytes for source in sources) <= min(rooms, default=_STORED_BYTES)
     order = np.argsort(contexts)  # contexts are numbered in the order in which they lie
     for begin in range(0, len(contexts), step):
         places = order[begin : begin + step]
         gather(sources, plan.table, contexts[places], out=rows, places=places)
-        for source in sources:
+        for source in () if stays else sources:  # the next run of this process finds what stays
             source.evict()
 
 

@@ -22,7 +22,7 @@ from nanoset_core.storage.atomic import UNFINISHED, unfinished_name, write_atomi
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
 from nanoset_core.storage.local import LocalStore, make_room
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.reading import BlockFile, MappedFile
+from nanoset_core.storage.reading import BLOCK_BYTES, BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.s3_requests import CONNECTIONS, etag_of_bytes
 from nanoset_core.storage.store import Store, Stored, in_parallel, read_pieces
@@ -36,7 +36,7 @@ _ENTRIES_TOLD = 1000
 _FOLDERS_AT_ONCE = 1024
 """Folders of which the listing is in memory."""
 _SMALL_BLOCK = 4 << 10
-"""Of a file of which blocks are read, where room is scarce."""
+"""Of a file of which blocks are read, where these are few, or room is scarce."""
 ROOM = "room for working copies: storage.mirror names their folder, storage.scratch_mib says how much they may take"
 
 
@@ -57,6 +57,8 @@ class FileAccess:
     """Bytes that may be taken of the disk, a quarter by files without names; None where all copies stay."""
     snapshot: Snapshot | None = field(default=None, kw_only=True, compare=False, repr=False)
     """What a listing of the store said: it is believed instead of asking again."""
+    is_sampled: bool = field(default=False, kw_only=True, compare=False, repr=False)
+    """Of large files little is read, here and there: no more than that is fetched."""
     asked: dict[str, int | None] | None = field(default=None, kw_only=True, compare=False, repr=False)
     """Name → bytes of what lies outside of the listing and was asked for; None: it is asked for each time."""
 
@@ -286,7 +288,7 @@ class FileAccess:
         if isinstance(store, LocalStore):
             return MappedFile(map_regular(path))
         if self.capacity is None:
-            return BlockFile(store, name, path.parent)
+            return BlockFile(store, name, path.parent, block_bytes=_SMALL_BLOCK if self.is_sampled else BLOCK_BYTES)
         return BlockFile(store, name, path.parent, block_bytes=_SMALL_BLOCK, room=self.capacity // 4)
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -65,10 +65,21 @@ class BlockFile(MappedFile):
     """
 
     def __init__(
-        self, store: Store, name: str, folder: Path, *, block_bytes: int = BLOCK_BYTES, room: int | None = None
+        self,
+        store: Store,
+        name: str,
+        folder: Path,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+        gap_bytes: int = 0,
+        room: int | None = None,
     ) -> None:
-        """Map an object in a folder, to be fetched by blocks of a size; FileNotFoundError where there is none."""
-        self._store, self._name, self._block, self._folder, self.room = store, name, block_bytes, folder, room
+        """Map an object in a folder, to be fetched by blocks of a size; FileNotFoundError where there is none.
+
+        Blocks between which no more than `gap_bytes` are not wanted are read by one request, with those.
+        """
+        self._store, self._name, self._block, self._gap = store, name, block_bytes, gap_bytes // block_bytes
+        self._folder, self.room = folder, room
         stored = store.stat(name)
         if stored is None:
             raise FileNotFoundError(store.url(name))
@@ -113,7 +124,7 @@ class BlockFile(MappedFile):
         """Make these blocks readable; those that are missing are read in parallel."""
         missing = np.unique(blocks[self._known[blocks] == 0])
         if len(missing):
-            in_parallel(self._fetch, _runs(missing, max(1, REQUEST_BYTES // self._block)), threads=16)
+            in_parallel(self._fetch, _runs(missing, max(1, REQUEST_BYTES // self._block), self._gap), threads=16)
 
     def forget(self) -> None:
         """Free the disk space of all blocks; nothing may be read meanwhile."""
@@ -138,12 +149,11 @@ class BlockFile(MappedFile):
         self._known[run[0] : run[1]] = 1  # last: a reader that sees this sees the bytes
 
 
-def _runs(blocks: NDArray[np.int64], longest: int) -> Iterable[tuple[int, int]]:
-    """Yield (first, end) of runs of neighbouring blocks, none longer than `longest`."""
-    for run in np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1):
-        for begin in range(0, len(run), longest):
-            part = run[begin : begin + longest]
-            yield int(part[0]), int(part[-1]) + 1
+def _runs(blocks: NDArray[np.int64], longest: int, gap: int) -> Iterable[tuple[int, int]]:
+    """Yield (first, end) of runs of blocks, none longer than `longest`; `gap` others between two are of the run."""
+    for run in np.split(blocks, np.flatnonzero(np.diff(blocks) > gap + 1) + 1):
+        first, end = int(run[0]), int(run[-1]) + 1
+        yield from ((begin, min(begin + longest, end)) for begin in range(first, end, longest))
 
 
 class ObjectFile(io.RawIOBase):

@@ -134,12 +134,14 @@ def verify_indexed(
         expected, pieces = Expected.of(options, dataset.facts, max_id), indexed.pieces_of(dataset) if deep else ()
         limit = project.config.documents.max_duplicate_fraction
         expected = replace(expected, duplicates=limit, duplicates_key=LIMIT_KEY)
+        if not deep and dataset.facts["tokens"] <= QUICK_TOKENS:
+            indexed.bring_tokens(dataset)
         prefix, access = indexed.readable(dataset), dataset.access
         verify_dataset(prefix, expected=expected, deep=deep, report=report, access=access, pieces=pieces, run=run)
         _check_drift(report, project.outputs, dataset)
         if report.passed:
             _check_shards(report, project, dataset)
-            lineage, tokens = Lineage(project.outputs, dataset), indexed.opened(dataset)
+            lineage, tokens = Lineage(project.outputs, dataset), indexed.opened(dataset, is_sampled=True)
             if deep:
                 _check_merged(report, lineage, tokens)
             _check_round_trip(report, project, lineage, tokens, deep=deep)

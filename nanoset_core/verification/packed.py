@@ -82,7 +82,7 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
         return
     store, name = manifest.access.stored_at(file.path, as_copy=as_copy)
     packed = StoredArray(store, name, file.dtype, file.layout.header_bytes)
-    store, prefix = dataset.stored(as_copies=as_copy)
+    store, prefix = dataset.stored(as_copies=not deep)
     check = PackedCheck(packed, StoredArray(store, f"{prefix}.bin", dataset.dtype), _remedy(manifest))
     parts = [*spread_chunks(index.tokens)]
     if deep or index.tokens <= QUICK_TOKENS:

@@ -11,6 +11,7 @@ import pytest
 from s3_server import bytes_answered, upload_raw
 from sample_project import EOD, jsonl
 
+from nanoset_core.errors import SourceChangedError
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.verification.corpus import SAMPLED_DOCUMENTS, verify_corpus, verify_indexed
@@ -50,24 +51,44 @@ FORMATS = {
 }
 
 
+@pytest.fixture
+def project(place, tmp_path, tokenizer_file):
+    """A function that uploads a file of the corpus in a format, and opens a project on it; → that, and the file."""
+
+    def make(name):
+        file = tmp_path / "raw" / "web" / name
+        file.parent.mkdir(parents=True)
+        FORMATS[name](file)
+        there = {"raw": upload_raw(tmp_path / "raw", place).url(), "endpoint": place.endpoint_url, "eod": EOD}
+        (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+        (tmp_path / "nanoset.yaml").write_text(CONFIG.format(**there))
+        return Project.open(tmp_path / "nanoset.yaml"), file
+
+    return make
+
+
+def test_a_table_that_was_replaced_since_its_inventory_is_refused(project, place):
+    opened, file = project("rows.arrow")
+    raw.make_inventory(opened, "web")
+    text = rows()[0]["text"].encode()
+    file.write_bytes(file.read_bytes().replace(text, text[::-1]))
+    upload_raw(file.parents[1], place)
+    with pytest.raises(SourceChangedError, match="not as the inventory found it"):
+        tokenization.tokenize(opened, "web")
+
+
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_file_is_not_read_again_for_each_sampled_document(name, place, tmp_path, tokenizer_file):
-    file = tmp_path / "raw" / "web" / name
-    file.parent.mkdir(parents=True)
-    FORMATS[name](file)
-    there = {"raw": upload_raw(tmp_path / "raw", place).url(), "endpoint": place.endpoint_url, "eod": EOD}
-    (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    (tmp_path / "nanoset.yaml").write_text(CONFIG.format(**there))
-    project = Project.open(tmp_path / "nanoset.yaml")
+def test_a_file_is_not_read_again_for_each_sampled_document(name, project, place):
+    opened, file = project(name)
 
     def times_read(do):
         before = bytes_answered[place.endpoint_url]
-        report = do(project, "web")
+        report = do(opened, "web")
         return report, (bytes_answered[place.endpoint_url] - before) / file.stat().st_size
 
-    raw.make_inventory(project, "web")
-    assert times_read(tokenization.tokenize)[1] < 2.5, "for its documents, and for its digest"
-    indexed.index(project, "web")
+    raw.make_inventory(opened, "web")
+    assert times_read(tokenization.tokenize)[1] < 1.6, "for its documents, and not for its digest"
+    indexed.index(opened, "web")
     for check in (verify_indexed, verify_corpus):  # of a build, and of `nanoset verify`
         report, read = times_read(check)
         assert report.passed
