@@ -20,7 +20,7 @@ import click
 
 from nanoset_core.cli import commands
 from nanoset_core.errors import NanosetError
-from nanoset_core.execution.interruption import INTERRUPTED, interruptible, received_signal
+from nanoset_core.execution.interruption import INTERRUPTED, disturb_no_more, interruptible, received_signal
 from nanoset_core.storage.os_errors import refusal
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def message(error: BaseException) -> str:
 
 def _say_interrupted() -> int:
     """Print that a signal ended the command, and how to go on; return the exit code."""
+    disturb_no_more()
     number = received_signal() or signal.SIGINT
     said = INTERRUPTED if number == signal.SIGINT else INTERRUPTED.replace("interrupted", f"ended by {number.name}", 1)
     click.echo(said, err=True)

@@ -122,10 +122,15 @@ def handlers_kept() -> Iterator[None]:
 def undisturbed() -> Iterator[None]:
     """Let no signal end this block, which cleans up and is bounded in time; `received_signal` tells of it after."""
     with handlers_kept():
-        for number in _ENDING:
-            if _in_main_thread() and signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, _drop)
+        disturb_no_more()
         yield
+
+
+def disturb_no_more() -> None:
+    """Let no signal raise anything until the end of the block of `interruptible` or `undisturbed`."""
+    for number in _ENDING:
+        if _in_main_thread() and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _drop)
 
 
 @contextmanager

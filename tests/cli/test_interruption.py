@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -95,11 +96,12 @@ sys.meta_path.insert(0, Finder())
 
 @pytest.mark.parametrize("number", [INT, TERM, HUP])
 def test_a_command_that_only_reads(make_project, monkeypatch, capfd, number):
-    """In this process: handlers are as before afterwards."""
+    """In this process: handlers are as before afterwards. The signal comes again as the first one is answered."""
     from nanoset_core.versions import status
 
     config = make_project()
     monkeypatch.setattr(status, "project_status", lambda project: signal.raise_signal(number))
+    monkeypatch.setattr(gc, "collect", lambda: signal.raise_signal(number))
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)
     terminated = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
