@@ -121,6 +121,12 @@ def sizes(config: Path) -> tuple[int, int]:
     return text, dataset.files[f"{dataset.facts['prefix']}.bin"].size
 
 
+def tars(config: Path) -> list[dict[str, Any]]:
+    """Return what is noted of the tars of a project that was built."""
+    done = Project.open(config).outputs.current("webdatasets", "shuffled")
+    return [] if done is None else list(done.facts["shards_written"])
+
+
 def main() -> None:
     arguments = options(__doc__, folder=Path("wire"), megabytes=60.0, ending="jsonl", scratch_mib=0)
     os.environ.update(s3_server.CREDENTIALS)

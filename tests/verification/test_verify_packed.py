@@ -28,11 +28,11 @@ def test_a_token_of_it_changed(copy):
     dataset = PackedDataset(pbin(project))
     token = int(dataset.tokens[1234])
     poke(pbin(project), 12 + 1234 * dataset.token_bytes, bytes([token & 0xFF ^ 1]))
-    (finding,) = verify_packed(project, "web").errors
-    assert finding.what == "a token is not that of the dataset"
-    assert finding.where == f"{pbin(project).resolve()}, byte {12 + 1234 * dataset.token_bytes}"
-    assert (finding.found, finding.expected) == (f"id {token ^ 1}", f"id {token}")
-    assert whats(verify_packed(project, "web", deep=True)) == ["a file has other bytes than when it was written"]
+    for deep in (False, True):
+        (finding,) = verify_packed(project, "web", deep=deep).errors
+        assert finding.what == "a token is not that of the dataset"
+        assert finding.where == f"{pbin(project).resolve()}, byte {12 + 1234 * dataset.token_bytes}"
+        assert (finding.found, finding.expected) == (f"id {token ^ 1}", f"id {token}")
     (report,) = verify_project(project, ["web/packed"], deep=True)
     assert not report.passed
 
