@@ -194,7 +194,7 @@ class SlurmJobs:
             security=_new_security(keys),
             protocol="tls://",
             worker_extra_args=[*more, "--no-dashboard", "--lifetime", f"{lifetime}s"],
-            scheduler_options={"dashboard_address": None, **options},
+            scheduler_options={"dashboard_address": "127.0.0.1:0", **options},
         )
 
     def _check_job(self, script: str) -> None:
