@@ -1,7 +1,10 @@
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from nanoset_core.cli import terminal
 from nanoset_core.cli.commands.inspect import describe_dataset
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
@@ -31,6 +34,25 @@ def test_long_sequences_are_cut():
     assert line.startswith("[9] 301 tokens: ")
     assert line.endswith(" …")
     assert len(line.split(": ")[1].split()) == 25
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 1000, 1001])
+def test_the_median_is_numpys(count, monkeypatch):
+    monkeypatch.setattr(terminal, "_CHUNK", 300)
+    for most in (1, 9, 70_000, 2**31):
+        lengths = np.random.default_rng(count).integers(0, most, count, dtype=np.int32)
+        expected = f"{lengths.min():,} to {lengths.max():,} tokens, median {np.median(lengths):,.0f}"
+        assert terminal.spread(lengths) == expected
+
+
+def test_lengths_are_never_copied_together():
+    lengths = np.arange(8 << 20, dtype=np.int32)
+    tracemalloc.start()
+    try:
+        assert terminal.spread(lengths).endswith("median 4,194,304")
+        assert tracemalloc.get_traced_memory()[1] < lengths.nbytes / 2
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_has_no_tokens_and_what_is_no_dataset(tmp_path):
