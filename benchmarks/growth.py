@@ -31,12 +31,14 @@ from nanoset_core.demo.writing import write_demo
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import bounded
 from nanoset_core.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, pointer_chunks
+from nanoset_core.lineage.documents import Lineage
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.s3_requests import etag_of_bytes
 from nanoset_core.storage.store import Stored
+from nanoset_core.tokenization.shards import engine_choice
 from nanoset_core.verification.corpus import verify_shards
 from nanoset_core.versions.gc import plan_gc
 from nanoset_core.versions.status import project_status
@@ -127,7 +129,18 @@ def waiting(name: str) -> Callable[..., Any]:
     return call
 
 
-for request in ("list", "level", "stat", "read_stored", "read_range", "put_parts", "put_file", "compose", "delete"):
+for request in (
+    "list",
+    "level",
+    "stat",
+    "read_stored",
+    "read_range",
+    "put_parts",
+    "put_file",
+    "compose",
+    "fetch",
+    "delete",
+):
     setattr(LateStore, request, waiting(request))
 
 
@@ -166,15 +179,19 @@ def with_shards(shards: int, seconds: float) -> None:
         (folder / "nanoset.yaml").write_text(CONFIG.format(demo=folder / "demo", samples=samples))
         time.sleep(2.1)  # what was written just before it was read is read again
 
-        def project() -> Project:
+        def project(copies: str = "copies") -> Project:
             opened = Spread(Project.open(folder / "nanoset.yaml").config)
             store = LateStore(folder / "store", seconds)
-            object.__setattr__(opened, "_access", FileAccess(folder / "copies", store))
+            object.__setattr__(opened, "_access", FileAccess(folder / copies, store))
             return opened
 
-        def status() -> None:
-            if states := {row.state for row in project_status(project())} - {"up to date"}:
+        def status(copies: str = "copies") -> None:
+            if states := {row.state for row in project_status(project(copies))} - {"up to date"}:
                 raise NanosetError("the project is not up to date", found=", ".join(states))
+
+        def last_document() -> None:
+            dataset = indexed.current_dataset(elsewhere := project("elsewhere"), "web")
+            Lineage(elsewhere.outputs, dataset).origins([dataset.facts["documents"] - 1])
 
         stages: dict[str, Callable[[], object]] = {
             "inventory": lambda: raw.make_inventory(project(), "web"),
@@ -194,7 +211,10 @@ def with_shards(shards: int, seconds: float) -> None:
             "nothing new: shards": lambda: tokenization.tokenize(project(), "web"),
             "verify shards": lambda: verify_shards(project(), "web"),
             "plan gc": lambda: plan_gc(project()),
+            "another machine: status": lambda: status("elsewhere"),
+            "another machine: the last document": last_document,
         }
+        engine_choice(project().config.tokenizer_file, "auto")  # else each thread would make and prove its own
         for stage, work in stages.items():
             measured(stage, shards, work)
         (folder / "raw" / "web" / "zz.jsonl").write_bytes(text(shards))
