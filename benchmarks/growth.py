@@ -211,8 +211,8 @@ def with_shards(shards: int, seconds: float) -> None:
             "nothing new: shards": lambda: tokenization.tokenize(project(), "web"),
             "verify shards": lambda: verify_shards(project(), "web"),
             "plan gc": lambda: plan_gc(project()),
-            "another machine: status": lambda: status("elsewhere"),
             "another machine: the last document": last_document,
+            "a third machine: status": lambda: status("third"),
         }
         engine_choice(project().config.tokenizer_file, "auto")  # else each thread would make and prove its own
         for stage, work in stages.items():

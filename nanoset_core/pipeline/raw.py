@@ -137,12 +137,12 @@ def survey(project: Project, corpus: str, *, settled: bool = False, executor: Ex
         what = "something writes to this file, and what it held in the last build is gone"
         remedy = "wait until nothing writes to it, or build by hand, which takes files as they are"
         raise SourceChangedError(what, where=folder / rewritten, remedy=remedy)
-    done = 0
+    done, size = 0, contents.size  # once: it is the sum over all files
 
     def hashed(count: int) -> None:
         nonlocal done
         done += count
-        project.listener(Progress("raw_jsonl", corpus, done, contents.size))
+        project.listener(Progress("raw_jsonl", corpus, done, size))
 
     with explained(project.outputs.folder):
         return take_inventory(

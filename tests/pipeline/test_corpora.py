@@ -19,6 +19,7 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.graph import check_corpora
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
+from nanoset_core.raw.contents import Contents
 from nanoset_core.tokenization.repeats import LOOK
 from nanoset_core.verification.corpus import verify_indexed, verify_inventory, verify_shards
 from nanoset_core.verification.verify import verify_corpus
@@ -330,3 +331,13 @@ def test_documents_and_files_that_are_there_twice_are_warnings(copy):
     file.write_text(file.read_text().replace("0.24", "0.6"))
     assert not verify_indexed(Project.open(file), "web").findings
     assert not next(row for row in project_status(Project.open(file)) if row.name == "web").warnings
+
+
+def test_files_are_added_up_once_for_all(make_project, monkeypatch):
+    project = Project.open(make_project())
+    sizes, real = list[int](), Contents.size
+    monkeypatch.setattr(Contents, "size", property(lambda contents: sizes.append(real.fget(contents)) or sizes[-1]))
+    taken = raw.survey(project, "web")
+    assert len(taken.files) == 4
+    assert {*sizes} == {sum(piece.size for piece in taken.pieces)}
+    assert len(sizes) <= 2, "not again for each file"
