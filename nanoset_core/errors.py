@@ -46,6 +46,11 @@ class NanosetError(Exception):
         found = {"found": self.found, "expected": self.expected, "remedy": remedy or self.remedy}
         return type(self)(self.what, where=where, **found)
 
+    def with_places(self, folder: str, url: str) -> Self:
+        """Return this error with paths below a folder as the addresses that they stand for."""
+        details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}
+        return type(self)(self.what, **{name: text and text.replace(folder, url) for name, text in details.items()})
+
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword arguments must survive the trip back from a worker process.
         details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}

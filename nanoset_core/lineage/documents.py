@@ -63,7 +63,7 @@ class InspectionContext:
         if folder not in self.datasets:
             if (manifest := self.outputs.manifest_at(folder)) is None:
                 remedy = "run `nanoset build`: it makes the dataset again"
-                raise MissingError("the dataset has no manifest", where=folder, remedy=remedy)
+                raise MissingError("the dataset has no manifest", where=self.outputs.access.url(folder), remedy=remedy)
             self.datasets[folder] = manifest
         return self.datasets[folder]
 
@@ -131,7 +131,7 @@ class Lineage:
                 shard = bisect_right(self._begins, document) - 1
                 return shard, document - self._begins[shard]
         expected = f"0 to {self.dataset.facts['documents'] - 1}"
-        raise SampleIndexError("no such document", where=self.dataset.folder, found=document, expected=expected)
+        raise SampleIndexError("no such document", where=self.dataset.url(), found=document, expected=expected)
 
     def table(self, shard: int) -> DocumentRows:
         """Open the table of a shard's documents."""
@@ -194,4 +194,6 @@ class Lineage:
             return int(orjson.loads(read_regular(path))["facts"]["documents"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             what, remedy = "the manifest of a shard of the dataset is gone or damaged", "run `nanoset build`"
-            raise MissingError(what, where=path, found=repr(error), remedy=f"{remedy}: it makes it again") from error
+            raise MissingError(
+                what, where=self.access.url(path), found=repr(error), remedy=f"{remedy}: it makes it again"
+            ) from error

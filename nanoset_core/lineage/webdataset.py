@@ -80,12 +80,16 @@ class Tars:
         if live is None:
             expected = one_of(sorted(outputs.access.names(stage)), "one that was built; there is none yet")
             remedy = f"{_BUILD}, or correct the name; for a nanoset name a split as well: train, valid or test"
-            raise MissingError("no such webdataset", where=stage / name, expected=expected, remedy=remedy)
+            raise MissingError(
+                "no such webdataset", where=outputs.access.url(stage / name), expected=expected, remedy=remedy
+            )
 
         def version(stage: str, name: str, digest: str) -> Manifest:
             folder = outputs.folder / stage / name / digest
             if (found := outputs.manifest_at(folder)) is None:
-                raise MissingError("what the webdataset was made from is gone", where=folder, remedy=_BUILD)
+                raise MissingError(
+                    "what the webdataset was made from is gone", where=outputs.access.url(folder), remedy=_BUILD
+                )
             return found
 
         manifest = version(shuffling.PLANS, name, live.recipe["parents"]["plan"])

@@ -61,18 +61,24 @@ def load_nanoset(
         FormatError, StaleError: a file is not as it was written, or does not belong to the others.
     """
     outputs = open_root(root, storage)
-    manifest = live_version(outputs, f"{name}/{split}")
-    plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
-    if plan is None:
-        what = f"the {split} split of {name} has no {'sample' if LACKING in manifest.facts else 'share of the data'}"
-        found, remedy = manifest.facts.get(LACKING, config.split), "give it a share in nanoset.yaml, and build again"
-        raise MissingError(what, where=manifest.url(), found=found, remedy=remedy)
-    values = (reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask)
-    asked = dict(zip(MASKS, values, strict=True))
-    masks = _masks(outputs, name, asked)
-    if masks:
-        config = config.with_masks(masks, _end_token(outputs, plan))
-    return open_split(plan, config, outputs.folder / STAGE / name / CACHE, outputs.access)
+    with outputs.access.named():
+        manifest = live_version(outputs, f"{name}/{split}")
+        plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
+        if plan is None:
+            what = (
+                f"the {split} split of {name} has no {'sample' if LACKING in manifest.facts else 'share of the data'}"
+            )
+            found, remedy = (
+                manifest.facts.get(LACKING, config.split),
+                "give it a share in nanoset.yaml, and build again",
+            )
+            raise MissingError(what, where=manifest.url(), found=found, remedy=remedy)
+        values = (reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask)
+        asked = dict(zip(MASKS, values, strict=True))
+        masks = _masks(outputs, name, asked)
+        if masks:
+            config = config.with_masks(masks, _end_token(outputs, plan))
+        return open_split(plan, config, outputs.folder / STAGE / name / CACHE, outputs.access)
 
 
 def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> tuple[str, ...]:

@@ -242,13 +242,14 @@ def _open_parts(
     opened, remedy = {}, "build the nanoset again"
     for part, shape in shapes.items():
         path = Path(cache_dir) / files[part]
+        where = path if access is None else access.url(path)
         try:
             array = opened[part] = array_of(map_file(path if access is None else access.fetch(path)))
         except MissingError as error:
-            raise MissingError("an index file is not there", where=path, remedy=remedy) from error
+            raise MissingError("an index file is not there", where=where, remedy=remedy) from error
         except ValueError as error:
-            raise StaleError("not an index file", where=path, found=error, remedy=remedy) from error
+            raise StaleError("not an index file", where=where, found=error, remedy=remedy) from error
         if array.shape != shape or array.dtype.kind not in "iu" or not array.dtype.isnative:
             what, found = "an index file is not the one that was planned", f"shape {array.shape}, {array.dtype.str}"
-            raise StaleError(what, where=path, found=found, expected=f"shape {shape}, whole numbers", remedy=remedy)
+            raise StaleError(what, where=where, found=found, expected=f"shape {shape}, whole numbers", remedy=remedy)
     return opened

@@ -152,7 +152,9 @@ class Manifest:
                 raise ValueError("its size or sha256 is not that in the manifest")
             return make(json.loads(data))
         except FileNotFoundError as error:
-            raise MissingError("a file of an output is gone", where=path, remedy="run `nanoset build`") from error
+            raise MissingError(
+                "a file of an output is gone", where=self.url(name), remedy="run `nanoset build`"
+            ) from error
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise FormatError(
                 "this file is not as it was written",
@@ -218,9 +220,9 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise no_manifest(path, repr(error)[:500]) from error
+        raise no_manifest(access.url(path), repr(error)[:500]) from error
     if digest != expected:
-        raise no_manifest(path, f"digest {digest}, but its recipe has {expected}")
+        raise no_manifest(access.url(path), f"digest {digest}, but its recipe has {expected}")
     return manifest
 
 
@@ -244,10 +246,10 @@ def _checksum(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json([value["facts"], value["files"]])).hexdigest()
 
 
-def no_manifest(path: Path, found: str) -> FormatError:
+def no_manifest(where: str, found: str) -> FormatError:
     """Return the error for a file in a manifest's place that is none."""
     remedy = "delete the folder; the next build makes it again"
-    return FormatError("this is not a manifest", where=path, found=found, remedy=remedy)
+    return FormatError("this is not a manifest", where=where, found=found, remedy=remedy)
 
 
 def manifest_bytes(recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion
 from nanoset_core.outputs.manifest import (
     MANIFEST,
@@ -213,7 +213,7 @@ class OutputRoot:
                 return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is missing")
             if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
                 found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
-                raise no_manifest(manifest.folder / MANIFEST, found)
+                raise no_manifest(manifest.url(MANIFEST), found)
         except FormatError as error:
             return CurrentVersion(None, f"damaged: {error.where}: {error.what}: {error.found}", error)
         current = _whole_or_damaged(manifest)
@@ -360,6 +360,7 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
 
     Raises:
         FormatError: the file that names it cannot be read.
+        StorageError: the store does not answer, or refuses.
     """
     path = folder / CURRENT
     try:
@@ -368,10 +369,12 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
             raise ValueError(f"{digest!r} is no digest")
     except FileNotFoundError:
         return None
+    except StorageError:  # of the store, not of the file
+        raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         what, remedy = "this does not name a version", "delete the file; the next build writes it again"
         found, expected = repr(error)[:500], '{"digest": "…"}'
-        raise FormatError(what, where=path, found=found, expected=expected, remedy=remedy) from error
+        raise FormatError(what, where=access.url(path), found=found, expected=expected, remedy=remedy) from error
     return str(digest)
 
 

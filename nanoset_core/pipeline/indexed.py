@@ -233,7 +233,7 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
             return found
     raise MissingError(
         "the shards that the dataset was merged from are gone",
-        where=outputs.folder / tokenization.STAGE / dataset.name,
+        where=outputs.access.url(outputs.folder / tokenization.STAGE / dataset.name),
         expected=f"those of the inventory {dataset.recipe['parents']['inventory']}",
         remedy="run `nanoset build`: it makes them again",
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import ConfigError, FormatError, NanosetError, one_line
+from nanoset_core.errors import ConfigError, FormatError, NanosetError, StorageError, one_line
 from nanoset_core.execution.progress import Progress
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, LACKING, MAPPINGS, PLAN_FILE, STAGE, split_bytes
@@ -272,9 +272,14 @@ def index_files(manifest: Manifest) -> set[str]:
             names |= {*part["files"].values(), part["sidecar"]}
     except FileNotFoundError:
         return names
+    except StorageError:  # of the store, not of the file
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(
-            "this is not the plan of a split", where=path, found=repr(error), remedy="run `nanoset build`"
+            "this is not the plan of a split",
+            where=manifest.url(PLAN_FILE),
+            found=repr(error),
+            remedy="run `nanoset build`",
         ) from error
     return names
 

@@ -104,7 +104,7 @@ def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
     if tokenized.recipe["parents"]["inventory"] != wanted or inventory_manifest.digest != wanted:
         raise StaleError(
             "the dataset was made from other files than the present ones",
-            where=dataset.folder,
+            where=dataset.url(),
             found=wanted,
             expected=inventory_manifest.digest,
             remedy="run `nanoset build`, or materialise tokenized_shards and indexed_dataset first",
@@ -221,7 +221,7 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
     if missing := [shard for shard in range(plan.shards) if shard not in facts]:
         raise MissingError(
             "some shards have not been written",
-            where=folder,
+            where=project.outputs.access.url(folder),
             found=f"{len(facts):,} of {plan.shards:,}; the first missing is {shard_stem(missing[0])}.tar",
             remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",
         )

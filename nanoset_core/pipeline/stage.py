@@ -129,7 +129,7 @@ class Stage:
         if made.digest != expected.digest:
             raise StaleError(
                 "this was made from other datasets, or under other settings, than the present ones",
-                where=made.folder,
+                where=made.url(),
                 found="; ".join(reason.text for reason in differences(made.recipe, expected)),
                 remedy=self._remedy(key),
             )

@@ -17,7 +17,7 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TypeVar
 
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import MissingError, NanosetError
 from nanoset_core.storage.atomic import UNFINISHED, unfinished_name, write_atomic
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
 from nanoset_core.storage.local import LocalStore, make_room
@@ -83,7 +83,17 @@ class FileAccess:
 
     def url(self, path: Path) -> str:
         """Return where a file lives, for messages."""
-        return self.store.url(self.name(path))
+        return self.store.url(self.name(path)) if path.is_relative_to(self.folder) else str(path)
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Let errors that leave the block name what is stored, where they name copies of it."""
+        try:
+            yield
+        except NanosetError as error:
+            if self.origin is None or str(self.folder) not in str(error):
+                raise
+            raise error.with_places(str(self.folder), self.origin.url()) from error
 
     def fetch(
         self, path: Path, *, size: int | None = None, sha256: str | None = None, pieces: Path | None = None

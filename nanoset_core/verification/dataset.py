@@ -102,8 +102,7 @@ def verify_prefix(
         expected = replace(expected, max_id=tokenizer_facts(file).max_id, after=after)
     with report.catching(remedy), room_beside(prefix) as (here, access):
         verify_dataset(here, expected=expected, deep=deep, report=report, access=access)
-        moved = (one.where and one.where.replace(str(here), str(prefix)) for one in report.findings)
-        report.findings[:] = [replace(one, where=where) for one, where in zip(report.findings, moved, strict=True)]
+        report.with_places(here, prefix)
     for name, fact in noted.get("files", {}).items() if deep else ():
         if (digest := store_of(prefix.parent).sha256(name)) is not None:
             what, path = "a file has other bytes than when it was written", prefix.with_name(name)

@@ -120,6 +120,14 @@ class Report:
         self.findings.extend(other.findings)
         self.figures.update(other.figures)
 
+    def with_places(self, folder: object, url: object) -> Report:
+        """Name paths below a folder by the addresses that they stand for; return this report."""
+        names, old, new = ("where", "found", "remedy"), str(folder), str(url)
+        for number, one in enumerate(self.findings):
+            said = {name: text.replace(old, new) for name in names if (text := getattr(one, name))}
+            self.findings[number] = replace(one, **said)
+        return self
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""
         return {"output": self.output, "passed": self.passed, **asdict(self)}

@@ -113,10 +113,9 @@ def verify_project(project: Project, select: Sequence[str] = (), deep: bool = Fa
     if not select and (unread := verify_raw(project)).findings:
         yield unread
     chosen, executor = targets(project, select), project.executor
-    if deep and executor is not None:
-        yield from verify_by(executor, chosen)
-    else:
-        yield from (target.run(deep) for target in chosen)
+    reports = verify_by(executor, chosen) if deep and executor is not None else (one.run(deep) for one in chosen)
+    access = project.outputs.access
+    yield from (report.with_places(access.folder, access.url(access.folder)) for report in reports)
 
 
 def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:

@@ -111,7 +111,9 @@ def _look(project: Project, part: Sequence[int], name: str, digest: str, deep: b
     report, folder = Report(f"{shuffling.STAGE}/{name}"), project.outputs.folder / shuffling.STAGE / name / digest
     manifest = project.outputs.manifest_at(folder)
     if manifest is None:
-        raise MissingError("the webdataset was removed meanwhile", where=folder, remedy="verify again")
+        raise MissingError(
+            "the webdataset was removed meanwhile", where=project.outputs.access.url(folder), remedy="verify again"
+        )
     wanted = _wanted(project, manifest, manifest.recipe["parents"]["plan"], deep)
     report.count("contexts_read", 0)
     for row in (manifest.facts["shards_written"][number] for number in part):

@@ -147,7 +147,7 @@ def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, M
     if current.manifest is None:
         raise ConfigError(
             "no such corpus, or it has no dataset yet",
-            where=folder,
+            where=outputs.access.url(folder),
             found=current.problem if current.exists else repr(corpus),
             expected=one_of(sorted(outputs.access.names(folder.parent)), "a built corpus; there is none yet"),
             remedy="name one of these, or two digests; or run `nanoset build` first",
@@ -157,7 +157,9 @@ def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, M
             return version, current.manifest
     found = f"the current one alone, {current.manifest.digest}"
     remedy = "name two digests, or build again once its text or settings changed"
-    raise MissingError("this corpus has no previous version", where=folder, found=found, remedy=remedy)
+    raise MissingError(
+        "this corpus has no previous version", where=outputs.access.url(folder), found=found, remedy=remedy
+    )
 
 
 def _named(outputs: OutputRoot, digest: str) -> Manifest:
@@ -170,7 +172,7 @@ def _named(outputs: OutputRoot, digest: str) -> Manifest:
         rows = sorted(f"{one.parent.name} {one.name}" for one in found or known)
         raise ConfigError(
             "several datasets have digests that begin so" if len(found) > 1 else "no such version of a dataset",
-            where=place,
+            where=outputs.access.url(place),
             found=repr(digest),
             expected=f"the first four digits or more {one_of(rows[:10], 'of a built dataset; there is none yet')}",
             remedy="name one of these, or a corpus alone" if rows else "run `nanoset build` first",
@@ -184,14 +186,14 @@ def _open(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
     inventory = outputs.manifest_at(place)
     if inventory is None:
         remedy = "compare versions that `nanoset gc` has not taken apart"
-        raise MissingError("the inventory of this version is gone", where=place, remedy=remedy)
+        raise MissingError("the inventory of this version is gone", where=outputs.access.url(place), remedy=remedy)
     files = raw.pieces_by_file(inventory)
     pieces = Inventory(dataset.name, tuple(piece for found in files.values() for piece in found))
     ranges, digests = cut_ranges(pieces, tokenized.recipe["options"]["range_bytes"]), tokenized.facts["shards"]
     if len(ranges) != len(digests):
         what, remedy = "the shards of this version are not those of its inventory", "delete the folder, and build again"
         found = f"{len(digests):,} shards instead of {len(ranges):,}"
-        raise FormatError(what, where=tokenized.folder, found=found, remedy=remedy)
+        raise FormatError(what, where=tokenized.url(), found=found, remedy=remedy)
     shards = {digest: source.files for digest, source in zip(digests, ranges, strict=True)}
     return DatasetVersion(dataset, tokenized, files, shards)
 

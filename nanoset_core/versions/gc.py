@@ -123,9 +123,10 @@ def plan_gc(project: Project, **policy: Any) -> Collection:
     StorageError where a folder of outputs, or a version that has to stay, cannot be read.
     """
     leases = leased_names(project.outputs.access)
-    dropping = [replace(one, why_not=_busy(leases, one.corpus)) for one in surplus(project)]
-    moving = {one.shard.name for one in dropping if one.why_not is None}
-    return _with_tokens(_plan(project, Policy(**policy), leases, moving), dropping)
+    with project.outputs.access.named():
+        dropping = [replace(one, why_not=_busy(leases, one.corpus)) for one in surplus(project)]
+        moving = {one.shard.name for one in dropping if one.why_not is None}
+        return _with_tokens(_plan(project, Policy(**policy), leases, moving), dropping)
 
 
 def _busy(leases: Mapping[str, str], subject: str) -> str | None:
@@ -155,7 +156,7 @@ def collect(project: Project, **policy: Any) -> Collection:
         return Collection((), (), ())
     dropped = list(drop(project))
     gone: dict[Garbage, tuple[Path, ...]] = {}
-    with collecting(outputs.access) as leases:
+    with collecting(outputs.access) as leases, outputs.access.named():
         planned = _plan(project, Policy(**policy), leases)
         left = list(planned.left)
         for item in planned.garbage:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
 import os
 import re
 import shutil
@@ -18,8 +20,10 @@ from click.testing import CliRunner
 from sample_project import build_all, outputs_of
 
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import ConfigError
+from nanoset_core.cli.entry import message
+from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.lineage.documents import Lineage
+from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage import access
@@ -188,3 +192,39 @@ def test_copies_go_and_come_back(remote_project, make_project, there, filled):
     assert s3_server.objects(filled) == before
     with pytest.raises(ConfigError, match="no copies"):
         find_copies(Project.open(make_project("local")))
+
+
+LOST = (
+    "datasets/web/*/manifest.json",
+    "datasets/web/*/*.idx",
+    "inventory/web/*",
+    "nanosets/*/cache/*document_index.npy",
+    "nanosets/*/train/index_mappings/*/plan.json",
+    "shuffle_plans/shuffled/*/manifest.json",
+    "tokenized/web/*",
+    "webdatasets/shuffled/*/manifest.json",
+    "shards/*/documents.parquet",
+)
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_what_is_lost_is_named_by_its_place_in_the_bucket(remote_project, filled, monkeypatch, lost):
+    config, places = remote_project(), set(fnmatch.filter([found.name for found in filled.list()], lost))
+    assert places
+    for name in places:
+        filled.delete(name)
+    monkeypatch.chdir(config.parent)
+    said = [CliRunner().invoke(nanoset, words.removesuffix(" --json").split()) for words in QUESTIONS]
+    texts = [
+        one.output + message(one.exception) if isinstance(one.exception, Exception) else one.output for one in said
+    ]
+    with contextlib.suppress(NanosetError):
+        outputs = Project.open(config).outputs
+        for name, split in (("pretrain", "train"), ("plain", "valid")):
+            try:
+                load_nanoset(outputs, name, split)
+            except NanosetError as error:
+                texts.append(str(error))
+    for text in texts:
+        assert str(config.parent / ".nanoset") not in text, text
+    assert any(filled.url() in text for text in texts)

@@ -6,16 +6,12 @@ import contextlib
 import hashlib
 import http.client
 import http.server
-import io
 import math
 import os
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
-from queue import SimpleQueue
 from time import sleep
 
 import pytest
@@ -24,12 +20,11 @@ from botocore.utils import parse_timestamp
 from storage.answering import answering, say
 
 from nanoset_core.errors import ConfigError, MissingError, StorageError
+from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.storage import s3, s3_joining, unanswered
 from nanoset_core.storage import s3_requests as requests
-from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.location import RemoteFolder, StorageSpec, copies_folder, remote_location
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_reading import S3Reader
 from nanoset_core.storage.s3_requests import with_retries
 
 
@@ -137,84 +132,6 @@ def test_a_server_that_never_answers_is_told_before_the_second_attempt(monkeypat
     (told,) = caplog.messages
     assert told.startswith("s3://b/p/k: no good answer for ")
     assert f'attempt 1 of 2: ReadTimeoutError: Read timeout on endpoint URL: "{url}/b/p/k"' in told
-
-
-ABOUT = {"ETag": '"e"', "Last_Modified": "Wed, 21 Oct 2015 07:28:00 GMT", "Content_Range": "bytes 0-999/1000"}
-
-
-@pytest.fixture
-def silences(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[str]:
-    """What is said of servers that are silent for a moment, by a process that has not warned yet."""
-    said: SimpleQueue[str] = SimpleQueue()
-    monkeypatch.setattr(unanswered, "_told_at", -math.inf)
-    monkeypatch.setattr(unanswered, "SILENT_SECONDS", 0.05)
-    monkeypatch.setattr(unanswered.logger, "warning", lambda text, *about: said.put(text % about))
-    return said
-
-
-@pytest.mark.parametrize("kind", [S3Store, S3Reader])
-@pytest.mark.parametrize("begins", [False, True], ids=["mute", "mute within a body"])
-def test_a_silent_server_is_named_while_it_is_waited_for(silences, endpoint, kind, begins):
-    told = threading.Event()
-
-    def answer(to: http.server.BaseHTTPRequestHandler) -> None:
-        body = b"x" * 1000
-        if begins:
-            say(to, 206, body[:10], Content_Length="1000", **ABOUT)
-        assert told.wait(20)
-        to.wfile.write(body[10:]) if begins else say(to, 206, body, **ABOUT)
-
-    with answering(answer) as address:
-        thread = ThreadPoolExecutor(1).submit(kind("b", "p", address).read_range, "k", 0, 1000)
-        said = silences.get(timeout=20)
-        told.set()
-        assert thread.result() == b"x" * 1000
-    assert said.startswith(f"s3://b/p/k at {address}: no answer for ")
-
-
-def test_a_web_server_that_is_silent_is_named(silences):
-    told = threading.Event()
-
-    def answer(to: http.server.BaseHTTPRequestHandler) -> None:
-        assert told.wait(20)
-        say(to, 404, b"")
-
-    with answering(answer) as address:
-        thread = ThreadPoolExecutor(1).submit(FilesystemStore(address).stat, "web.jsonl")
-        said = silences.get(timeout=20)
-        told.set()
-        assert thread.result() is None
-    assert said.startswith(f"{address}/web.jsonl: no answer for ")
-
-
-@pytest.mark.parametrize(
-    ("patience", "heard_at", "now", "seconds"),
-    [
-        (0, None, 14, None),
-        (0, None, 15, 15),
-        (45, None, 59, None),
-        (45, None, 60, 60),
-        (0, 10, 24, None),
-        (0, 10, 26, 16),
-    ],
-)
-def test_silence_is_counted_from_the_last_sign_of_a_server(monkeypatch, caplog, patience, heard_at, now, seconds):
-    asked = unanswered.Unanswered()
-    monkeypatch.setattr(unanswered, "_told_at", -math.inf)
-    if heard_at is not None:
-        monkeypatch.setattr(unanswered.time, "monotonic", lambda: float(heard_at))
-        asked.heard()
-    monkeypatch.setattr(unanswered.time, "monotonic", lambda: float(now))
-    asked.look([(0.0, patience, "s3://b/k"), (1.0, patience, "s3://b/later")])
-    assert caplog.messages == ([] if seconds is None else [f"s3://b/k: no answer for {seconds} s, still waiting"])
-
-
-def test_each_block_of_a_body_is_a_sign(monkeypatch):
-    signs = []
-    monkeypatch.setattr(unanswered.Unanswered, "heard", lambda asked: signs.append(1))
-    monkeypatch.setattr(unanswered, "BLOCK_BYTES", 4)
-    body = unanswered.Body(io.BytesIO(b"0123456789"))
-    assert (body.read(2), body.read(), len(signs)) == (b"01", b"23456789", 4)
 
 
 def test_a_store_that_is_not_there_is_named(monkeypatch):
@@ -466,3 +383,10 @@ def test_times_are_read_and_refused_as_by_botocore(told):
         assert told in TIMES[-3:]
     else:
         assert requests._time(told) == wanted
+
+
+def test_a_bucket_that_is_not_there_is_no_damaged_output(place, tmp_path, monkeypatch):
+    storage = StorageSpec(endpoint_url=place.endpoint_url, mirror=str(tmp_path / "mirror"))
+    with pytest.raises(StorageError, match="make the bucket") as caught:
+        load_nanoset("s3://nowhere-at-all/root", "pretrain", "train", storage)
+    assert caught.value.where.startswith("s3://nowhere-at-all/root/nanosets/pretrain/train/")

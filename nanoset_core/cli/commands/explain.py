@@ -60,14 +60,15 @@ def command(
         ways = ": --document ID, --file F --line N, or --number N"
         raise click.UsageError(f"{either} to look for, not both" if has_sample else either + ways)
     found: Any
-    if has_sample:
-        explained = webdataset.explain_context if in_tars else explain.explain_sample
-        found = asdict(explained(project, nanoset, split or "", sample))  # type: ignore[arg-type]
-        lines = _sample_lines(found)
-    else:
-        places = find.find_document(project, nanoset, None if in_tars else split, **document)
-        found = [asdict(place) for place in places]
-        lines = _document_lines(found, "" if in_tars else f"{split} ", show)
+    with project.outputs.access.named():
+        if has_sample:
+            explained = webdataset.explain_context if in_tars else explain.explain_sample
+            found = asdict(explained(project, nanoset, split or "", sample))  # type: ignore[arg-type]
+            lines = _sample_lines(found)
+        else:
+            places = find.find_document(project, nanoset, None if in_tars else split, **document)
+            found = [asdict(place) for place in places]
+            lines = _document_lines(found, "" if in_tars else f"{split} ", show)
     if as_json:
         print_json(found, ensure_ascii=False)
         return
