@@ -30,7 +30,7 @@ from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.s3 import S3Store
 
 BUCKET = "demo"
-MADE = r"Made ([1-9]\d*) of \1 partitions"
+MADE = r"Made ([1-9]\d*) of \1 outputs"
 KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
