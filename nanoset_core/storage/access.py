@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
@@ -18,9 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from nanoset_core.errors import MissingError, NanosetError
-from nanoset_core.storage.atomic import UNFINISHED, unfinished_name, write_atomic
+from nanoset_core.storage.atomic import UNFINISHED, withdrawn, write_atomic
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
-from nanoset_core.storage.local import LocalStore, make_room
+from nanoset_core.storage.local import LocalStore, make_room, note_use, set_time
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.reading import BLOCK_BYTES, BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular, read_regular
@@ -106,7 +105,7 @@ class FileAccess:
         if self.origin is None or not path.is_relative_to(self.folder):
             return path
         if self.capacity is not None:
-            _note_use(path)
+            note_use(path)
         if not path.is_file() or size not in (None, path.stat().st_size):
             listed = None if pieces is None else read_pieces(pieces)
             if self.capacity is not None:
@@ -133,7 +132,7 @@ class FileAccess:
             path.unlink(missing_ok=True)
         elif status is None or (status.st_size, status.st_mtime_ns) != (found.size, found.written_ns):
             self.store.fetch(found.name, path)
-            _date(path, found)
+            set_time(path, found.written_ns)
 
     def _refresh(self, path: Path, *, is_marker: bool) -> bytes | None:
         """Make the copy of a small object what the store has now; return its bytes, or None where the store has none.
@@ -150,7 +149,7 @@ class FileAccess:
                 for other in {Path(folder, name) for name in names} - {path}:
                     other.unlink(missing_ok=True)
             write_atomic(path, data)
-        _date(path, stored)
+        set_time(path, stored.written_ns)
         return data
 
     def read_current(self, path: Path, *, is_marker: bool = False, guesses: Iterable[bytes] = ()) -> bytes:
@@ -175,7 +174,7 @@ class FileAccess:
             else:
                 if data != copy:
                     write_atomic(path, data)
-                _date(path, entry)
+                set_time(path, entry.written_ns)
         if data is None:
             raise FileNotFoundError(self.url(path))
         return data
@@ -445,24 +444,4 @@ class FileAccess:
             self.remove_all(folder)
             shutil.rmtree(folder, ignore_errors=True)
             return ()
-        aside = unfinished_name(folder)
-        folder.rename(aside)
-        if not is_wanted():
-            return (aside,)
-        with contextlib.suppress(OSError):  # it was made again: then that one stays
-            aside.rename(folder)
-            return None
-        shutil.rmtree(aside, ignore_errors=True)
-        return None
-
-
-def _note_use(path: Path) -> None:
-    """Let a copy that is used make room after those that are not: nothing is freed while it is open."""
-    with contextlib.suppress(FileNotFoundError):
-        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
-
-
-def _date(path: Path, stored: Stored | Entry) -> None:
-    """Give a copy the object's time: it tells when an output was made."""
-    if path.stat().st_mtime_ns != stored.written_ns:
-        os.utime(path, ns=(stored.written_ns, stored.written_ns))
+        return withdrawn(folder, is_wanted)

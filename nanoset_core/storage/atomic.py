@@ -278,3 +278,16 @@ def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough: a worker process may have inherited it
         os.close(handle)
+
+
+def withdrawn(folder: Path, is_wanted: Callable[[], bool]) -> tuple[Path, ...] | None:
+    """Take an output from every reader at once; return its folder by another name, None where it is wanted by now."""
+    aside = unfinished_name(folder)
+    folder.rename(aside)
+    if not is_wanted():
+        return (aside,)
+    with contextlib.suppress(OSError):  # it was made again: then that one stays
+        aside.rename(folder)
+        return None
+    shutil.rmtree(aside, ignore_errors=True)
+    return None

@@ -152,6 +152,18 @@ def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
         excess -= taken
 
 
+def note_use(copy: Path) -> None:
+    """Let a copy that is used make room after those that are not: nothing is freed while it is open."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(copy, ns=(time.time_ns(), copy.stat().st_mtime_ns))
+
+
+def set_time(copy: Path, written_ns: int) -> None:
+    """Give a copy the object's time, nanoseconds since 1970: it tells when an output was made."""
+    if copy.stat().st_mtime_ns != written_ns:
+        os.utime(copy, ns=(written_ns, written_ns))
+
+
 def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int, begin: int = 0) -> None:
     """Append bytes of a file by `os.copy_file_range`, which shares extents, or else by reads and writes."""
     target.flush()
