@@ -176,7 +176,7 @@ def with_shards(shards: int, seconds: float) -> None:
         write_demo(folder / "demo", megabytes=2)
         write_files(folder / "raw" / "web", shards)
         samples = max(128, shards * DOCUMENTS // 500)
-        (folder / "nanoset.yaml").write_text(CONFIG.format(demo=folder / "demo", samples=samples))
+        (folder / "nanoset.yaml").write_text(CONFIG.format(demo=folder / "demo", samples=samples), encoding="utf-8")
         time.sleep(2.1)  # what was written just before it was read is read again
 
         def project(copies: str = "copies") -> Project:
@@ -269,7 +269,7 @@ def memory(kind: str) -> Iterator[list[float]]:
 
 
 def resident(kind: str) -> float:
-    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    lines = (line.split() for line in Path("/proc/self/status").read_text("utf-8").splitlines())
     return next(int(words[1]) / 1000 for words in lines if words[0] == f"{kind}:")
 
 

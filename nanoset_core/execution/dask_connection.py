@@ -220,7 +220,7 @@ def _new_security(folder: Path) -> Any:
     files = {}
     for name in ("ca_file", "cert", "key"):
         files[name] = str(folder / name)
-        with open(files[name], "x", opener=partial(os.open, mode=0o600)) as file:
+        with open(files[name], "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
             file.write(made[name])
     parts = {
         f"tls_{role}_{name}": files[name] for role in ("scheduler", "worker", "client") for name in ("cert", "key")

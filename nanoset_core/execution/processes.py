@@ -56,19 +56,19 @@ def free_memory() -> int:
     with suppress(OSError, ValueError, KeyError):
         free[0] = _counts(Path("/proc/meminfo"))["MemAvailable:"] * 1024
     with suppress(OSError, ValueError, IndexError):
-        limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], Path("/proc/self/statm").read_text().split()[0]
+        limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], Path("/proc/self/statm").read_text("utf-8").split()[0]
         free += [] if limit == resource.RLIM_INFINITY else [limit - int(pages) * page]
     with suppress(OSError, ValueError, IndexError):
-        own = _GROUPS / Path("/proc/self/cgroup").read_text().splitlines()[-1].split(":", 2)[2].lstrip("/")
+        own = _GROUPS / Path("/proc/self/cgroup").read_text("utf-8").splitlines()[-1].split(":", 2)[2].lstrip("/")
         for group in (own, *own.parents):
             with suppress(OSError, ValueError, KeyError):  # without a limit, or above all groups
-                used = int((group / "memory.current").read_text()) - _counts(group / "memory.stat")["file"]
-                free.append(int((group / "memory.max").read_text()) - used)
+                used = int((group / "memory.current").read_text("utf-8")) - _counts(group / "memory.stat")["file"]
+                free.append(int((group / "memory.max").read_text("utf-8")) - used)
     return max(0, min(free))
 
 
 def _counts(path: Path) -> dict[str, int]:
-    return {name: int(count) for name, count, *_ in map(str.split, path.read_text().splitlines())}
+    return {name: int(count) for name, count, *_ in map(str.split, path.read_text("utf-8").splitlines())}
 
 
 def run_tasks(

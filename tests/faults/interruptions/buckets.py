@@ -134,9 +134,13 @@ class BucketPlace(Place):
         return differences(self.objects(subject), self.expected) + self.look(subject) + left
 
     def objects(self, subject: Subject) -> dict[str, str]:
-        """Name → md5 of every object of a project, as the server has made it of the bytes that it holds, or we do."""
+        """Name → md5 of every object of a project, as the server has made it of the bytes that it holds, or we do.
+
+        Without what is remembered of raw text, which is another's on another machine.
+        """
         store = self.bucket(subject)
-        return {found.name: _digest(store, found) for found in store.list()}
+        found = (one for one in store.list() if not one.name.endswith(".fingerprints.json"))
+        return {one.name: _digest(store, one) for one in found}
 
     def bucket(self, subject: Subject) -> S3Store:
         """That of a project, reached without the proxy."""
