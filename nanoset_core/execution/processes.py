@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -116,6 +117,8 @@ class _Pool:
 
     def __init__(self, workers: int, method: str) -> None:
         context = multiprocessing.get_context(method)
+        with ignore_sigint():  # or a terminal's hang-up ends the process that takes care of locks
+            resource_tracker.ensure_running()
         # The system closes our end when this process ends, in whatever way; workers wait for that.
         self._theirs, self._ours = context.Pipe(duplex=False)
         self._workers = workers
