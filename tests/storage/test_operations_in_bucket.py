@@ -199,10 +199,7 @@ LOST = (
     "datasets/web/*/*.idx",
     "inventory/web/*",
     "nanosets/*/cache/*document_index.npy",
-    "nanosets/*/train/index_mappings/*/plan.json",
-    "shuffle_plans/shuffled/*/manifest.json",
     "tokenized/web/*",
-    "webdatasets/shuffled/*/manifest.json",
     "shards/*/documents.parquet",
 )
 
