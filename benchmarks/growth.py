@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,8 +148,6 @@ class Threads:
     """An executor of threads."""
 
     def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        from concurrent.futures import FIRST_COMPLETED, Future, wait
-
         pending: dict[Future[Any], int] = {}
         with ThreadPoolExecutor(WORKERS) as pool:
             yield from bounded(

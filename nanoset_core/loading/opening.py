@@ -65,13 +65,9 @@ def load_nanoset(
         manifest = live_version(outputs, f"{name}/{split}")
         plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
         if plan is None:
-            what = (
-                f"the {split} split of {name} has no {'sample' if LACKING in manifest.facts else 'share of the data'}"
-            )
-            found, remedy = (
-                manifest.facts.get(LACKING, config.split),
-                "give it a share in nanoset.yaml, and build again",
-            )
+            lacks, remedy = manifest.facts.get(LACKING), "give it a share in nanoset.yaml, and build again"
+            what = f"the {split} split of {name} has no {'sample' if lacks is not None else 'share of the data'}"
+            found = config.split if lacks is None else lacks
             raise MissingError(what, where=manifest.url(), found=found, remedy=remedy)
         values = (reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask)
         asked = dict(zip(MASKS, values, strict=True))

@@ -86,14 +86,9 @@ def _entries(raw: RawFolder) -> list[RawFolder]:
             what, remedy = "the folder of raw text cannot be listed", "give this user the right to read it"
             raise InputError(what, where=raw, found=error.strerror, remedy=remedy) from error
     if not entries and not raw.is_dir():
-        is_file, remedy = (
-            raw.is_file(),
-            "name a folder, mount or restore it, or create it with one folder of text a corpus",
-        )
-        what = (
-            "a file is where the folder of raw text should be" if is_file else "the folder of raw text does not exist"
-        )
-        raise MissingError(what, where=raw, remedy=remedy)
+        no_folder, remedy = "the folder of raw text does not exist", "name a folder, mount or restore it, or create it"
+        what = "a file is where the folder of raw text should be" if raw.is_file() else no_folder
+        raise MissingError(what, where=raw, remedy=f"{remedy} with one folder of text a corpus")
     return sorted(entries, key=lambda entry: entry.name)
 
 

@@ -29,7 +29,7 @@ LONGEST_WAIT_SECONDS = 20.0
 TOLD_AFTER_SECONDS = 5.0
 """How long a request may fail before a warning says so."""
 READ_SECONDS = 60
-"""How long an answer may take before the request is sent again, and a warning says so."""
+"""How long an answer may take before the request is sent again."""
 CONNECTIONS = 32
 _TRANSIENT = re.compile(
     "BadDigest|BandwidthLimitExceeded|ConditionalRequestConflict|IncompleteBody|OperationAborted|PriorRequestNotComplete"

@@ -105,7 +105,7 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
             ]
             run(report, Parts(partial(_look_at_shards, corpus=corpus), parts, project=project))
         else:
-            report.add_up(project.outputs.access.each(partial(_look_at_documents, report.output), shards))
+            report.add_up(project.outputs.access.each_copy(partial(_look_at_documents, report.output), shards))
     return report
 
 
