@@ -19,7 +19,7 @@ LAYERS = (
     ("indexed",),
     ("raw",),
     ("tokenization",),
-    ("mapping",),
+    ("mapping", "views"),
     ("loading",),
     ("config",),
     ("shuffling", "packed", "handoff"),

@@ -1,0 +1,278 @@
+"""Choose the documents of views: in one pass over the tables of a corpus, and by what looks at all documents.
+
+A view is held as one bit a document; where it has budgets, repeats or an order, also as hash, tokens and number of
+times of each document that its first filters let through, in scratch files. An order takes 24 bytes of memory a
+document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.views.hashing import U64, below, salted
+from nanoset_core.views.rules import FILTERS, Budget, Filter, Group, Left, Order, Repeat, Rows, Rule
+
+CHUNK = 1 << 20
+"""Documents that are looked at together."""
+_DIGIT = U64(16)
+"""Bits of a hash by which a budget's limit is narrowed down in one pass."""
+_FOUR = range(48, -1, -16)
+_HELD_BYTES = 1 << 18
+
+
+class _File:
+    """Values of one type, appended and then mapped."""
+
+    def __init__(self, path: Path, dtype: Any) -> None:
+        self.path, self.dtype, self._waiting = path, np.dtype(dtype), bytearray()
+
+    def add(self, values: NDArray[Any]) -> None:
+        self._waiting += np.ascontiguousarray(values, self.dtype).data.cast("B") if len(values) else b""
+        if len(self._waiting) > _HELD_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        with self.path.open("ab") as file:  # of hundreds of views not all can stay open
+            file.write(self._waiting)
+        self._waiting.clear()
+
+    def mapped(self) -> NDArray[Any]:
+        self._flush()
+        if not self.path.stat().st_size:
+            return np.empty(0, self.dtype)
+        return np.memmap(self.path, self.dtype, "r+")
+
+
+class Bits:
+    """A bit for each document, appended, and then read in chunks."""
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._waiting, self.documents = _File(path, np.uint8), np.empty(0, np.bool_), 0
+
+    def add(self, alive: NDArray[np.bool_]) -> None:
+        """Append the bits of some documents."""
+        self.documents += len(alive)
+        waiting = np.concatenate([self._waiting, alive])
+        whole = len(waiting) // 8 * 8
+        self._file.add(np.packbits(waiting[:whole]))
+        self._waiting = waiting[whole:]
+
+    def chunks(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the numbers of the documents that have a 1, int64, by ranges of CHUNK documents."""
+        if len(self._waiting):
+            self._file.add(np.packbits(self._waiting))
+            self._waiting = np.empty(0, np.bool_)
+        packed = self._file.mapped()
+        for first in range(0, self.documents, CHUNK):
+            yield first + np.flatnonzero(np.unpackbits(packed[first // 8 : (first + CHUNK) // 8]))
+
+
+@dataclass(slots=True)
+class Selection:
+    """The documents that a view chose."""
+
+    left: list[Left]
+    """What each step left, in order; the first is the corpus."""
+    _alive: Bits
+    """Of each document of the corpus, whether the first filters kept it."""
+    _times: NDArray[np.uint32] | None = None
+    """How often each of the documents that are alive is given; None = once."""
+    _order: NDArray[np.int64] | None = None
+    """Documents in their order, where it is not that in which they are stored."""
+
+    @property
+    def documents(self) -> int:
+        """How many there are, each counted as often as it is given."""
+        return self.left[-1].documents
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens they have."""
+        return self.left[-1].tokens
+
+    def chunks(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the numbers of the documents in their order, int64; repeated ones once more after all others."""
+        if self._order is not None:
+            for begin in range(0, len(self._order), CHUNK):
+                yield self._order[begin : begin + CHUNK]
+        else:
+            for _, documents, _ in self.passes():
+                yield documents
+
+    def passes(self) -> Iterator[tuple[int, NDArray[np.int64], slice | NDArray[np.int64]]]:
+        """Yield (times before, documents, their places among those that were alive) in the order of storage."""
+        last = 1 if self._times is None else int(self._times.max(initial=0))
+        for times in range(last):
+            place = 0
+            for documents in self._alive.chunks():
+                places: slice | NDArray[np.int64] = slice(place, place + len(documents))
+                place += len(documents)
+                if self._times is not None:
+                    again = np.flatnonzero(self._times[places] > times)
+                    documents, places = documents[again], place - len(documents) + again
+                if len(documents):
+                    yield times, documents, places
+
+
+@dataclass(slots=True)
+class _View:
+    """One view while its corpus is read."""
+
+    rule: Rule
+    alive: Bits
+    left: list[Left]
+    keys: _File | None
+    tokens: _File | None
+    later: dict[int, tuple[Filter, _File]] = field(default_factory=dict)
+    """Number of a filter behind a budget → the filter, and whether it keeps each candidate."""
+    values: list[Any] = field(default_factory=list)
+    """Of the column that it is ordered by."""
+
+    def add(self, rows: Rows) -> None:
+        """Take a row group."""
+        alive = np.ones(rows.group.rows, np.bool_)
+        self.left[0].add(rows.group.rows, int(rows.tokens.sum()))
+        leading = self.rule.leading
+        for step, left in zip(leading, self.left[1:], strict=False):
+            alive = alive & step.mask(rows, alive)
+            left.add(int(np.count_nonzero(alive)), int(rows.tokens[alive].sum()))
+        self.alive.add(alive)
+        if self.keys is not None and self.tokens is not None:
+            self.keys.add(rows.keys()[alive] if alive.any() else np.empty(0, np.uint64))
+            self.tokens.add(rows.tokens[alive])
+        for step, file in self.later.values():
+            file.add(step.mask(rows, alive)[alive])
+        if self.rule.order is not None and self.rule.order.by is not None and alive.any():
+            self.values.append(rows.table(frozenset({self.rule.order.by})).column(0).filter(alive))
+
+
+def select(
+    groups: Iterable[Group],
+    rules: Sequence[Rule],
+    scratch: Path,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[Selection]:
+    """Choose the documents of some views of one corpus, in one pass over its tables.
+
+    Args:
+        groups: the row groups of the corpus, in order.
+        rules: of the views.
+        scratch: an empty folder for what is kept beside memory; 1 bit a document and view, 12 more of a candidate where
+            a view has budgets, repeats or an order. The selections need it.
+        progress: called with the documents of each row group.
+
+    Raises:
+        ConfigError: a condition names a column that is not there, or compares it with a value of another type.
+    """
+    views = [_opened(rule, scratch / str(number)) for number, rule in enumerate(rules)]
+    for group in groups:
+        rows = Rows(group)
+        for view in views:
+            view.add(rows)
+        progress(group.rows)
+    return [_finished(view, scratch / f"{number}-times") for number, view in enumerate(views)]
+
+
+def _opened(rule: Rule, path: Path) -> _View:
+    left = [Left("", "all"), *(Left(step.name, step.text) for step in rule.steps)]
+    keys = tokens = None
+    later: dict[int, tuple[Filter, _File]] = {}
+    if rule.needs_keys:
+        keys, tokens = _File(Path(f"{path}-keys"), np.uint64), _File(Path(f"{path}-tokens"), np.int32)
+        for number in range(len(rule.leading), len(rule.steps)):
+            if isinstance(step := rule.steps[number], FILTERS):
+                later[number] = step, _File(Path(f"{path}-{number}"), np.bool_)
+    return _View(rule, Bits(Path(f"{path}-alive")), left, keys, tokens, later)
+
+
+def _finished(view: _View, path: Path) -> Selection:
+    rule, times, keys = view.rule, None, np.empty(0, np.uint64)
+    if view.keys is not None and view.tokens is not None:
+        keys, tokens = view.keys.mapped(), view.tokens.mapped()
+        times = np.ones(0, np.uint32) if not len(keys) else np.memmap(path, np.uint32, "w+", shape=keys.shape)
+        times[:] = 1
+        for number in range(len(rule.leading), len(rule.steps)):
+            _apply(view, number, keys, tokens, times)
+    found = Selection(view.left, view.alive, times)
+    if rule.order is not None:
+        found._order = _ordered(rule.order, found, keys, view.values)
+    return found
+
+
+def _apply(
+    view: _View, number: int, keys: NDArray[np.uint64], tokens: NDArray[np.int32], times: NDArray[np.uint32]
+) -> None:
+    """Change how often each candidate is given by one step, and count what it leaves."""
+    step, left = view.rule.steps[number], view.left[number + 1]
+    limit = _limit(step, keys, tokens, times) if isinstance(step, Budget) else None
+    kept = view.later[number][1].mapped() if number in view.later else None
+    for begin in range(0, len(keys), CHUNK):
+        part = slice(begin, begin + CHUNK)
+        if isinstance(step, Repeat):
+            whole = int(step.times)
+            once_more = below(salted(keys[part], f"repeat {step.name}"), step.times - whole)
+            times[part] = times[part] * (whole + once_more).astype(np.uint32)
+        elif isinstance(step, Budget):
+            if limit is not None:
+                times[part] *= salted(keys[part], "budget") < limit
+        elif kept is not None:
+            times[part] *= kept[part]
+        given = times[part].astype(np.int64)
+        left.add(int(given.sum()), int((given * tokens[part]).sum()))
+
+
+def _limit(
+    budget: Budget, keys: NDArray[np.uint64], tokens: NDArray[np.int32], times: NDArray[np.uint32]
+) -> np.uint64 | None:
+    """Return the hash from which on documents are too many for a budget; None where all fit.
+
+    Hashes are taken in ascending order. The limit is narrowed down by 16 bits in each of four passes.
+    """
+    prefix, room = U64(0), budget.most
+    for shift in _FOUR:
+        sums = np.zeros(1 << 16, np.int64)
+        for begin in range(0, len(keys), CHUNK):
+            part = slice(begin, begin + CHUNK)
+            weight = times[part].astype(np.int64) * (tokens[part] if budget.unit == "tokens" else 1)
+            own = salted(keys[part], "budget") >> U64(shift)
+            inside = (own >> _DIGIT) == prefix
+            digits = (own[inside] & U64(0xFFFF)).astype(np.int64)
+            sums += np.bincount(digits, weight[inside].astype(np.float64), 1 << 16).astype(np.int64)
+        upto = np.cumsum(sums)
+        digit = int(np.searchsorted(upto, room, side="right"))
+        if digit == 1 << 16:
+            if shift == _FOUR[0]:
+                return None
+            digit -= 1  # all of this prefix fits: the next one does not
+        room -= int(upto[digit - 1]) if digit else 0
+        prefix = (prefix << _DIGIT) | U64(digit)
+    return prefix
+
+
+def _ordered(order: Order, found: Selection, keys: NDArray[np.uint64], values: Sequence[Any]) -> NDArray[np.int64]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    documents, places, ranks = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+    for times, some, where in found.passes():
+        documents.append(some)
+        if order.seed is not None:
+            ranks.append(salted(keys[where], f"order {order.seed} {times}"))
+        else:
+            places.append(np.arange(where.start, where.stop) if isinstance(where, slice) else where)
+    all_documents = np.concatenate(documents)
+    if order.seed is not None:
+        return all_documents[np.argsort(np.concatenate(ranks), kind="stable")]
+    if not values:
+        return all_documents
+    chunks = [chunk for column in values for chunk in column.chunks]
+    column = pa.chunked_array(chunks).combine_chunks().take(pa.array(np.concatenate(places)))
+    direction = "descending" if order.descending else "ascending"
+    places_in_order: NDArray[np.uint64] = pc.array_sort_indices(column, order=direction).to_numpy()
+    return all_documents[places_in_order]
