@@ -18,6 +18,7 @@ from nanoset_core.config.tokenization import (
     corpus_errors,
     tokenization_errors,
 )
+from nanoset_core.config.views import ViewSpec, base_of, view_errors
 from nanoset_core.config.webdataset import WebdatasetSpec, webdataset_errors
 from nanoset_core.errors import ConfigError, MissingError, combined, raised
 from nanoset_core.execution.processes import available_processors
@@ -78,6 +79,8 @@ class ProjectConfig:
     """Name → a training set: a blend of corpora, cut into samples, in a fixed order."""
     webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
     """Name → a set of shuffled tar shards."""
+    views: Mapping[str, ViewSpec] = field(default_factory=FrozenDict)
+    """Name → a dataset of documents that are chosen from a corpus; it may stand wherever a corpus stands."""
     packed: tuple[str, ...] = ()
     """Corpora that are also written as Modalities' .pbin."""
     token_target: Annotated[int, Range(1)] | None = None
@@ -117,8 +120,9 @@ class ProjectConfig:
     def trains_on(self, corpus: str) -> bool:
         """Return whether training reads a corpus, as far as the settings tell."""
         nanosets, webdatasets = self.nanosets.values(), self.webdatasets.values()
-        by_name = corpus in self.packed or any(corpus in one.corpora for one in webdatasets)
-        return by_name or any(one.trains_on(corpus) for one in nanosets)
+        names = {corpus} | {view for view in self.views if base_of(self.views, view) == corpus}
+        by_name = not names.isdisjoint(self.packed) or any(not names.isdisjoint(one.corpora) for one in webdatasets)
+        return by_name or any(one.trains_on(name) for one in nanosets for name in names)
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
         """Return how a corpus's lines become documents, with its own keys where it has some."""
@@ -267,6 +271,7 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
         yield from nanoset_errors(file, name, nanoset)
     for name, webdataset in config.webdatasets.items():
         yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
+    yield from view_errors(file, config.views, config.corpora)
     if config.packed:
         yield from raised(check_corpora, file, "packed", config.packed)
     yield from automation_errors(file, config.automation)

@@ -1,4 +1,4 @@
-"""Files that nanoset.yaml names beside the raw text, such as lists of ids and tables of attributes: what they are now."""
+"""Files that nanoset.yaml names beside the raw text, such as lists of ids and tables of attributes."""
 
 from __future__ import annotations
 

@@ -257,7 +257,10 @@ def _named(config: ProjectConfig) -> Iterator[tuple[str, str]]:
     for node in asked_nodes(config):
         for parent in node.inputs(config).values():
             if parent.stage.by_corpus:
-                yield node.stage.named_in.format(kind=node.stage.kind, subject=node.key.subject), parent.key.subject
+                yield (
+                    node.stage.named_in.format(kind=node.stage.kind, subject=node.key.subject, part=node.key.part),
+                    parent.key.subject,
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,8 @@ from nanoset_core.mapping.plan import (
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, without_share
 from nanoset_core.outputs.manifest import Manifest, digest_of
-from nanoset_core.pipeline import indexed
-from nanoset_core.pipeline.indexed import current_dataset
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.views import current_dataset
 
 _Part = TypeVar("_Part", MemberPlan, BlendPlan)
 
@@ -122,7 +121,7 @@ class NanosetContext:
     def trainer_prefix(self, corpus: str) -> str:
         """Return the same as the trainer spells it, which goes into its cache names."""
         dataset = self.dataset(corpus)
-        return f"{self.trainer_root}/{indexed.STAGE}/{dataset.name}/{dataset.digest}/{dataset.facts['prefix']}"
+        return f"{self.trainer_root}/{dataset.stage}/{dataset.name}/{dataset.digest}/{dataset.facts['prefix']}"
 
     @property
     def tokenizer_identifiers(self) -> dict[str, Any]:

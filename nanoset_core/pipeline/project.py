@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
 from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.config.running import ExecutorSpec, chosen_executor
+from nanoset_core.config.views import base_of
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, MissingError, one_of
 from nanoset_core.execution.processes import Executor
@@ -175,7 +176,8 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
 
 
 def names_of(project: Project, name: str) -> set[str]:
-    """Return a name, and those of the corpora that the nanoset or webdataset of that name is made from."""
+    """Return a name, and those of the views and corpora that the output of that name is made from."""
     config = project.config
     specs = [specs[name] for specs in (config.nanosets, config.webdatasets) if name in specs]
-    return {name}.union(*(spec.corpora for spec in specs))
+    named = {name}.union(*(spec.corpora for spec in specs))
+    return named | {base_of(config.views, one) for one in named}

@@ -13,6 +13,7 @@ from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.tokenization import SHARD, TOKENIZED
+from nanoset_core.pipeline.views import VIEW
 from nanoset_core.storage.atomic import sweep_abandoned
 
 _OURS: tuple[Stage, ...] = (
@@ -20,6 +21,7 @@ _OURS: tuple[Stage, ...] = (
     SHARD,
     TOKENIZED,
     DATASET,
+    VIEW,
     INDEX_MAPPINGS,
     BLENDED,
     TRAINER_FILES,

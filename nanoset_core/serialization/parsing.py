@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -30,6 +31,7 @@ CONFIG_FILE = "nanoset.yaml"
 """Name of a project's settings."""
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+_EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,3}")
 _PLAIN = Mapping[str, Any] | tuple[Any, ...] | str | bool | int | float | None
 _ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What PyYAML raises, besides its own errors, for a tag at a value of another kind."""
@@ -110,6 +112,8 @@ class Parser:
             return self._report(what, path, _remedy(asked, value), found, describe(asked))
         if kind is Any:
             return self._value(_PLAIN, value, path)
+        if bare(kind) is float:
+            value = _number(value)
         if origin is tuple:
             return tuple(self._value(arguments[0], item, f"{path}[{index}]") for index, item in enumerate(value))
         if isinstance(value, Mapping):
@@ -197,8 +201,14 @@ def _fits(hint: Any, value: object) -> bool:
     if origin is Literal:
         return type(value) is str
     if kind is float:
+        value = _number(value)
         return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
     return kind is Any or type(value) is kind
+
+
+def _number(value: Any) -> Any:
+    """Return 10e9, which YAML takes for text, as a number."""
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
 def _remedy(hint: Any, value: object) -> str:

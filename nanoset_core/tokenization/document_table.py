@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -152,6 +152,19 @@ class DocumentRows:
             places = _numbers(np.array(wanted) - self._begins[group], "int64")
             values |= zip(wanted, self._group(group, _COLUMNS).take(places).to_pylist(), strict=True)
         return [values[row] for row in rows]
+
+    @property
+    def groups(self) -> Sequence[tuple[int, int]]:
+        """First row and end of each row group."""
+        return list(pairwise(self._begins))
+
+    def columns(self, group: int, names: list[str]) -> Any:
+        """Return some columns of a row group as an Arrow table."""
+        return self._group(group, names)
+
+    def metadata(self, group: int) -> Any:
+        """Return what the file says of a row group, with statistics of its columns."""
+        return self._file.metadata.row_group(group)
 
     def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield first row, and tokens of each document as int32, shape (rows,), of every row group."""

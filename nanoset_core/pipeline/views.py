@@ -1,0 +1,330 @@
+"""views: a corpus's dataset and the tables of its documents → datasets of documents that were chosen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.config.views import ViewSpec, base_of, chain_of
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, one_line
+from nanoset_core.execution.progress import Meter
+from nanoset_core.indexed.layout import bin_path, idx_path, read_idx
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.pipeline import tokenization
+from nanoset_core.pipeline.given import given_files
+from nanoset_core.pipeline.indexed import DATASET, PIECES, shards_of
+from nanoset_core.pipeline.project import Project, holding
+from nanoset_core.pipeline.stage import Budget as ReadingBudget
+from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.leases import leased
+from nanoset_core.tokenization.document_table import DocumentRows
+from nanoset_core.tokenization.framing import pair_name
+from nanoset_core.tokenization.shards import DOCUMENTS
+from nanoset_core.views.conditions import Range, parse_condition
+from nanoset_core.views.ids import Ids, read_ids
+from nanoset_core.views.rules import Budget, Listed, Order, Repeat, Rule, Split, Step, Where
+from nanoset_core.views.selection import Selection, select
+from nanoset_core.views.writing import write_view_idx
+
+VERSION = 1
+STAGE = "views"
+_OWN = frozenset({"file", "line", "byte_offset", "id", "tokens"})
+"""Columns that every table of documents has."""
+_MISSING = "missing"
+_AT_ONCE = 64
+"""Tables that are fetched together from a bucket."""
+_NO_LINKS = (OSError, NotImplementedError)
+_LISTS: tuple[Literal["include", "exclude"], ...] = ("include", "exclude")
+
+
+def dataset_node(config: ProjectConfig, name: str) -> Node:
+    """Return the output that holds the dataset of a corpus or view."""
+    return Node(VIEW, Key(base_of(config.views, name), name)) if name in config.views else Node(DATASET, Key(name))
+
+
+def current_dataset(project: Project, name: str) -> Manifest:
+    """Return the current dataset of a corpus or view; MissingError where it was not made yet."""
+    node = dataset_node(project.config, name)
+    return node.stage.require(project, node.key)
+
+
+class _TableGroup:
+    """A row group of a shard's tables."""
+
+    def __init__(self, table: DocumentRows, number: int, first: int, rows: int) -> None:
+        self._table, self._number, self.first, self.rows = table, number, first, rows
+
+    def read(self, columns: list[str]) -> Any:
+        return self._table.columns(self._number, [name for name in columns if name in _OWN])
+
+    def statistics(self) -> Mapping[str, Range]:
+        return statistics_of(self._table.metadata(self._number))
+
+
+def statistics_of(group: Any) -> dict[str, Range]:
+    """Return what the statistics of a Parquet row group say of its columns."""
+    found = {}
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if (known := column.statistics) is not None:
+            low, high = (known.min, known.max) if known.has_min_max else (None, None)
+            nulls = known.null_count if known.has_null_count else None
+            found[column.path_in_schema] = Range(low, high, nulls, group.num_rows)
+    return found
+
+
+def document_groups(project: Project, corpus: str, dataset: Manifest) -> Iterator[_TableGroup]:
+    """Yield the row groups of a dataset's tables of documents, in order; raises as `shards_of`."""
+    tokenized, access = shards_of(project.outputs, dataset), project.outputs.access
+    shards, first = tokenization.some_shards(project, corpus, tokenized.facts[tokenization.SHARDS]), 0
+
+    def opened(shard: Manifest) -> DocumentRows:
+        return DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+
+    step = _AT_ONCE if access.has_copies and access.capacity is None else 1
+    for begin in range(0, len(shards), step):
+        for table in access.each(opened, shards[begin : begin + step]):
+            for number, (start, end) in enumerate(table.groups):
+                yield _TableGroup(table, number, first + start, end - start)
+            first += table.groups[-1][1] if table.groups else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a view chooses, before its dataset is written."""
+
+    name: str
+    rule: Rule
+    selection: Selection
+    lists: Mapping[str, Ids]
+    """Key of nanoset.yaml → the ids that its files hold."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Counts: what each step left, and the ids that no document has."""
+        steps = [[left.view, left.step, left.documents, left.tokens] for left in self.selection.left]
+        missing = {key: ids.missing for key, ids in self.lists.items() if ids.missing}
+        return {"steps": steps, "missing_ids": missing}
+
+
+def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -> list[Chosen]:
+    """Choose the documents of some views of a corpus by its current dataset, in one pass over its tables.
+
+    Raises:
+        MissingError: the dataset, its tables, or a file of ids is not there.
+        ConfigError, InputError: a condition does not fit the columns; a file of ids is not text.
+    """
+    dataset = DATASET.require(project, Key(corpus))
+    rules = [_rule(project, name) for name in names]
+    meter = Meter(project.listener, STAGE, corpus, int(dataset.facts["documents"]))
+    groups = document_groups(project, corpus, dataset)
+    found = select(groups, [rule for rule, _ in rules], scratch, meter.advance)
+    return [
+        Chosen(name, rule, selection, lists) for name, (rule, lists), selection in zip(names, rules, found, strict=True)
+    ]
+
+
+def plan_view(project: Project, name: str) -> Chosen:
+    """Return what a view would choose from the corpus's current dataset; nothing is written. Raises as `choose`."""
+    if name not in project.config.views:
+        what, remedy = "no such view", "correct the name, or add it there"
+        expected = ", ".join(project.config.views) or "none: it is empty"
+        raise ConfigError(what, where=f"{project.config.file}: views", found=name, expected=expected, remedy=remedy)
+    with tempfile.TemporaryDirectory(prefix="nanoset-view-") as folder:
+        found = choose(project, base_of(project.config.views, name), [name], Path(folder))[0]
+    return found
+
+
+def _rule(project: Project, name: str) -> tuple[Rule, dict[str, Ids]]:
+    """Return the steps from the corpus to a view, and the lists of ids that they look into."""
+    steps, lists, order = list[Step](), dict[str, Ids](), None
+    for one in chain_of(project.config.views, name):
+        spec = project.config.views[one]
+        for key in _LISTS:
+            for pattern in spec.files(key) or ():
+                found = given_files(project, pattern, f"views.{one}.{key}")
+                lists[f"views.{one}.{key}: {pattern}"] = ids = read_ids(found.folder, found.names)
+                steps.append(Listed(one, ids, key == "include", f"{key} {pattern}"))
+        if spec.where is not None:
+            steps.append(Where(one, parse_condition(spec.where, f"{project.config.file}: views.{one}.where")))
+        if spec.split is not None:
+            steps.append(Split(one, spec.split.by, *spec.split.keep))
+        for unit, most in (("documents", spec.documents), ("tokens", spec.tokens)):
+            if most is not None:
+                steps.append(Budget(one, unit, int(most)))
+        if spec.repeat != 1:
+            steps.append(Repeat(one, spec.repeat))
+        if not isinstance(spec.order, str):
+            order = Order(spec.order.by, spec.order.descending, spec.order.seed)
+    return Rule(tuple(steps), order), lists
+
+
+@holding
+def make_view(project: Project, name: str) -> Manifest:
+    """Choose a view's documents and publish its dataset; other stale views of the corpus are made in the same pass.
+
+    Raises as `choose`, for this view.
+    """
+    corpus = base_of(project.config.views, name)
+    dataset = DATASET.require(project, Key(corpus))
+    recipes = {name: VIEW.recipe(project, Key(corpus, name), _parents(project, Key(corpus, name), dataset))}
+    if project.outputs.find(recipes[name]) is None or project.rebuild:
+        recipes |= _stale(project, corpus, dataset, {*recipes})
+        access = project.outputs.access
+        folder = access.folder / STAGE
+        folder.mkdir(parents=True, exist_ok=True)
+        with leased(access, {*recipes}, corpus), tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as scratch:
+            for chosen in choose(project, corpus, [*recipes], Path(scratch)):
+                made = project.outputs.commit(recipes[chosen.name], _writer(project, dataset, recipes, chosen))
+                project.outputs.make_current(made)
+    return project.outputs.make_current(project.outputs.commit(recipes[name], lambda _: ({}, {})))
+
+
+def _stale(project: Project, corpus: str, dataset: Manifest, done: Collection[str]) -> dict[str, Recipe]:
+    """Return the recipes of the other views of a corpus that are not there, as far as their rules can be read."""
+    found = {}
+    for name in project.config.views:
+        if name not in done and base_of(project.config.views, name) == corpus:
+            with contextlib.suppress(NanosetError):
+                recipe = VIEW.recipe(project, Key(corpus, name), _parents(project, Key(corpus, name), dataset))
+                if project.outputs.find(recipe) is None:
+                    _rule(project, name)
+                    found[name] = recipe
+    return found
+
+
+def _parents(project: Project, key: Key, dataset: Manifest) -> dict[str, str]:
+    """Return name → digest of what a view is made from now."""
+    inputs = VIEW.inputs(project.config, key)
+    others = {name: node.stage.require(project, node.key).digest for name, node in inputs.items() if name != "dataset"}
+    return {"dataset": dataset.digest} | others
+
+
+def _writer(
+    project: Project, dataset: Manifest, recipes: Mapping[str, Recipe], chosen: Chosen
+) -> Callable[[Path], tuple[dict[str, Any], dict[str, str | FileFact]]]:
+    config, corpus = project.config, dataset.name
+    prefix = pair_name(config.tokenization.preset, chosen.name, config.documents_of(corpus).text_key)
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
+        base = read_idx(idx_path(dataset.path(f"{dataset.facts['prefix']}.idx").with_suffix("")), validate=False)
+        index = idx_path(folder / prefix)
+        sequences, documents = write_view_idx(index, base, chosen.selection.chunks)
+        counts = {"documents": documents, "sequences": sequences, "tokens": chosen.selection.tokens}
+        facts = {"prefix": prefix, "corpus": corpus, **counts, "dtype": dataset.facts["dtype"], **chosen.facts}
+        files: dict[str, str | FileFact] = {index.name: sha256_file(index)}
+        return facts, files | _tokens(project, dataset, recipes[chosen.name], folder, prefix)
+
+    return write
+
+
+def _tokens(project: Project, dataset: Manifest, recipe: Recipe, folder: Path, prefix: str) -> dict[str, FileFact]:
+    """Put the dataset's .bin beside a view's .idx: a link on this machine, in a bucket a copy that it makes itself."""
+    outputs, name, own = project.outputs, f"{dataset.facts['prefix']}.bin", f"{prefix}.bin"
+    fact = dataset.files[name]
+    if not outputs.access.has_copies:
+        link(dataset.folder / name, folder / own, outputs.place(recipe))
+        return {own: fact}
+    outputs.invalidate(recipe)
+    store, at = outputs.access.store, outputs.access.name
+    if (found := store.stat(at(dataset.folder / name))) is None:
+        raise MissingError("the object is gone", where=dataset.url(name), remedy="run `nanoset build`")
+    store.compose(f"{at(outputs.place(recipe))}/{own}", [found], sha256=[fact.sha256])
+    if fact.pieces is None:
+        return {own: fact}
+    (folder / f"{own}{PIECES}").write_bytes(dataset.path(fact.pieces).read_bytes())
+    return {own: replace(fact, pieces=f"{own}{PIECES}")}
+
+
+def link(source: Path, target: Path, place: Path) -> None:
+    """Make a file appear at another path: by a hard link, or where these are refused by a relative symbolic one.
+
+    `place`: the folder that the target's will become.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        target.symlink_to(os.path.relpath(source, place))
+
+
+class ViewStage(Stage):
+    """Datasets of documents that were chosen from a corpus."""
+
+    folder, kind, asset, place = STAGE, "view", "views", "{part}"
+    named_in = "views.{part}.of"
+    counts = ("documents", "tokens")
+    to_be_made = "not built"
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(base_of(config.views, name), name) for name in config.views]
+
+    def key_of(self, name: str) -> Key | None:
+        return None if "/" in name else Key("", name)
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {"dataset": Node(DATASET, Key(key.subject))}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        """Return the recipe: the rules of the view and of those that it is of, and the content of their files."""
+        name = self.name(key)
+        rules = [_options(project, one, project.config.views[one]) for one in chain_of(project.config.views, name)]
+        return Recipe(STAGE, name, VERSION, parents, {"rules": rules})
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return make_view(project, self.name(key))
+
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
+        """Return that a file of ids is not there."""
+        try:
+            _rule(project, self.name(key))
+        except NanosetError as error:
+            return one_line(error)
+        return None
+
+    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
+        for key, count in manifest.facts["missing_ids"].items():
+            yield f"{count:,} ids of {key} are of no document"
+        if not manifest.facts["documents"]:
+            yield "it holds no document"
+
+    def figures(self, manifest: Manifest) -> Mapping[str, int]:
+        tokens = manifest.files[bin_path(manifest.facts["prefix"]).name].size
+        counts = {name: int(manifest.facts[name]) for name in self.counts}
+        return counts | {"bytes": size_bytes(manifest) - tokens}
+
+    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
+        """Return the files of a view in a bucket that was cut short."""
+        names = set(access.names(folder))
+        return names if access.has_copies and all(name.endswith((".bin", ".idx", PIECES)) for name in names) else None
+
+
+def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
+    """Return one view's rules as JSON, without those that it has not."""
+    options: dict[str, Any] = {"name": name}
+    for key in _LISTS:
+        if (patterns := spec.files(key)) is not None:
+            options[key] = [_content(project, pattern, f"views.{name}.{key}") for pattern in patterns]
+    if spec.split is not None:
+        options["split"] = [spec.split.by, *spec.split.keep]
+    if not isinstance(spec.order, str):
+        options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
+    repeat = None if spec.repeat == 1 else spec.repeat
+    given = {"where": spec.where, "documents": spec.documents, "tokens": spec.tokens, "repeat": repeat}
+    return options | {key: value for key, value in given.items() if value is not None}
+
+
+def _content(project: Project, pattern: str, key: str) -> str:
+    with contextlib.suppress(MissingError):  # `make` and `refusal` say which file is not there
+        return given_files(project, pattern, key).digest
+    return _MISSING
+
+
+VIEW = ViewStage()
