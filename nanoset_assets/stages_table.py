@@ -22,6 +22,7 @@ from nanoset_assets.ui.nanoset import (
     tars_metadata,
     webdataset_metadata,
 )
+from nanoset_assets.ui.views import view_metadata
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
@@ -29,8 +30,10 @@ from nanoset_core.pipeline import indexed, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.disk import check_disk, stale_outputs
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
+from nanoset_core.pipeline.packed import PACKED_VIEWS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node, Stage
+from nanoset_core.pipeline.views import VIEW
 from nanoset_core.raw.contents import awaited
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.tokenization.shards import engine_choice
@@ -130,7 +133,7 @@ def _tokenized_shards(run: AssetRun) -> Mapping[str, Any]:
 
 def _packed_dataset(run: AssetRun) -> Mapping[str, Any]:
     project = run.project
-    is_new = snapshot_before(project, project.outputs.folder / packed.STAGE / run.key.subject)
+    is_new = snapshot_before(project, project.outputs.folder / packed.STAGE / run.stage.name(run.key))
     manifest = run.make()
     speed = {"tokens_per_second": per_second(manifest.facts["tokens"], run.seconds)} if is_new(manifest.digest) else {}
     return packed_metadata(manifest) | speed
@@ -202,6 +205,13 @@ PAGES: dict[Stage, Page] = {
         "indexed",
         lambda run: dataset_metadata(run.project, run.make()),
     ),
+    VIEW: Page(
+        "Datasets of documents that are chosen from {subject}: an index each, over the corpus's own tokens.\n\n"
+        "Each partition is a view of nanoset.yaml. Give trainers its prefix, as that of any dataset.",
+        frozenset({"numpy", "file"}),
+        "views",
+        lambda run: view_metadata(run.project, run.make()),
+    ),
     INDEX_MAPPINGS: Page(
         "Document, sample and shuffle index of each corpus of {subject}, under the trainer's names.",
         frozenset({"numpy"}),
@@ -249,6 +259,12 @@ PAGES: dict[Stage, Page] = {
         _packed_dataset,
         {"output_required": False},
     ),
+    PACKED_VIEWS: Page(
+        "The view {subject} as one Modalities .pbin, with the tokens of its dataset.",
+        frozenset({"numpy", "file"}),
+        "packed",
+        _packed_dataset,
+    ),
 }
 """Stage → its page; a stage of your own may add one."""
 
@@ -284,8 +300,8 @@ def _dependencies_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> 
     corpora: dict[tuple[str, ...], dict[str, None]] = {}
     for node in (node for key in keys for node in Node(stage, key).direct_inputs(hosted.config)):
         named = corpora.setdefault(node.asset, {})
-        if node.stage.by_corpus and not stage.by_corpus:
-            named[node.key.subject] = None
+        if node.partition is not None and (node.stage is VIEW or (node.stage.by_corpus and not stage.by_corpus)):
+            named[node.partition] = None
     return [
         dg.AssetDep(
             hosted.names.asset(asset),
@@ -321,7 +337,7 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
         key=names.asset(Node(stage, Key(subject)).asset),
         deps=_dependencies_of(stage, hosted, keys),
         partitions_def=partitions_of(stage, hosted, keys),
-        group_name=names.group(GROUP if stage.by_corpus else subject),
+        group_name=names.group(GROUP if stage.by_corpus or stage in (VIEW, PACKED_VIEWS) else subject),
         code_version=str(stage.version),
         op_tags=dict(hosted.op_tags),
         retry_policy=dg.RetryPolicy(hosted.retries) if hosted.retries else None,

@@ -7,6 +7,7 @@ evaluate automation conditions Dagster allows one an asset, and a host's may cov
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -44,7 +45,8 @@ _SHOWN = 5
 
 def job_of(node: Node) -> str:
     """Return the job that an asset is a part of: all of a nanoset or webdataset, or one kind of all corpora."""
-    return node.stage.kind if node.stage.by_corpus else node.key.subject.replace("-", "_")
+    name = node.stage.kind if node.stage.by_corpus else node.stage.job.format(subject=node.key.subject)
+    return re.sub("[^A-Za-z0-9_]", "_", name)
 
 
 def run_of(step: Step) -> Hashable:

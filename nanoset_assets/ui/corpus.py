@@ -217,7 +217,7 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         f"{_counts(facts)}, {format_bytes(size_bytes(manifest))}; {', '.join(lost) or 'every line became a document'}."
     )
     return {
-        "summary": markdown(summary, *_lost(project, shards), _readers(project, manifest.name)),
+        "summary": markdown(summary, *_lost(project, shards), readers(project, manifest.name)),
         "first_documents": first_documents(project, manifest),
         "prefix": dg.MetadataValue.path(facts["prefix"]),
         "dagster/partition_row_count": facts["documents"],
@@ -225,7 +225,8 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _readers(project: Project, corpus: str) -> str:
+def readers(project: Project, corpus: str) -> str:
+    """Return which outputs of nanoset.yaml read a corpus or view, in words."""
     config = project.config
     users = {
         "nanoset": [name for name, spec in config.nanosets.items() if corpus in spec.corpora],
@@ -234,6 +235,7 @@ def _readers(project: Project, corpus: str) -> str:
     named = [f"the {kind} {code(name)}" for kind, names in users.items() for name in names]
     if corpus in config.packed:
         named.append("its `.pbin`")
+    named += [f"the view {code(name)}" for name, view in config.views.items() if view.of == corpus]
     return f"Read by {', '.join(named)}." if named else f"Nothing in {code(config.file.name)} reads it yet."
 
 

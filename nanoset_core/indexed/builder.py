@@ -14,7 +14,17 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import DTYPE_CODES, Tokens, bin_path, dtype_code, idx_path, read_idx, write_idx
+from nanoset_core.indexed.layout import (
+    DTYPE_CODES,
+    Tokens,
+    bin_path,
+    dtype_code,
+    idx_path,
+    is_back_to_back,
+    read_idx,
+    scattered,
+    write_idx,
+)
 from nanoset_core.storage.atomic import discard, fsync_folder, open_unfinished, put_in_place
 from nanoset_core.storage.local import append_file
 from nanoset_core.storage.store import OnJoin, no_progress
@@ -139,6 +149,8 @@ class MMapIndexedDatasetBuilder:
                 expected=f"{size_bytes} bytes",
                 remedy="write this dataset again before merging it",
             )
+        if not is_back_to_back(index.sequence_lengths, index.sequence_pointers, self.dtype.itemsize):
+            raise scattered(idx_path(prefix))
         first = len(self._lengths)
         self._extend_modes(index.modes, len(index.sequence_lengths), prefix)
         self._lengths.frombytes(index.sequence_lengths.tobytes())

@@ -84,12 +84,13 @@ class MMapIndexedDataset:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise no_such_file(path) from error
         buffer = self._file.buffer
-        if len(buffer) < index.end_bytes:
+        end = index.furthest() if validate else index.end_bytes
+        if len(buffer) < end:
             raise FormatError(
                 "the token file is shorter than its index says",
                 where=f"{path}, byte {len(buffer)}",
                 found=f"{len(buffer)} bytes",
-                expected=f"{index.end_bytes} bytes, the end of the last sequence",
+                expected=f"{end} bytes, the end of the last sequence",
                 remedy="copy or write the .bin again",
             )
         self.dtype = index.dtype

@@ -74,10 +74,16 @@ class Index:
 
     @property
     def end_bytes(self) -> int:
-        """How many bytes the .bin must have at least."""
-        if not len(self.sequence_lengths):
-            return 0
-        return int(self.sequence_pointers[-1]) + int(self.sequence_lengths[-1]) * self.dtype.itemsize
+        """How many bytes the .bin must have at least, by its last sequence."""
+        return self.furthest(len(self.sequence_lengths) - 1)
+
+    def furthest(self, first: int = 0) -> int:
+        """Return how many bytes the .bin must have, by all sequences from one on: those of a view lie in any order."""
+        lengths, pointers, end = self.sequence_lengths, self.sequence_pointers, 0
+        for begin in range(max(first, 0), len(lengths), CHUNK_SEQUENCES):
+            some = slice(begin, begin + CHUNK_SEQUENCES)
+            end = max(end, int((pointers[some] + lengths[some].astype(np.int64) * self.dtype.itemsize).max()))
+        return end
 
 
 def bin_path(prefix: str | os.PathLike[str]) -> Path:
@@ -250,10 +256,26 @@ def _damage(path: Path, at: int, what: str, found: object, expected: object) -> 
     return FormatError(what, where=where, found=found, expected=expected, remedy=remedy)
 
 
+def is_back_to_back(sequence_lengths: NDArray[np.int32], sequence_pointers: NDArray[np.int64], itemsize: int) -> bool:
+    """Return whether each sequence begins where the one in front of it ends, the first at the beginning."""
+    chunks = pointer_chunks(sequence_lengths, itemsize)
+    return all(np.array_equal(sequence_pointers[begin : begin + len(some)], some) for begin, some in chunks)
+
+
+def scattered(path: Path) -> FormatError:
+    """Return the error for an .idx of a view, or a damaged one, where sequences must lie back to back in the .bin."""
+    return FormatError(
+        "the sequences do not lie back to back in the .bin",
+        where=path,
+        found="the .idx of a view, or a damaged one",
+        expected="pointers that each begin where the sequence before ends",
+        remedy="name the dataset that the view is of; verify a view by `nanoset verify` of its project",
+    )
+
+
 def _check_sequences(path: Path, index: Index) -> None:
-    """Refuse negative lengths, and pointers off token boundaries or before the end of the sequence in front."""
+    """Refuse negative lengths, and pointers off token boundaries."""
     lengths, pointers, itemsize = index.sequence_lengths, index.sequence_pointers, index.dtype.itemsize
-    floor = 0
     for begin in range(0, len(lengths), CHUNK_SEQUENCES):
         part = lengths[begin : begin + CHUNK_SEQUENCES]
         if part.min() < 0:
@@ -261,15 +283,12 @@ def _check_sequences(path: Path, index: Index) -> None:
             what = f"sequence {bad} has a negative length"
             raise _damage(path, HEADER.size + 4 * bad, what, int(lengths[bad]), "0 or more tokens")
         starts = pointers[begin : begin + CHUNK_SEQUENCES].astype(np.int64)
-        ends = starts + part.astype(np.int64) * itemsize
-        least = np.concatenate(([floor], ends[:-1]))
-        wrong = (starts < least) | (starts > _MAX_POINTER)
+        wrong = (starts < 0) | (starts > _MAX_POINTER)
         if itemsize > 1:
             wrong |= (starts & (itemsize - 1)) != 0
         if wrong.any():
             at = int(np.argmax(wrong))
             place = HEADER.size + 4 * len(lengths) + 8 * (begin + at)
             found = f"byte {int(starts[at])} of the .bin"
-            expected = f"a multiple of {itemsize}, at or after {int(least[at])}, the end of the sequence before it"
+            expected = f"a multiple of {itemsize}, 0 or more"
             raise _damage(path, place, f"sequence {begin + at} has an impossible pointer", found, expected)
-        floor = int(ends[-1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,16 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.indexed import shards_of
+from nanoset_core.pipeline.indexed import opened, shards_of
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.tokenization import SHARDS
+from nanoset_core.pipeline.views import chosen_from, is_view
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.document_table import DocumentRows, LineNumbers
 from nanoset_core.tokenization.files import TokenizerPath
 from nanoset_core.tokenization.shards import DOCUMENTS
+from nanoset_core.views.writing import documents_in, documents_that_are
 
 _AT_ONCE = 128
 """Shards that are looked into at once, where they are in a bucket."""
@@ -68,7 +70,7 @@ class InspectionContext:
         return self.datasets[folder]
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
-        """Return the inventory that a dataset was made from; None where it was removed."""
+        """Return the inventory that a corpus's dataset was made from; None where it was removed."""
         folder = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"]
         manifest = self.outputs.manifest_at(folder)
         return None if manifest is None else manifest.load(raw.FILE, Inventory.from_json)
@@ -104,16 +106,18 @@ def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> N
 
 
 class Lineage:
-    """The documents of one merged dataset, by number, by id and by line."""
+    """The documents of one merged dataset, or of a view of one, by number, by id and by line."""
 
     def __init__(self, outputs: OutputRoot, dataset: Manifest) -> None:
-        """Open the documents of a merged dataset; raise MissingError where its shards are gone."""
-        self.corpus, self.dataset = dataset.name, dataset
-        self.tokenized = shards_of(outputs, dataset)
+        """Open the documents of a dataset; MissingError where its shards, or what a view was chosen from, are gone."""
+        self.dataset = chosen_from(outputs, dataset)
+        """of the corpus"""
+        self.corpus, self._view = self.dataset.name, dataset if is_view(dataset) else None
+        self.tokenized = shards_of(outputs, self.dataset)
         self.shards: tuple[str, ...] = tuple(self.tokenized.facts["shards"])
         """digests, in document order"""
         self.numbers = LineNumbers.of(self.tokenized.facts)
-        self._folder = outputs.folder / SHARDS / dataset.name
+        self._folder = outputs.folder / SHARDS / self.corpus
         self.access = outputs.access
         self._begins = [0]  # of the shards looked at so far, and the end of the last of them
 
@@ -130,8 +134,12 @@ class Lineage:
                 # The last shard that begins at or before it: shards without documents begin where the next one does.
                 shard = bisect_right(self._begins, document) - 1
                 return shard, document - self._begins[shard]
-        expected = f"0 to {self.dataset.facts['documents'] - 1}"
-        raise SampleIndexError("no such document", where=self.dataset.url(), found=document, expected=expected)
+        raise self._no_such(document, self.dataset)
+
+    @staticmethod
+    def _no_such(document: int, dataset: Manifest) -> SampleIndexError:
+        expected = f"0 to {dataset.facts['documents'] - 1}"
+        return SampleIndexError("no such document", where=dataset.url(), found=document, expected=expected)
 
     def table(self, shard: int) -> DocumentRows:
         """Open the table of a shard's documents."""
@@ -159,6 +167,16 @@ class Lineage:
 
     def origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
         """Return where documents came from, in the order asked for; each row group is read once."""
+        if self._view is None:
+            return self._origins(documents)
+        base, view = (opened(one, is_sampled=True) for one in (self.dataset, self._view))
+        for document in documents:
+            if not 0 <= document < len(view.document_indices) - 1:
+                raise self._no_such(document, self._view)
+        found = self._origins(documents_in(base, view, np.array(documents, np.int64)).tolist())
+        return [replace(origin, document=number) for origin, number in zip(found, documents, strict=True)]
+
+    def _origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
         places, found = [self.place(int(document)) for document in documents], dict[int, DocumentOrigin]()
         for shard in dict.fromkeys(shard for shard, _ in places):
             rows = {document: row for document, (own, row) in zip(documents, places, strict=True) if own == shard}
@@ -180,7 +198,14 @@ class Lineage:
     def _search(self, shards: Sequence[int], wanted: Mapping[str, object]) -> Iterator[DocumentOrigin]:
         for shard, table in self.tables(shards):
             for row, values in table.search(wanted):
-                yield self._origin(shard, self.first_document(shard) + row, values)
+                origin = self._origin(shard, self.first_document(shard) + row, values)
+                yield from [origin] if self._view is None else self._in_view(self._view, origin)
+
+    def _in_view(self, view: Manifest, origin: DocumentOrigin) -> Iterator[DocumentOrigin]:
+        """Yield a document of the corpus as often as the view has it, by its numbers there."""
+        base, chosen = (opened(one, is_sampled=True) for one in (self.dataset, view))
+        for number in documents_that_are(base, chosen, origin.document).tolist():
+            yield replace(origin, document=number)
 
     def _origin(self, shard: int, document: int, values: Mapping[str, Any]) -> DocumentOrigin:
         line = self.numbers.in_file(values["file"], values["byte_offset"], values["line"])

@@ -102,8 +102,8 @@ def piece_origins(
     manifest = context.dataset_at(dataset.prefix)
     bounds = dataset.document_indices
     documents = [bisect_right(bounds, sequence) - 1 for sequence in spans[:, 0].tolist()]
-    origins = Lineage(context.outputs, manifest).origins(documents)
-    excerpts = Excerpts(context, manifest)
+    lineage = Lineage(context.outputs, manifest)
+    origins, excerpts = lineage.origins(documents), Excerpts(context, lineage.dataset)
     # A document's first sequence is where its tokens begin.
     shifts = token_starts(dataset, spans[:, 0]) - token_starts(dataset, bounds[documents])
     found = []

@@ -16,6 +16,7 @@ from nanoset_core.lineage.webdataset import Tars
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.views import corpus_of
 from nanoset_core.raw.pieces import cut_ranges
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.tokenization.losses import read_rejects
@@ -79,7 +80,7 @@ def find_document(
         raise ConfigError("a document is named in one of three ways", found=found, expected=expected, remedy=remedy)
     context = InspectionContext.of(project_or_root)
     held = Tars.of(context.outputs, name) if split is None else Split.of(context, name, split)
-    corpora = [dataset.name for dataset in held.datasets]
+    corpora = list(dict.fromkeys(name for dataset in held.datasets for name in (dataset.name, corpus_of(dataset))))
     if corpus is not None and corpus not in corpora:
         what, remedy = "the corpus is not in this nanoset or webdataset", "name one of these"
         raise MissingError(what, where=name, found=repr(corpus), expected=", ".join(corpora), remedy=remedy)
@@ -113,7 +114,7 @@ def _origins(
     context: InspectionContext, datasets: Sequence[Manifest], wanted: _Wanted
 ) -> Iterator[tuple[int, DocumentOrigin]]:
     for number, dataset in enumerate(datasets):
-        if wanted.corpus not in (None, dataset.name):
+        if wanted.corpus not in (None, dataset.name, corpus_of(dataset)):
             continue
         lineage = Lineage(context.outputs, dataset)
         found: Iterator[DocumentOrigin] = iter(())
@@ -147,7 +148,7 @@ def _hint(context: InspectionContext, datasets: Sequence[Manifest], wanted: Sequ
     """Return a remedy, which says so if the line was rejected."""
     for dataset in datasets:
         lineage = Lineage(context.outputs, dataset)
-        for one in (one for one in wanted if one.corpus in (None, dataset.name)):
+        for one in (one for one in wanted if one.corpus in (None, dataset.name, lineage.corpus)):
             for reject in _rejects(context, lineage, one):
                 mended = f"mend it in {dataset.name}/{reject.file}"
                 return f"the line was rejected ({reject.reason}: {reject.detail}); {mended}"

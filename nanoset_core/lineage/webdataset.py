@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, one_of
 from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.stream import Stream
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, token_starts
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
 from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_tokens, unseen
@@ -21,6 +22,8 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, shuffling
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.views import STAGE as VIEWS
+from nanoset_core.pipeline.views import is_view
 from nanoset_core.shuffling.order import ranks, ranks_of
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem
@@ -95,7 +98,15 @@ class Tars:
         manifest = version(shuffling.PLANS, name, live.recipe["parents"]["plan"])
         plan = manifest.load(shuffling.PLAN_FILE, ShufflePlan.from_json)
         digests = manifest.recipe["parents"]
-        datasets = (version(indexed.STAGE, source.name, digests[source.name]) for source in plan.table.sources)
+        views = outputs.folder / VIEWS
+        datasets = (
+            version(
+                VIEWS if outputs.manifest_at(views / source.name / digests[source.name]) else indexed.STAGE,
+                source.name,
+                digests[source.name],
+            )
+            for source in plan.table.sources
+        )
         return Tars(name, plan, tuple(datasets))
 
     @cached_property
@@ -105,6 +116,12 @@ class Tars:
             MMapIndexedDataset.below(manifest.access, str(manifest.folder / manifest.facts["prefix"]))
             for manifest in self.datasets
         )
+
+    @cached_property
+    def streams(self) -> tuple[Stream | None, ...]:
+        """Of each dataset that is a view, where the tokens of its stream lie."""
+        both = zip(self.datasets, self.opened, strict=True)
+        return tuple(Stream(dataset) if is_view(manifest) else None for manifest, dataset in both)
 
     @property
     def bos(self) -> int:
@@ -156,7 +173,8 @@ class Tars:
         """Return where a document of a source, by the source's number, is in the tars, and why a part is nowhere."""
         plan, dataset = self.plan, self.opened[source]
         bounds = dataset.document_indices[origin.document : origin.document + 2]
-        begin, end = token_starts(dataset, bounds).tolist()
+        stream = self.streams[source]
+        begin, end = (token_starts(dataset, bounds) if stream is None else stream.starts(bounds)).tolist()
         tokens = end - begin
         if not tokens:
             return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
@@ -207,7 +225,7 @@ def explain_context(
     pieces: list[PieceOrigin] = []
     filled = 0
     for source, begin, end in tars.spans(context):
-        sequences = _sequences(tars.opened[source], begin, end)
+        sequences = _sequences(tars.opened[source], tars.streams[source], begin, end)
         pieces += piece_origins(inspection, tars.opened[source], sequences, tars.bos + filled)
         filled += end - begin
     first = int(np.searchsorted(plan.table.first_contexts, context, side="right")) - 1
@@ -225,12 +243,17 @@ def explain_context(
     )
 
 
-def _sequences(dataset: MMapIndexedDataset, begin: int, end: int) -> NDArray[np.int64]:
+def _sequences(dataset: MMapIndexedDataset, stream: Stream | None, begin: int, end: int) -> NDArray[np.int64]:
     """Return (sequence, first token, end excl) of the sequences that hold tokens [begin, end excl)."""
     itemsize = dataset.dtype.itemsize
-    low = bisect_right(dataset.sequence_pointers, begin * itemsize) - 1
-    high = bisect_right(dataset.sequence_pointers, (end - 1) * itemsize)
-    starts = dataset.sequence_pointers[low:high] // itemsize
+    if stream is None:
+        low = bisect_right(dataset.sequence_pointers, begin * itemsize) - 1
+        high = bisect_right(dataset.sequence_pointers, (end - 1) * itemsize)
+        starts = dataset.sequence_pointers[low:high] // itemsize
+    else:
+        all_starts = stream.starts(np.arange(len(dataset)))
+        low, high = bisect_right(all_starts, begin) - 1, bisect_right(all_starts, end - 1)
+        starts = all_starts[low:high]
     stops = starts + dataset.sequence_lengths[low:high]
     firsts, ends = np.maximum(begin, starts) - starts, np.minimum(end, stops) - starts
     filled = ends > firsts  # others are of documents without tokens

@@ -19,6 +19,7 @@ from nanoset_core.errors import ConfigError, FormatError, InputError, SourceChan
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
+from nanoset_core.indexed.stream import Stream, gathered, is_back_to_back
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.packed.layout import HEADER_BYTES, TOKEN_BYTES, encode_header, token_size_bytes
 from nanoset_core.packed.pickle_codec import Entries, encode_index
@@ -108,7 +109,7 @@ def pack_into_store(
     """
     token_bytes = token_size_bytes(fitting_vocab_size(dataset, vocab_size))
     packing = _Packing(dataset, token_bytes, None, listener, name.rpartition("/")[2])
-    data_bytes = dataset.token_count * token_bytes
+    data_bytes = packing.tokens * token_bytes
     sha256, size = hashlib.sha256(), 0
 
     def parts() -> Iterator[bytes]:
@@ -145,7 +146,7 @@ def fitting_vocab_size(dataset: MMapIndexedDataset, vocab_size: int, end_token: 
     """
     greatest = -1 if end_token is None else end_token
     if not np.can_cast(dataset.dtype, f"u{token_size_bytes(vocab_size)}"):
-        with _open_tokens(dataset) as file:
+        with _open_tokens(dataset) as file:  # of a view, too, all of the .bin
             chunks = read_tokens(file, bin_path(dataset.prefix), dataset.dtype, 0, dataset.token_count)
             greatest = max(greatest, *(int(tokens.max()) for _, tokens in chunks), -1)
     return max(vocab_size, greatest + 1) if greatest >> 8 * token_size_bytes(vocab_size) > 0 else vocab_size
@@ -163,14 +164,20 @@ class _Packing:
         name: str,
     ) -> None:
         path, size = bin_path(dataset.prefix), dataset.bin_bytes
-        expected = int(dataset.sequence_lengths.sum(dtype=np.int64)) * dataset.dtype.itemsize
-        if dataset.dtype.kind not in "iu" or size != expected:  # sequences of an .idx do not overlap
+        tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
+        expected = tokens * dataset.dtype.itemsize
+        is_view = not is_back_to_back(dataset)
+        if dataset.dtype.kind not in "iu" or (size != expected and not is_view):
             what, where = "the .bin is not just the tokens of its .idx, back to back", f"{path}, byte {expected}"
             found, wanted = f"{size} bytes of {dataset.dtype.name}", f"{expected} bytes of whole numbers"
             raise FormatError(what, where=where, found=found, expected=wanted, remedy="write this dataset again")
-        check_not_empty(dataset.prefix, dataset.token_count)
+        check_not_empty(dataset.prefix, tokens)
+        self.stream = Stream(dataset) if is_view else None
+        """Of a view, whose sequences lie anywhere in the .bin."""
+        self.tokens = tokens
+        """How many there are."""
         self._dataset, self._path, self._token_bytes, self._end_token = dataset, path, token_bytes, end_token
-        self._meter = Meter(listener, "pack", name, dataset.token_count * token_bytes)
+        self._meter = Meter(listener, "pack", name, tokens * token_bytes)
         self._documents = 0
         self._lacking: list[NDArray[np.bool_]] = []  # whether each document lacks the end token, in the chunks of spans
 
@@ -190,15 +197,15 @@ class _Packing:
         return PackedFacts(self._documents, data_bytes // self._token_bytes, self._token_bytes, left_out)
 
     def _chunks(self, file: BinaryIO) -> Iterator[tuple[int, NDArray[np.integer]]]:
-        dtype, size, end_token = self._dataset.dtype, self._token_bytes, self._end_token
+        size, end_token = self._token_bytes, self._end_token
         if end_token is None:
-            yield from read_tokens(file, self._path, dtype, 0, self._dataset.token_count)
+            yield from self._read(file, 0, self.tokens)
             return
         check_fit(np.array([end_token]), size, "the end-of-document token")
-        for begins, lengths in document_spans(self._dataset):
+        for begins, lengths in document_spans(self._dataset, self.stream):
             ends = begins + lengths
             lacks: list[NDArray[np.bool_]] = []
-            for first, tokens in read_tokens(file, self._path, dtype, int(begins[0]), int(ends[-1])):
+            for first, tokens in self._read(file, int(begins[0]), int(ends[-1])):
                 # after which tokens of this chunk a document ends, shape (documents that end in it,)
                 inside = ends[slice(*np.searchsorted(ends, [first, first + len(tokens)], side="right"))] - first
                 lacks.append(tokens[inside - 1] != end_token)
@@ -206,8 +213,13 @@ class _Packing:
                 yield first, np.insert(tokens.astype(f"<u{size}"), inside[lacks[-1]], end_token)
             self._lacking.append(np.concatenate(lacks))
 
+    def _read(self, file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, NDArray[np.integer]]]:
+        if self.stream is None:
+            return read_tokens(file, self._path, self._dataset.dtype, begin, end)
+        return stream_tokens(self._dataset, self.stream, begin, end)
+
     def _lengths(self) -> Iterator[NDArray[np.int64]]:
-        for number, (_, lengths) in enumerate(document_spans(self._dataset)):
+        for number, (_, lengths) in enumerate(document_spans(self._dataset, self.stream)):
             self._documents += len(lengths)
             yield (lengths + self._lacking[number] if self._lacking else lengths) * self._token_bytes
 
@@ -237,14 +249,27 @@ def read_tokens(
         yield first, np.frombuffer(data, dtype)
 
 
-def document_spans(dataset: MMapIndexedDataset) -> Iterator[Entries]:
-    """Yield (first tokens, lengths) in tokens of all documents with tokens, of a .bin that is known to have no gaps."""
+def stream_tokens(
+    dataset: MMapIndexedDataset, stream: Stream, begin: int, end: int
+) -> Iterator[tuple[int, NDArray[np.integer]]]:
+    """Yield the same of the tokens of a view, wherever they lie."""
+    size = dataset.dtype.itemsize
+    for first in range(begin, end, CHUNK_TOKENS):
+        begins, lengths = stream.ranges(np.array([first]), np.array([min(CHUNK_TOKENS, end - first)]))
+        yield first, gathered(dataset.tokens_for(begins * size, (begins + lengths) * size), begins, lengths)
+
+
+def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) -> Iterator[Entries]:
+    """Yield (first tokens, lengths) in tokens of all documents with tokens, of a .bin without gaps or of a stream."""
     starts, itemsize, bounds = dataset.sequence_pointers, dataset.dtype.itemsize, dataset.document_indices
     for first in range(0, len(bounds) - 1, _CHUNK_DOCUMENTS):
         sequences = bounds[first : first + _CHUNK_DOCUMENTS + 1]
-        begins = np.full(len(sequences), dataset.token_count, np.int64)  # of documents after the last sequence
-        inside = sequences < len(starts)
-        begins[inside] = starts[sequences[inside]] // itemsize
+        if stream is None:
+            begins = np.full(len(sequences), dataset.token_count, np.int64)  # of documents after the last sequence
+            inside = sequences < len(starts)
+            begins[inside] = starts[sequences[inside]] // itemsize
+        else:
+            begins = stream.starts(sequences)
         lengths = np.diff(begins)
         kept = lengths > 0
         if kept.any():

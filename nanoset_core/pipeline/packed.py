@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed.layout import token_size_bytes
 from nanoset_core.packed.writing import pack_into_store, packing_vocab_size
-from nanoset_core.pipeline.indexed import DATASET, current_dataset
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage
+from nanoset_core.pipeline.views import current_dataset, dataset_node
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import Store
@@ -28,9 +28,9 @@ STAGE = "packed"
 
 @holding
 def pack(project: Project, corpus: str) -> Manifest:
-    """Write a corpus's current dataset as `<corpus>.pbin`, and make it the current one; MissingError without one."""
+    """Write the current dataset of a corpus or view as `<name>.pbin`, and make it current; MissingError without one."""
     dataset, executor = current_dataset(project, corpus), project.executor
-    recipe = PACKED.recipe(project, Key(corpus), {"dataset": dataset.digest})
+    recipe = packed_recipe(project, corpus, {"dataset": dataset.digest})
     vocab_size = packing_vocab_size(project.config.tokenizer_file)
     listener = project.listener if executor is None else silent
     work = partial(_pack, recipe=recipe, dataset=dataset, vocab_size=vocab_size, listener=listener)
@@ -58,6 +58,12 @@ def _pack(root: OutputRoot, recipe: Recipe, dataset: Manifest, vocab_size: int, 
         return outputs.commit(recipe, write)
 
 
+def packed_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Recipe:
+    """Return the recipe of a .pbin; of the tokenizer only the size that Modalities gives to a token counts."""
+    token_bytes = token_size_bytes(packing_vocab_size(project.config.tokenizer_file))
+    return Recipe(STAGE, name, VERSION, parents, {"token_bytes": token_bytes})
+
+
 class PackedStage(Stage):
     """A corpus as one .pbin."""
 
@@ -67,17 +73,31 @@ class PackedStage(Stage):
     counts = ("documents", "tokens")
     detailed = (("bytes a token", "token_bytes"), ("left out", "left_out"))
 
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name) for name in config.packed if name not in config.views]
+
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {"dataset": Node(DATASET, key)}
+        return {"dataset": dataset_node(config, self.name(key))}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe; of the tokenizer only the size that Modalities gives to a token counts."""
-        token_bytes = token_size_bytes(packing_vocab_size(project.config.tokenizer_file))
-        return Recipe(STAGE, key.subject, VERSION, parents, {"token_bytes": token_bytes})
+        return packed_recipe(project, self.name(key), parents)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the file, which in a bucket is there before its manifest."""
         return {f"{folder.parent.name}.pbin"} if access.has_copies else None
 
 
+class PackedViewsStage(PackedStage):
+    """A view as one .pbin: an asset of its own, since views are no partitions of the assets of corpora."""
+
+    asset, by_corpus, job = "packed", False, "{subject}_packed"
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name) for name in config.packed if name in config.views]
+
+    def key_of(self, name: str) -> Key | None:
+        return None
+
+
 PACKED = PackedStage()
+PACKED_VIEWS = PackedViewsStage()

@@ -17,10 +17,11 @@ from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
-from nanoset_core.pipeline.indexed import DATASET, current_dataset, has_room_for_tokens
+from nanoset_core.pipeline.indexed import has_room_for_tokens
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
 from nanoset_core.pipeline.stage import Key, Node, Stage
+from nanoset_core.pipeline.views import current_dataset, dataset_node, is_view
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
@@ -98,6 +99,9 @@ def _settings(project: Project, spec: WebdatasetSpec, datasets: dict[str, Manife
 
 def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
     """Return the tokens of each file of a corpus, in the dataset's order."""
+    if is_view(dataset):
+        what, remedy = "the preset tokshuf cuts each file on its own, which a view has not", "name a corpus"
+        raise ConfigError(what, where=f"{project.config.file}: webdatasets", found=f"the view {corpus}", remedy=remedy)
     wanted = dataset.recipe["parents"]["inventory"]
     tokenized = tokenization.TOKENIZED.require(project, Key(corpus))
     inventory_manifest, inventory = current_inventory(project, corpus)
@@ -238,7 +242,10 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
 
 
 def _sources(datasets: dict[str, Manifest], is_stored: bool) -> list[TokenSource]:
-    return [TokenSource.of_output(corpus, dataset, is_stored=is_stored) for corpus, dataset in datasets.items()]
+    return [
+        TokenSource.of_output(corpus, dataset, is_stored=is_stored, is_chosen=is_view(dataset))
+        for corpus, dataset in datasets.items()
+    ]
 
 
 def _come_here(project: Project, datasets: Iterable[Manifest]) -> bool:
@@ -254,7 +261,7 @@ class PlanStage(Stage):
     maker = staticmethod(make_plan)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {corpus: Node(DATASET, Key(corpus)) for corpus in config.webdatasets[key.subject].names}
+        return {corpus: dataset_node(config, corpus) for corpus in config.webdatasets[key.subject].names}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe of the plan; the order of the datasets numbers their contexts."""

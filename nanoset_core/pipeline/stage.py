@@ -57,6 +57,8 @@ class Stage:
     """What `nanoset status` calls them; with the subject and `row_part` it names a row."""
     asset: ClassVar[str | None]
     """The last word of its Dagster key; None where it is no asset of its own."""
+    job: ClassVar[str] = "{subject}"
+    """The Dagster job of its assets, unless its subjects are corpora; those of one job have the same partitions."""
     by_corpus: ClassVar[bool] = False
     """Whether its subjects are corpora, which are partitions of one asset; else each subject has an asset."""
     named_by: ClassVar[Stage | None] = None

@@ -7,7 +7,7 @@ from nanoset_core.execution.dask import sweep_runs
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
-from nanoset_core.pipeline.packed import PACKED
+from nanoset_core.pipeline.packed import PACKED, PACKED_VIEWS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
@@ -29,6 +29,7 @@ _OURS: tuple[Stage, ...] = (
     SHUFFLED_TARS,
     WEBDATASET,
     PACKED,
+    PACKED_VIEWS,
 )
 _added: list[Stage] = []
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.views import ViewSpec, base_of, chain_of
@@ -16,6 +16,7 @@ from nanoset_core.errors import ConfigError, MissingError, NanosetError, one_lin
 from nanoset_core.execution.progress import Meter
 from nanoset_core.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.given import given_files
 from nanoset_core.pipeline.indexed import DATASET, PIECES, shards_of
@@ -41,7 +42,8 @@ _OWN = frozenset({"file", "line", "byte_offset", "id", "tokens"})
 _MISSING = "missing"
 _AT_ONCE = 64
 """Tables that are fetched together from a bucket."""
-_NO_LINKS = (OSError, NotImplementedError)
+_BAR = 20
+"""Characters of a full bar."""
 _LISTS: tuple[Literal["include", "exclude"], ...] = ("include", "exclude")
 
 
@@ -54,6 +56,27 @@ def current_dataset(project: Project, name: str) -> Manifest:
     """Return the current dataset of a corpus or view; MissingError where it was not made yet."""
     node = dataset_node(project.config, name)
     return node.stage.require(project, node.key)
+
+
+def is_view(dataset: Manifest) -> bool:
+    """Return whether a dataset is that of a view."""
+    return dataset.stage == STAGE
+
+
+def corpus_of(dataset: Manifest) -> str:
+    """Return the corpus that the documents of a dataset are from."""
+    return str(dataset.facts["corpus"]) if is_view(dataset) else dataset.name
+
+
+def chosen_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
+    """Return the dataset that a view was chosen from, any other one itself; MissingError where it is gone."""
+    if not is_view(dataset):
+        return dataset
+    folder = outputs.folder / DATASET.folder / corpus_of(dataset) / dataset.recipe["parents"]["dataset"]
+    if (found := outputs.manifest_at(folder)) is None:
+        what, remedy = "the dataset that a view was chosen from is gone", "run `nanoset build`: it makes it again"
+        raise MissingError(what, where=outputs.access.url(folder), remedy=remedy)
+    return found
 
 
 class _TableGroup:
@@ -113,6 +136,29 @@ class Chosen:
         steps = [[left.view, left.step, left.documents, left.tokens] for left in self.selection.left]
         missing = {key: ids.missing for key, ids in self.lists.items() if ids.missing}
         return {"steps": steps, "missing_ids": missing}
+
+
+class StepRow(NamedTuple):
+    """What one rule of a view leaves."""
+
+    view: str
+    """That the rule is of; empty for the corpus."""
+    step: str
+    documents: int
+    tokens: int
+    share: float
+    """Of the documents of the corpus."""
+
+    @property
+    def bar(self) -> str:
+        """The share as a bar and in percent."""
+        return f"{'█' * round(min(self.share, 1) * _BAR)} {self.share:.1%}"
+
+
+def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
+    """Return what each rule of a view leaves, by its facts."""
+    total = max(facts["steps"][0][2], 1)
+    return [StepRow(view, step, count, tokens, count / total) for view, step, count, tokens in facts["steps"]]
 
 
 def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -> list[Chosen]:
@@ -259,6 +305,7 @@ class ViewStage(Stage):
     """Datasets of documents that were chosen from a corpus."""
 
     folder, kind, asset, place = STAGE, "view", "views", "{part}"
+    job = "{subject}_views"
     named_in = "views.{part}.of"
     counts = ("documents", "tokens")
     to_be_made = "not built"

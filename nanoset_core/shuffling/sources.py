@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, StaleError
-from nanoset_core.indexed.layout import bin_path
+from nanoset_core.indexed.layout import bin_path, idx_path, read_idx
+from nanoset_core.indexed.stream import Stream, gathered, is_back_to_back
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.shuffling.contexts import ContextTable
 from nanoset_core.storage.access import FileAccess
@@ -43,6 +44,8 @@ class TokenSource:
     """How many tokens it holds."""
     access: FileAccess | None = None
     """Where given, the file stays in its store, and blocks of it are fetched as they are needed."""
+    idx: Path | None = None
+    """Where given, the tokens are those of its sequences, wherever they lie in the file."""
 
     def __post_init__(self) -> None:
         if self.dtype not in TOKEN_DTYPES:
@@ -50,7 +53,7 @@ class TokenSource:
             raise ConfigError("tokens must be integers", where=where, found=self.dtype, expected=expected)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return TokenSource, (self.name, self.path, self.dtype, self.count, self.access)  # not what was opened
+        return TokenSource, (self.name, self.path, self.dtype, self.count, self.access, self.idx)  # not what was opened
 
     @classmethod
     def of_file(cls, name: str, path: Path, dtype: str) -> TokenSource:
@@ -62,15 +65,19 @@ class TokenSource:
         """Return a source of all tokens of a .bin/.idx pair; `validate` as for `MMapIndexedDataset`."""
         from nanoset_core.indexed.dataset import MMapIndexedDataset
 
-        tokens = MMapIndexedDataset(prefix, validate=validate).tokens
-        return cls(name, bin_path(prefix), tokens.dtype.name, len(tokens))
+        dataset = MMapIndexedDataset(prefix, validate=validate)
+        if is_back_to_back(dataset):
+            return cls(name, bin_path(prefix), dataset.dtype.name, len(dataset.tokens))
+        count = int(dataset.sequence_lengths.sum(dtype=np.int64))
+        return cls(name, bin_path(prefix), dataset.dtype.name, count, idx=idx_path(prefix))
 
     @classmethod
-    def of_output(cls, name: str, dataset: Manifest, *, is_stored: bool) -> TokenSource:
-        """Return a source of a dataset that was built; `is_stored`: it stays in its store."""
+    def of_output(cls, name: str, dataset: Manifest, *, is_stored: bool, is_chosen: bool = False) -> TokenSource:
+        """Return a source of a dataset that was built; `is_stored`: it stays in its store; `is_chosen`: of a view."""
         facts, prefix = dataset.facts, dataset.facts["prefix"]
         path = bin_path(dataset.folder / prefix if is_stored else dataset.path(prefix))
-        return cls(name, path, facts["dtype"], facts["tokens"], dataset.access if is_stored else None)
+        access, idx = dataset.access if is_stored else None, dataset.path(f"{prefix}.idx") if is_chosen else None
+        return cls(name, path, facts["dtype"], facts["tokens"], access, idx)
 
     def sharing(self, workers: int) -> TokenSource:
         """Return the same source for so many processes, which have the room for what they fetch in common."""
@@ -95,12 +102,29 @@ class TokenSource:
 
     @cached_property
     def tokens(self) -> NDArray[np.integer[Any]]:
-        """All tokens, shape (count,), as a read-only map; raises StaleError where they are not as many as planned."""
+        """All tokens of the file, as a read-only map; raises StaleError where they are not as many as planned."""
         size, wanted = self.file.size, self.bytes
-        if size != wanted:
+        if size != wanted and self.idx is None:
             what, remedy = "a source has changed", "plan the shuffle again"
             raise StaleError(what, where=self.path, found=f"{size} bytes", expected=f"{wanted} bytes", remedy=remedy)
         return np.frombuffer(self.file.buffer, self.dtype)
+
+    @cached_property
+    def stream(self) -> Stream | None:
+        """Where the tokens of a view lie in the file; None for any other source."""
+        if self.idx is None:
+            return None
+        if self.access is None:
+            return Stream(read_idx(self.idx, validate=False))
+        folder = worker_folder() or self.access.folder
+        return Stream(read_idx(FileAccess(folder, self.access.store).fetch(folder / self.access.name(self.idx))))
+
+    def read(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+        """Return the tokens of ranges of a view, one after the other."""
+        assert self.stream is not None
+        firsts, counts = self.stream.ranges(begins, lengths)
+        self.prefetch(firsts, firsts + counts)
+        return gathered(self.tokens, firsts, counts)
 
     def prefetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
         """Fetch the tokens of these ranges [begins, ends), int64, where they are in a store."""
@@ -172,6 +196,9 @@ def _gather_source(
     rows: NDArray[np.integer[Any]],
 ) -> None:
     """Copy the first source's rows that begin at `start`, ascending, to `rows[places]`; the others follow it."""
+    if sources[0].stream is not None:
+        _gather_view(sources, pad_id, start, length, places, rows)
+        return
     sources[0].prefetch(start, start + length)
     tokens, width = sources[0].tokens, rows.shape[1]
     whole = length == width
@@ -184,6 +211,32 @@ def _gather_source(
         column = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
         rows[places[at], column] = tokens[start[at] + column]
     for row in np.flatnonzero(whole & ~within):  # at most one for each source: it is carried over into the next ones
+        rows[places[row]] = _carried(sources, int(start[row]), width)
+
+
+def _gather_view(
+    sources: Sequence[TokenSource],
+    pad_id: int,
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
+) -> None:
+    """Copy the rows of a view, some at a time; otherwise as `_gather_source`."""
+    width, source = rows.shape[1], sources[0]
+    here = np.clip(source.count - start, 0, length)
+    step = max(1, _COPY_BYTES // (width * rows.itemsize))
+    for begin in range(0, len(start), step):
+        some = slice(begin, begin + step)
+        counts, own = here[some], places[some]
+        found = source.read(start[some], counts)
+        if (counts == width).all():
+            rows[own] = found.reshape(-1, width)
+            continue
+        rows[own] = pad_id
+        before = np.cumsum(counts) - counts
+        rows[np.repeat(own, counts), np.arange(len(found)) - np.repeat(before, counts)] = found
+    for row in np.flatnonzero((length == width) & (here < length)):  # at most one: it is carried over
         rows[places[row]] = _carried(sources, int(start[row]), width)
 
 
@@ -217,8 +270,11 @@ def _carried(sources: Sequence[TokenSource], start: int, width: int) -> NDArray[
     """Return a row that begins in the first source and goes on with the first tokens of those after it."""
     parts, missing = [], width
     for source in sources:
-        source.prefetch(np.array([start]), np.array([start + missing]))
-        part = source.tokens[start : start + missing]
+        if source.stream is None:
+            source.prefetch(np.array([start]), np.array([start + missing]))
+            part = source.tokens[start : start + missing]
+        else:
+            part = source.read(np.array([start]), np.array([min(missing, source.count - start)]))
         parts.append(part)
         start, missing = 0, missing - len(part)
         if not missing:

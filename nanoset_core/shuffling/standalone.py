@@ -315,7 +315,8 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     if inputs.kind == "datasets":
         prefixes = (str(source.files[0]).removesuffix(".bin") for source in inputs.sources)
         pairs = [MMapIndexedDataset(prefix, validate=False) for prefix in prefixes]
-        counts, dtype = [pair.token_count for pair in pairs], np.result_type(*(pair.dtype for pair in pairs)).name
+        counts = [int(pair.sequence_lengths.sum(dtype=np.int64)) for pair in pairs]
+        dtype = np.result_type(*(pair.dtype for pair in pairs)).name
     elif inputs.kind == "tars":
         with temporary_folder("tars") if any_remote(inputs.files) else contextlib.nullcontext(Path()) as room:
             surveys = survey_sources(inputs.here(room), options)

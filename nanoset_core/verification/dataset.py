@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import CHUNK_SEQUENCES, bin_path, idx_path
+from nanoset_core.indexed.layout import CHUNK_SEQUENCES, bin_path, idx_path, scattered
+from nanoset_core.indexed.stream import is_back_to_back
 from nanoset_core.outputs.recorded import read_record
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import Location, store_of
@@ -66,6 +67,9 @@ def verify_dataset(
 def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> bool:
     """Check the .idx; return whether it says where the integers of each sequence lie."""
     idx, lengths, dtype = idx_path(dataset.prefix), dataset.sequence_lengths, dataset.dtype
+    if dtype.itemsize * int(lengths.sum(dtype=np.int64)) == dataset.bin_bytes and not is_back_to_back(dataset):
+        report.note_error(scattered(idx))
+        return False
     chunks = (lengths[begin : begin + CHUNK_SEQUENCES] for begin in range(0, len(lengths), CHUNK_SEQUENCES))
     tokens = sum(int(chunk.sum(dtype=np.int64)) for chunk in chunks)
     counts = {"documents": len(dataset.document_indices) - 1, "sequences": len(dataset), "tokens": tokens}

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.stream import Stream, is_back_to_back
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.packed.layout import IndexFacts, PackedFile, open_packed, scan_index
 from nanoset_core.packed.pickle_codec import encode_index
 from nanoset_core.packed.writing import back_to_back, document_spans
-from nanoset_core.pipeline import indexed
 from nanoset_core.pipeline import packed as packed_stage
+from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
+from nanoset_core.pipeline.views import dataset_node
 from nanoset_core.verification.ranges import AT_ONCE, QUICK_TOKENS, StoredArray, spread_chunks
 from nanoset_core.verification.report import (
     BUILD,
@@ -44,7 +48,8 @@ def verify_packed(project: Project, corpus: str, deep: bool = False, run: Run = 
     report = Report(f"{packed_stage.STAGE}/{corpus}")
     with report.catching(BUILD):
         manifest = live_manifest(project.outputs, packed_stage.STAGE, corpus)
-        check_freshness(report, project, packed_stage.PACKED, Key(corpus), manifest)
+        stage = packed_stage.PACKED_VIEWS if corpus in project.config.views else packed_stage.PACKED
+        check_freshness(report, project, stage, Key(corpus), manifest)
         report.figures.update({name: manifest.facts[name] for name in ("documents", "tokens", "left_out")})
         check_files(report, manifest, deep=False)
         if report.passed:
@@ -69,22 +74,25 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
     index = scan_index(file)
     if not _check_index(report, manifest, file, index):
         return
-    folder = project.outputs.folder / indexed.STAGE / manifest.name / manifest.recipe["parents"]["dataset"]
+    stage = dataset_node(project.config, manifest.name).stage.folder
+    folder = project.outputs.folder / stage / manifest.name / manifest.recipe["parents"]["dataset"]
     try:
         made_from = project.outputs.manifest_at(folder)
-        dataset = None if made_from is None else indexed.opened(made_from)
+        dataset = None if made_from is None else opened(made_from)
     except NanosetError:  # which is a finding of the dataset
         dataset = None
     if dataset is None:
         report.warn("the dataset is gone or damaged: tokens were not compared with it", folder, None, None, BUILD)
         check_files(report, manifest, deep=deep)
         return
-    if not _check_documents(report, manifest, file, dataset):
+    stream = None if is_back_to_back(dataset) else Stream(dataset)
+    if not _check_documents(report, manifest, file, dataset, stream):
         return
     store, name = manifest.access.stored_at(file.path, as_copy=as_copy)
     packed = StoredArray(store, name, file.dtype, file.layout.header_bytes)
     store, prefix = dataset.stored(as_copies=not deep)
-    check = PackedCheck(packed, StoredArray(store, f"{prefix}.bin", dataset.dtype), _remedy(manifest))
+    tokens = StoredArray(store, f"{prefix}.bin", dataset.dtype)
+    check = PackedCheck(packed, tokens, _remedy(manifest), stream)
     parts = [*spread_chunks(index.tokens)]
     if deep or index.tokens <= QUICK_TOKENS:
         step = PART_BYTES // file.token_bytes
@@ -114,10 +122,14 @@ def _check_index(report: Report, manifest: Manifest, file: PackedFile, index: In
     )
 
 
-def _check_documents(report: Report, manifest: Manifest, file: PackedFile, dataset: MMapIndexedDataset) -> bool:
+def _check_documents(
+    report: Report, manifest: Manifest, file: PackedFile, dataset: MMapIndexedDataset, stream: Stream | None
+) -> bool:
     """Check that the index is what the dataset's documents give."""
     begin = file.index_begin
-    for piece in encode_index(back_to_back(lengths * file.token_bytes for _, lengths in document_spans(dataset))):
+    for piece in encode_index(
+        back_to_back(lengths * file.token_bytes for _, lengths in document_spans(dataset, stream))
+    ):
         if bytes(file.view[begin : begin + len(piece)]) != piece:
             what, where = "documents begin elsewhere than in the dataset", f"{file.path}, byte {begin} or later"
             report.error(what, where, None, f"those of {dataset.prefix}.idx", _remedy(manifest))
@@ -133,12 +145,21 @@ class PackedCheck:
     packed: StoredArray
     dataset: StoredArray
     remedy: str
+    stream: Stream | None = None
+    """Of a view: where its tokens lie in the .bin."""
+
+    def _expected(self, begin: int, end: int) -> NDArray[np.integer[Any]]:
+        if self.stream is None:
+            return self.dataset.read(begin, end)
+        begins, lengths = self.stream.ranges(np.array([begin]), np.array([end - begin]))
+        pieces = zip(begins.tolist(), (begins + lengths).tolist(), strict=True)
+        return np.concatenate([self.dataset.read(*piece) for piece in pieces])
 
     def look(self, part: tuple[int, int]) -> tuple[int, tuple[int, int, int] | None]:
         """Return how many tokens a part has, and the first wrong one: its number, its id, and that of the dataset."""
         for begin in range(*part, _READ_TOKENS):
             end = min(begin + _READ_TOKENS, part[1])
-            tokens, expected = self.packed.read(begin, end), self.dataset.read(begin, end)
+            tokens, expected = self.packed.read(begin, end), self._expected(begin, end)
             if (wrong := tokens != expected).any():
                 at = int(np.argmax(wrong))
                 return end - part[0], (begin + at, int(tokens[at]), int(expected[at]))

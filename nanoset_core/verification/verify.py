@@ -20,10 +20,12 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
+from nanoset_core.pipeline.views import VIEW, dataset_node
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
 from nanoset_core.verification.report import Parts, Report, Run, look_at, run_here
+from nanoset_core.verification.views import verify_view
 from nanoset_core.verification.webdataset import verify_group, verify_plan, verify_webdataset
 
 CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
@@ -35,6 +37,10 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
     DATASET: (
         verify_indexed,
         "The .idx fits its .bin; every id is in the vocabulary; sampled lines give the same tokens again.",
+    ),
+    VIEW: (
+        verify_view,
+        "The view holds the documents that its rules choose, as often as they say, and no others.",
     ),
     INDEX_MAPPINGS: (
         verify_mappings,
@@ -65,7 +71,7 @@ class Target(NamedTuple):
     """Something that can be verified."""
 
     name: str
-    """A corpus, corpus/packed, nanoset/split, nanoset/handoff or webdataset."""
+    """A corpus, corpus/packed, view/view, nanoset/split, nanoset/handoff or webdataset."""
     project: Project
     """What it is part of."""
     check: Callable[..., Report]
@@ -88,6 +94,8 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     quiet = replace(project, listener=silent)  # targets travel to other machines, which a listener may not
     config = project.config
     found = [Target(corpus, quiet, verify_corpus, (corpus,)) for corpus in raw.corpora(project)]
+    views = (dataset_node(config, name).key for name in config.views)
+    found += [Target(f"{key.part}/view", quiet, verify_view, (key.subject, key.part)) for key in views]
     splits = ((name, split) for name in config.nanosets for split in SPLITS)
     found += [Target(f"{name}/{split}", quiet, verify_nanoset, (name, split)) for name, split in splits]
     found += [Target(f"{name}/handoff", quiet, verify_handoff, (name,)) for name in config.nanosets]

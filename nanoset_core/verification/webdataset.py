@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import MissingError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import indexed, shuffling
+from nanoset_core.pipeline import shuffling
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
+from nanoset_core.pipeline.views import current_dataset, is_view
 from nanoset_core.shuffling.members import read_member
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem
@@ -220,7 +221,7 @@ def _planned(wanted: _Wanted, shard: int, numbers: Sequence[int]) -> dict[int, N
 
 def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
     """Open a corpus's tokens, which are fetched as they are needed where no copy is here, nor may be made."""
-    dataset = indexed.current_dataset(project, corpus)
+    dataset = current_dataset(project, corpus)
     access, is_here = dataset.access, (dataset.folder / f"{dataset.facts['prefix']}.bin").is_file()
     is_stored = access.has_copies and not is_here and (not deep or access.capacity is not None)
-    return TokenSource.of_output(corpus, dataset, is_stored=is_stored)
+    return TokenSource.of_output(corpus, dataset, is_stored=is_stored, is_chosen=is_view(dataset))

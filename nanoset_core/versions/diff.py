@@ -19,6 +19,7 @@ from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import INDEX_MAPPINGS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node
+from nanoset_core.pipeline.views import VIEW
 from nanoset_core.raw.pieces import Inventory, Piece, cut_ranges
 from nanoset_core.tokenization.document_table import FileCounts, counts_by_file
 from nanoset_core.tokenization.shards import DOCUMENTS, STAGE
@@ -237,6 +238,9 @@ def _outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcom
     dataset = Node(DATASET, Key(old.name))
     for nodes in Graph(project, {}, [old.name]).rows():
         inputs = {parent for node in nodes for parent in node.inputs(project.config).values()}
+        inputs |= {
+            above for parent in inputs if parent.stage is VIEW for above in parent.inputs(project.config).values()
+        }
         output = " ".join(filter(None, nodes[0].row))
         if dataset in inputs:
             yield _outcome(project, nodes, output, old, new)
@@ -277,7 +281,7 @@ def _origins(project: Project, nodes: list[Node], manifest: Manifest) -> set[str
     outputs, made_from = project.outputs, manifest.recipe["parents"]
     found = {str(digest) for digest in made_from.values()}
     for name, parent in nodes[-1].inputs(project.config).items():
-        if name in made_from and parent in nodes:
+        if name in made_from and (parent in nodes or parent.stage is VIEW):
             place = outputs.folder / parent.stage.folder / parent.stage.name(parent.key)
             with suppress(FormatError):  # `nanoset status` and `gc` tell of it
                 if (version := outputs.manifest_at(place / made_from[name])) is not None:

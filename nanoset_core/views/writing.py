@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.indexed.layout import HEADER, MAGIC, VERSION, Index, dtype_code
+from nanoset_core.indexed.stream import Sequences
 
 Documents = Callable[[], Iterable[NDArray[np.int64]]]
 """Gives the numbers of the chosen documents in order, int64, some at a time; called more than once."""
@@ -51,14 +52,23 @@ def _sequences(base: Index, documents: Documents) -> Iterator[NDArray[np.int64]]
             yield np.repeat(firsts - before, counts) + np.arange(total)
 
 
-def documents_in(base: Index, view: Index, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+def documents_in(base: Sequences, view: Sequences, documents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return which documents of its dataset some documents of a view are, int64.
 
-    A document's first token tells; one without tokens counts as the one that lies behind it.
+    A document's first token tells; one without tokens counts as the one whose tokens lie behind it.
     """
     firsts = np.minimum(view.document_indices[documents], max(len(view.sequence_pointers) - 1, 0))
     if not len(view.sequence_pointers):
         return np.zeros(len(documents), np.int64)
-    pointers = view.sequence_pointers[firsts]
-    sequences = np.searchsorted(base.sequence_pointers, pointers, side="right") - 1
+    sequences = np.searchsorted(base.sequence_pointers, view.sequence_pointers[firsts], side="right") - 1
     return np.searchsorted(base.document_indices, sequences, side="right") - 1
+
+
+def documents_that_are(base: Sequences, view: Sequences, document: int) -> NDArray[np.int64]:
+    """Return which documents of a view are one document of its dataset, int64; none for one without tokens."""
+    first, end = (int(base.document_indices[number]) for number in (document, document + 1))
+    if first == end or not base.sequence_lengths[first:end].any():
+        return np.empty(0, np.int64)
+    same = np.flatnonzero(view.sequence_pointers == base.sequence_pointers[first])
+    same = same[view.sequence_lengths[same] == base.sequence_lengths[first]]
+    return np.unique(np.searchsorted(view.document_indices, same, side="right") - 1)
