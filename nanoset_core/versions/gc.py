@@ -405,7 +405,8 @@ def _unasked(project: Project, outputs: Sequence[_Output]) -> Iterator[LeftAlone
     """Yield outputs that nanoset.yaml or the raw folder no longer asks for: they may be the only copies."""
     places = {(output.stage, output.subject) for output in outputs if output.current is not None}
     here = {subject for _, subject in places if project.config.corpus_folder(subject).is_dir()}
-    asked = {(node.stage.folder, node.key.subject) for node in asked_nodes(project.config, here)}
+    names = ((node.stage.folder, node.stage.name(node.key)) for node in asked_nodes(project.config, here))
+    asked = {(folder, name.partition("/")[0]) for folder, name in names}
     asking = {stage.folder: stage.asked_by for stage in stages()}
     for folder, subject in sorted(places - asked):
         if (by := asking[folder]) is not None:
