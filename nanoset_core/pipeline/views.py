@@ -321,9 +321,11 @@ class ViewStage(Stage):
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe: the rules of the view and of those that it is of, and the content of their files."""
-        name = self.name(key)
-        rules = [_options(project, one, project.config.views[one]) for one in chain_of(project.config.views, name)]
-        return Recipe(STAGE, name, VERSION, parents, {"rules": rules})
+        name, options = self.name(key), dict[str, Any]()
+        chain = chain_of(project.config.views, name)
+        for one in chain:
+            options |= _options(project, one, project.config.views[one])
+        return Recipe(STAGE, name, VERSION, parents, {"of": chain[:-1], **options})
 
     def make(self, project: Project, key: Key) -> Manifest:
         return make_view(project, self.name(key))
@@ -354,8 +356,8 @@ class ViewStage(Stage):
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
-    """Return one view's rules as JSON, without those that it has not."""
-    options: dict[str, Any] = {"name": name}
+    """Return one view's rules as JSON, without those that it has not: of files of ids their content."""
+    options: dict[str, Any] = {}
     for key in _LISTS:
         if (patterns := spec.files(key)) is not None:
             options[key] = [_content(project, pattern, f"views.{name}.{key}") for pattern in patterns]
@@ -365,7 +367,8 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
         options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
     repeat = None if spec.repeat == 1 else spec.repeat
     given = {"where": spec.where, "documents": spec.documents, "tokens": spec.tokens, "repeat": repeat}
-    return options | {key: value for key, value in given.items() if value is not None}
+    options |= {key: value for key, value in given.items() if value is not None}
+    return {f"views.{name}.{key}": value for key, value in options.items()}
 
 
 def _content(project: Project, pattern: str, key: str) -> str:

@@ -1,0 +1,258 @@
+"""Views of a built project: what they hold, what is made of them, and when they are made again."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_project import make_corpora, outputs_of
+
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
+from nanoset_core.indexed.stream import Stream
+from nanoset_core.lineage.explain import explain_sample
+from nanoset_core.lineage.find import find_document
+from nanoset_core.packed.writing import pack_indexed_dataset
+from nanoset_core.pipeline import indexed, mapping, packed, raw, shuffling, tokenization, views
+from nanoset_core.pipeline.graph import graph_over
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key, Node
+from nanoset_core.shuffling import PlanSettings, TokenSource, plan_shuffle
+from nanoset_core.shuffling.sources import gather
+from nanoset_core.verification.verify import verify_project
+from nanoset_core.versions.gc import collect
+
+VIEWS = """\
+views:
+  kept: {of: web, exclude: "drop/*.txt", split: {keep: [0.1, 1]}}
+  held: {of: web, split: {keep: [0, 0.1]}}
+  some: {of: kept, tokens: 5e3, repeat: 2.5, order: {seed: 3}}
+packed: [some]
+nanosets:
+"""
+CHANGES = {
+    "nanosets:\n": VIEWS,
+    "blend: {web: 0.7, code: 0.3}": "blend: {some: 0.7, code: 0.3}",
+    "corpora: [web, code, books]": "corpora: [code, some]",
+}
+DROPPED = ("web-3", "web-5", "web-100")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, tokenizer_file) -> Path:
+    """A project with views that are built, and nothing after them; not to be written to."""
+    from sample_project import write_project
+
+    file = write_project(tmp_path_factory.mktemp("views") / "project", tokenizer_file, CHANGES)
+    (file.parent / "drop").mkdir()
+    (file.parent / "drop" / "1.txt").write_text("# a request of May\n" + "\n".join(DROPPED) + "\nnobody\n")
+    project = Project.open(file)
+    make_corpora(project)
+    for name in project.config.views:
+        views.make_view(project, name)
+    return file
+
+
+@pytest.fixture
+def project(built, tmp_path) -> Project:
+    """A copy of it."""
+    shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
+    return Project.open(tmp_path / "project" / "nanoset.yaml")
+
+
+def texts_of(dataset: MMapIndexedDataset) -> list[bytes]:
+    return [tokens.tobytes() for tokens in dataset[0 : len(dataset)]]
+
+
+def opened(project: Project, name: str) -> MMapIndexedDataset:
+    return indexed.opened(views.current_dataset(project, name))
+
+
+def copied(project: Project, name: str, folder: Path) -> Path:
+    """The dataset that a view stands for, with its tokens written out."""
+    view = opened(project, name)
+    with MMapIndexedDatasetBuilder(folder / name, view.dtype) as builder:
+        for number in range(len(view)):
+            builder.add_documents(view[number], np.array([len(view[number])]), np.array([1]))
+    return folder / name
+
+
+def test_a_view_is_an_index_of_twenty_bytes_a_document_over_the_same_tokens(project):
+    web, kept = opened(project, "web"), views.current_dataset(project, "kept")
+    idx, binary = (kept.folder / f"{kept.facts['prefix']}.{end}" for end in ("idx", "bin"))
+    assert idx.stat().st_size == 34 + 20 * kept.facts["documents"] + 8
+    assert binary.read_bytes() == Path(f"{web.prefix}.bin").read_bytes()
+    parts = [texts_of(opened(project, name)) for name in ("kept", "held")]
+    ids = {text: number for number, text in enumerate(texts_of(web))}
+    chosen = [{ids[text] for text in part} for part in parts]
+    assert chosen[0].isdisjoint(chosen[1])
+    assert len(chosen[0] | chosen[1] | {3, 5, 100}) == 240
+    assert {3, 5, 100}.isdisjoint(chosen[0])
+    assert kept.facts["missing_ids"] == {"views.kept.exclude: drop/*.txt": 1}
+    assert [row[1:] for row in kept.facts["steps"]] == [
+        ["all", 240, web.token_count],
+        ["exclude drop/*.txt", 237, kept.facts["steps"][1][3]],
+        ["split by id, [0.1, 1)", len(chosen[0]), kept.facts["tokens"]],
+    ]
+
+
+def test_a_hard_link_costs_no_tokens_and_where_none_can_be_made_a_link_of_names_does(built, tmp_path, monkeypatch):
+    dataset = views.current_dataset(Project.open(built), "kept")
+    assert os.stat(dataset.folder / f"{dataset.facts['prefix']}.bin").st_nlink == 4
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links here")))
+    shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
+    project = Project.open(tmp_path / "project" / "nanoset.yaml")
+    shutil.rmtree(project.outputs.folder / "views")
+    again = views.make_view(project, "held")
+    assert (again.folder / f"{again.facts['prefix']}.bin").is_symlink()
+    assert texts_of(opened(project, "held")) == texts_of(opened(Project.open(built), "held"))
+    assert again.damage() is None
+
+
+def test_tars_and_packs_of_a_view_are_those_of_the_same_documents_written_out(project, tmp_path):
+    view = Path(opened(project, "some").prefix)
+    whole = copied(project, "some", tmp_path)
+    for name, prefix in (("view", view), ("whole", whole)):
+        pack_indexed_dataset(prefix, tmp_path / f"{name}.pbin", end_token=5)
+    assert (tmp_path / "view.pbin").read_bytes() == (tmp_path / "whole.pbin").read_bytes()
+    assert packed.pack(project, "some").facts["tokens"] == views.current_dataset(project, "some").facts["tokens"]
+    code = TokenSource.of_dataset("code", Path(opened(project, "code").prefix))
+    for settings in (
+        {"tail": "drop", "sequence_length": 33},
+        {"tail": "pad", "pad_id": 1, "sequence_length": 100},
+        {"tail": "carry", "sequence_length": 77},
+        {"tail": "drop", "sequence_length": 7, "bos_id": 2},
+    ):
+        rows = []
+        for prefix in (view, whole):
+            sources = [TokenSource.of_dataset("some", prefix), code]
+            plan = plan_shuffle(sources, PlanSettings(**settings))
+            rows.append(gather(sources, plan.table, np.random.default_rng(0).permutation(plan.table.contexts)))
+        assert np.array_equal(*rows), settings
+
+
+def test_everything_that_is_made_of_a_view_is_verified_and_explained(project):
+    for split in ("train", "valid", "test"):
+        mapping.write_mappings(project, "pretrain", split)
+        mapping.write_blended(project, "pretrain", split)
+    shuffling.make_plan(project, "shuffled")
+    for group in range(3):
+        shuffling.write_group(project, "shuffled", group)
+    shuffling.finish(project, "shuffled")
+    packed.pack(project, "some")
+    reports = list(verify_project(project, ["pretrain/*", "shuffled", "some", "kept", "held"], deep=True))
+    wrong = [finding for report in reports for finding in report.findings if "handoff" not in report.output]
+    assert wrong == []
+    assert len(reports) == 9
+    piece = next(
+        piece
+        for sample in range(400)
+        if (found := explain_sample(project, "pretrain", "train", sample)).corpus == "some"
+        for piece in found.pieces
+    )
+    assert piece.origin.corpus == "web"
+    assert piece.source.state == "unchanged"
+    places = find_document(project, "pretrain", "train", identity=piece.origin.id)
+    assert len(places) in (2, 3)
+    assert all(place.appearances for place in places)
+    line = find_document(project, "shuffled", file=f"web/{piece.origin.file}:{piece.origin.line}")
+    assert {place.origin.id for place in line} == {piece.origin.id}
+
+
+def test_a_changed_list_of_ids_renews_just_the_views_that_name_it(project):
+    def stale() -> set[str]:
+        inventories = {name: raw.inventory_recipe(raw.survey(project, name)) for name in raw.corpora(project)}
+        graph = graph_over(project, inventories)
+        return {name for name in project.config.views if graph.stale_reasons(Node(views.VIEW, Key("web", name)))}
+
+    assert stale() == set()
+    before = views.current_dataset(project, "held").digest
+    (project.config.file.parent / "drop" / "2.txt").write_text("web-7\n")
+    assert stale() == {"kept", "some"}
+    views.make_view(project, "some")
+    assert (stale(), views.current_dataset(project, "held").digest) == (set(), before)  # both, in one pass
+    shutil.rmtree(project.config.file.parent / "drop")
+    assert stale() == {"kept", "some"}
+    with pytest.raises(MissingError, match=r"views.kept.exclude"):
+        views.make_view(project, "kept")
+
+
+def test_an_append_keeps_documents_on_their_sides_and_gc_keeps_what_views_point_at(project):
+    before = [set(texts_of(opened(project, name))) for name in ("kept", "held")]
+    folder = project.config.file.parent / "raw" / "web"
+    shutil.copy(folder / "part-0" / "web-0.jsonl", folder / "web-9.jsonl")
+    data = (folder / "web-9.jsonl").read_text().replace("web ", "more ").replace('"web-', '"more-')
+    (folder / "web-9.jsonl").write_text(data)
+    make_corpora(project, "web")
+    collect(project)
+    assert [set(texts_of(opened(project, name))) for name in ("kept", "held")] == before
+    for name, texts in zip(("kept", "held"), before, strict=True):
+        views.make_view(project, name)
+        assert texts < set(texts_of(opened(project, name)))
+
+
+def test_a_view_is_refused_where_sequences_must_lie_back_to_back(project, tmp_path):
+    with pytest.raises(FormatError, match=r"back to back"):
+        merge_indexed_datasets([opened(project, "some").prefix], tmp_path / "merged")
+
+
+def test_a_damaged_view_is_found(project):
+    view = views.current_dataset(project, "kept")
+    path = view.folder / f"{view.facts['prefix']}.idx"
+    data = bytearray(path.read_bytes())
+    data[34:38] = data[38:42]
+    path.write_bytes(data)
+    (report,) = verify_project(project, ["kept"])
+    assert [finding.what for finding in report.findings] == ["a sequence of a view is none of its dataset"]
+
+
+def test_ranges_of_a_stream_are_those_of_a_loop(project):
+    view = opened(project, "some")
+    tokens = np.concatenate(view[0 : len(view)])
+    stream, rng = Stream(view), np.random.default_rng(1)
+    assert stream.tokens == len(tokens)
+    starts = rng.integers(0, len(tokens), 200)
+    lengths = np.minimum(rng.integers(0, 300, 200), len(tokens) - starts)
+    begins, counts = stream.ranges(starts, lengths)
+    found = np.concatenate([view.tokens[b : b + c] for b, c in zip(begins, counts, strict=True)])
+    assert np.array_equal(found, np.concatenate([tokens[s : s + n] for s, n in zip(starts, lengths, strict=True)]))
+
+
+def test_megatron_core_reads_each_document_as_often_as_the_rules_say(project):
+    dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not installed")
+    view = opened(project, "some")
+    theirs = dataset.IndexedDataset(view.prefix)
+    assert [theirs[number].tobytes() for number in range(len(theirs))] == texts_of(view)
+    assert np.array_equal(theirs.document_indices, view.document_indices)
+
+
+def test_the_same_bytes_in_a_bucket(built, tmp_path):
+    import s3_server
+    from sample_project import write_project
+
+    here = outputs_of(built)
+    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_server.CREDENTIALS.items():
+            patch.setenv(name, value)
+        place = s3_server.new_bucket(endpoint, "some/prefix")
+        root = {"root: data": f"root: {place.url()}\nstorage: {{endpoint_url: {endpoint!r}}}"}
+        tokenizer = built.parent / "tokenizer.json"
+        file = write_project(tmp_path / "project", tokenizer, root | CHANGES)
+        shutil.copytree(built.parent / "drop", file.parent / "drop")
+        project = Project.open(file)
+        make_corpora(project, "web")
+        for name in ("kept", "held", "some"):
+            views.make_view(project, name)
+        found = {stored.name for stored in place.list("views")}
+        assert found >= {name for name in here if name.startswith("views/") and name.endswith((".idx", ".bin"))}
+        for name in (name for name in found if name.endswith((".idx", ".bin"))):
+            assert place.sha256(name) == here[name], name
+        assert texts_of(opened(project, "some")) == texts_of(opened(Project.open(built), "some"))
+
+
+def test_what_a_view_would_choose_is_told_before_it_is_built(project):
+    shutil.rmtree(project.outputs.folder / "views")
+    planned = views.plan_view(project, "some").facts
+    assert views.make_view(project, "some").facts["steps"] == planned["steps"]
+    assert tokenization.STAGE in os.listdir(project.outputs.folder)
