@@ -18,6 +18,7 @@ from benchmarks.harness import Command, interleaved, interleaved_calls, run  # n
 APPEND = "import sys; open(sys.argv[1], 'a').write('x')"
 ONCE = ["--rounds", "1"]
 SMALL = {
+    "views": ("--millions", "0.1"),
     "merge": ["--parts", "2", "--megabytes", "1", *ONCE],
     "growth": ["--shards", "3", "--documents", "3000", "--milliseconds", "0"],
     "read": ["--megabytes", "1", *ONCE],

@@ -73,7 +73,8 @@ class Condition:
         import pyarrow.compute as pc
 
         found = self._computed(self._root, rows, {} if known is None else known)
-        plain: NDArray[np.bool_] = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+        whole = pc.fill_null(found, False) if found.null_count else found
+        plain: NDArray[np.bool_] = whole.to_numpy(zero_copy_only=False)
         return plain
 
     def may_hold(self, statistics: Mapping[str, Range]) -> bool:

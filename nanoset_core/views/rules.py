@@ -64,6 +64,11 @@ class Rows:
         return np.asarray(found)
 
     @cached_property
+    def token_count(self) -> int:
+        """Tokens of all of them."""
+        return int(self.tokens.sum())
+
+    @cached_property
     def statistics(self) -> Mapping[str, Range]:
         """What is known of the columns without reading them."""
         return self.group.statistics()

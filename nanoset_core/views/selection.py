@@ -58,7 +58,7 @@ class Bits:
     def add(self, alive: NDArray[np.bool_]) -> None:
         """Append the bits of some documents."""
         self.documents += len(alive)
-        waiting = np.concatenate([self._waiting, alive])
+        waiting = np.concatenate([self._waiting, alive]) if len(self._waiting) else alive
         whole = len(waiting) // 8 * 8
         self._file.add(np.packbits(waiting[:whole]))
         self._waiting = waiting[whole:]
@@ -137,11 +137,12 @@ class _View:
     def add(self, rows: Rows) -> None:
         """Take a row group."""
         alive = np.ones(rows.group.rows, np.bool_)
-        self.left[0].add(rows.group.rows, int(rows.tokens.sum()))
+        self.left[0].add(rows.group.rows, rows.token_count)
         leading = self.rule.leading
         for step, left in zip(leading, self.left[1:], strict=False):
             alive = alive & step.mask(rows, alive)
-            left.add(int(np.count_nonzero(alive)), int(rows.tokens[alive].sum()))
+            chosen = np.flatnonzero(alive)
+            left.add(len(chosen), int(rows.tokens.take(chosen).sum()) if len(chosen) else 0)
         self.alive.add(alive)
         if self.keys is not None and self.tokens is not None:
             self.keys.add(rows.keys()[alive] if alive.any() else np.empty(0, np.uint64))

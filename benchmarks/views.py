@@ -1,0 +1,156 @@
+"""Views of many documents: ids taken out, hundreds of views in one pass, a condition beside DuckDB's.
+
+    python -m benchmarks.views [--millions 10] [--folder FOLDER]
+
+The documents are made up: an id of 20 characters, a topic of 40, a quality of 5, 1 to 127 tokens; their tables are
+Parquet files of a million rows with zstd, as shards have them. DuckDB is timed where it is installed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.growth import write_dataset
+from benchmarks.harness import options
+from nanoset_core.indexed.layout import read_idx
+from nanoset_core.pipeline.views import statistics_of
+from nanoset_core.views.conditions import Range, parse_condition
+from nanoset_core.views.ids import Ids
+from nanoset_core.views.rules import Listed, Rule, Split, Where
+from nanoset_core.views.selection import select
+from nanoset_core.views.writing import write_view_idx
+
+SHARD = 1_000_000
+TOPICS, QUALITIES = 40, 5
+
+
+class FileGroup:
+    """A row group of a Parquet file."""
+
+    def __init__(self, file: Any, number: int, first: int) -> None:
+        self.file, self.number, self.first = file, number, first
+        self.rows = file.metadata.row_group(number).num_rows
+
+    def read(self, columns: list[str]) -> Any:
+        return self.file.read_row_group(self.number, columns=columns)
+
+    def statistics(self) -> dict[str, Range]:
+        return statistics_of(self.file.metadata.row_group(self.number))
+
+
+def groups(folder: Path) -> Iterator[FileGroup]:
+    import pyarrow.parquet as pq
+
+    first = 0
+    for path in sorted(folder.glob("*.parquet")):
+        file = pq.ParquetFile(path, read_dictionary=["topic"])
+        for number in range(file.metadata.num_row_groups):
+            group = FileGroup(file, number, first)
+            first += group.rows
+            yield group
+
+
+def write_tables(folder: Path, prefix: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    lengths, rng = read_idx(prefix.with_suffix(".idx"), validate=False).sequence_lengths, np.random.default_rng(1)
+    topics = pa.array([f"topic-{number:02d}" for number in range(TOPICS)])
+    for begin in range(0, len(lengths), SHARD):
+        rows = len(lengths[begin : begin + SHARD])
+        digits = np.char.add("https://", np.char.zfill(np.arange(begin, begin + rows).astype("U12"), 12))
+        table = pa.table(
+            {
+                "id": pa.array(digits),
+                "tokens": pa.array(lengths[begin : begin + rows]),
+                "topic": pa.DictionaryArray.from_arrays(pa.array(rng.integers(0, TOPICS, rows, np.int32)), topics),
+                "quality": pa.array(rng.integers(0, QUALITIES, rows)),
+            }
+        )
+        pq.write_table(table, folder / f"{begin // SHARD:06d}.parquet", row_group_size=1 << 16, compression="zstd")
+
+
+def timed(what: str, work: Callable[[], Any]) -> tuple[float, Any]:
+    begun, used = time.monotonic(), time.process_time()
+    found = work()
+    wall, cpu = time.monotonic() - begun, time.process_time() - used
+    print(f"| {what} | {wall:.1f} | {cpu:.1f} |", flush=True)
+    return wall, found
+
+
+def chosen(folder: Path, rules: list[Rule]) -> list[Any]:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        return [(one.documents, one.tokens) for one in select(groups(folder), rules, Path(scratch))]
+
+
+def main() -> None:
+    arguments = options(__doc__, millions=10.0, folder="")
+    documents = int(float(arguments.millions) * 1_000_000)
+    print("| what | seconds | of CPU |\n| --- | ---: | ---: |")
+    with tempfile.TemporaryDirectory(dir=arguments.folder or None) as temporary:
+        folder, prefix = Path(temporary), Path(temporary, "web_text_document")
+        timed("made up", lambda: (write_dataset(prefix, documents), write_tables(folder, prefix)))
+        without(folder, prefix, documents)
+        many(folder)
+        condition(folder)
+
+
+def without(folder: Path, prefix: Path, documents: int) -> None:
+    """Take 1,000 ids out, and write the .idx."""
+    import pyarrow as pa
+
+    numbers = np.random.default_rng(2).choice(documents, 1000, replace=False)
+    ids = Ids(pa.array([f"https://{number:012d}" for number in numbers], pa.large_string()))
+    rule = Rule((Listed("clean", ids, keep=False, text="exclude"),))
+
+    def make() -> int:
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            (found,) = select(groups(folder), [rule], Path(scratch))
+            base = read_idx(prefix.with_suffix(".idx"), validate=False)
+            assert write_view_idx(Path(scratch, "view.idx"), base, found.chunks)[1] == documents - 1000
+            return sum(path.stat().st_size for path in Path(scratch).iterdir())
+
+    wall, written = timed(f"1,000 ids out of {documents:,} documents", make)
+    print(f"  {written / 1e9:.2f} GB written, {wall / documents * 1e9:.0f} ns a document")
+
+
+def many(folder: Path) -> None:
+    """Choose 40 topics times 5 qualities in one pass, beside reading the columns alone."""
+    rules = [
+        Rule((Where("one", parse_condition(f"topic = 'topic-{topic:02d}' and quality = {quality}", "where")),))
+        for topic in range(TOPICS)
+        for quality in range(QUALITIES)
+    ]
+    names = ["quality", "tokens", "topic"]
+    reading, rows = timed("reading three columns", lambda: sum(one.read(names).num_rows for one in groups(folder)))
+    wall, found = timed("200 views", lambda: chosen(folder, rules))
+    assert sum(count for count, _ in found) == rows
+    print(f"  {wall / reading:.1f}x the time of reading")
+
+
+def condition(folder: Path) -> None:
+    """Choose by a condition and a split, beside DuckDB's count of the condition."""
+    text = "quality >= 3 and topic in ('topic-01', 'topic-02', 'topic-03')"
+    rule = Rule((Where("one", parse_condition(text, "where")),))
+    ours, [(count, tokens)] = timed(f"where {text}", lambda: chosen(folder, [rule]))
+    timed("a split by id", lambda: chosen(folder, [Rule((Split("one", "id", 0.0, 0.01),))]))
+    try:
+        import duckdb
+    except ImportError:
+        print("  DuckDB is not installed")
+        return
+    connection = duckdb.connect(config={"threads": 1})
+    query = f"select count(*), sum(tokens) from '{folder}/*.parquet' where {text}"
+    theirs, row = timed("  DuckDB, one thread", lambda: connection.execute(query).fetchone())
+    assert row == (count, tokens)
+    print(f"  {ours / theirs:.1f}x of DuckDB, counts equal")
+
+
+if __name__ == "__main__":
+    main()
