@@ -13,7 +13,13 @@ from pydantic import Field
 
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import was_automatic
-from nanoset_assets.ui.corpus import dataset_metadata, packed_metadata, raw_metadata, tokenized_metadata
+from nanoset_assets.ui.corpus import (
+    columns_metadata,
+    dataset_metadata,
+    packed_metadata,
+    raw_metadata,
+    tokenized_metadata,
+)
 from nanoset_assets.ui.metadata import failure, per_second, result, snapshot_before
 from nanoset_assets.ui.nanoset import (
     handoff_metadata,
@@ -26,7 +32,7 @@ from nanoset_assets.ui.views import view_metadata
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import indexed, packed, raw, shuffling, tokenization
+from nanoset_core.pipeline import columns, indexed, packed, raw, shuffling, tokenization
 from nanoset_core.pipeline.disk import check_disk, stale_outputs
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
@@ -139,6 +145,13 @@ def _packed_dataset(run: AssetRun) -> Mapping[str, Any]:
     return packed_metadata(manifest) | speed
 
 
+def _columns(run: AssetRun) -> Mapping[str, Any]:
+    manifest = run.make()
+    for warning in run.stage.warnings(run.project, manifest):
+        run.context.log.warning(warning)
+    return columns_metadata(manifest)
+
+
 def _split(run: AssetRun) -> Mapping[str, Any]:
     return split_metadata(run.project, run.make(), run.key.subject, split_of(run.key))
 
@@ -211,6 +224,14 @@ PAGES: dict[Stage, Page] = {
         frozenset({"numpy", "file"}),
         "views",
         lambda run: view_metadata(run.project, run.make()),
+    ),
+    columns.COLUMNS: Page(
+        "Values of a corpus's raw text that are kept for each document, to choose documents by.\n\n"
+        "Only corpora with `columns`: other partitions stay missing. Text is read again, and nothing is tokenized.",
+        frozenset({"parquet"}),
+        "columns",
+        _columns,
+        {"output_required": False, "pool": WORKERS_POOL},
     ),
     INDEX_MAPPINGS: Page(
         "Document, sample and shuffle index of each corpus of {subject}, under the trainer's names.",

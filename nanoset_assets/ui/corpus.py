@@ -19,6 +19,7 @@ from nanoset_core.pipeline.tokenization import losses
 from nanoset_core.raw.contents import Notice
 from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
+from nanoset_core.raw.values import type_of
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.tokenization.distrust import described, encoders_of
 from nanoset_core.tokenization.document_table import LineNumbers, counts_by_file
@@ -237,6 +238,21 @@ def readers(project: Project, corpus: str) -> str:
         named.append("its `.pbin`")
     named += [f"the view {code(name)}" for name, view in config.views.items() if view.of == corpus]
     return f"Read by {', '.join(named)}." if named else f"Nothing in {code(config.file.name)} reads it yet."
+
+
+def columns_metadata(manifest: Manifest) -> dict[str, Any]:
+    """Return the metadata of what is known of each document of a corpus."""
+    facts, columns = manifest.facts, manifest.facts["columns"]
+    rows = [{"column": one["name"], "type": str(type_of(one["kind"])), "nulls": one["nulls"]} for one in columns]
+    schema = dg.TableSchema([dg.TableColumn(row["column"], row["type"]) for row in rows])
+    counted = ("documents", "missing", "duplicates")
+    return {
+        "columns": table(rows, len(rows)),
+        "dagster/column_schema": schema,
+        "dagster/partition_row_count": facts["documents"],
+        **{name: facts[name] for name in counted if name in facts},
+        "size_bytes": facts["bytes"],
+    }
 
 
 def packed_metadata(manifest: Manifest) -> dict[str, Any]:

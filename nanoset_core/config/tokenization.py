@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpus_name
@@ -17,6 +18,7 @@ from nanoset_core.raw.rejects import (
     RejectedFraction,
     UnreadableFraction,
 )
+from nanoset_core.serialization.parsing import broken
 from nanoset_core.serialization.settings import Range
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.distrust import SHARE
@@ -24,6 +26,13 @@ from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset
 from nanoset_core.tokenization.repeats import LEAST_SHARE, MAX_DUPLICATE_FRACTION
 
 _MOST_KEY_BYTES = 64
+TAKEN_COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
+"""Names that columns of documents cannot have: those of documents.parquet."""
+_TEXTS = {
+    "taken": ("a column of this name is there for every document", "leave it out", "a key of the raw text's own"),
+    "twice": ("a column is named twice", "name it once"),
+}
+"""Rule of columns → what is wrong, and the remedy; see `broken`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,8 @@ class DocumentsSpec:
     """Share of bytes that may lie in files that cannot be read to their end; 0: every file must be whole."""
     max_duplicate_fraction: Annotated[float, Range(LEAST_SHARE, 1)] = MAX_DUPLICATE_FRACTION
     """Share of a corpus's documents that may repeat others before reports warn."""
+    columns: tuple[str, ...] = ()
+    """Keys of further values that are kept for each document, to choose documents by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +119,8 @@ class CorpusSpec:
     """Key of its text; absent = `documents.text_key`."""
     id_key: str | None = None
     """Key of its documents' own ids; absent = `documents.id_key`."""
+    columns: tuple[str, ...] | None = None
+    """Keys of further values kept for its documents; absent = `documents.columns`."""
     files: tuple[str, ...] | None = None
     """Patterns of the files that it is made of, such as "train-*.parquet" or "part/**/*.jsonl"; absent = all that are
     read. Without a slash a pattern fits names in every folder; with one it begins in the corpus's folder."""
@@ -120,11 +133,34 @@ class CorpusSpec:
         return FileChoice(self.files, self.exclude)
 
 
+@dataclass(frozen=True, slots=True)
+class AttributesSpec:
+    """Tables of what others know of a corpus's documents, joined to them by id."""
+
+    files: str = field(metadata={"example": "scores/*.parquet"})
+    """Parquet files: one, all of a folder, or those that fit a pattern; relative paths start at nanoset.yaml's folder; or
+    s3://bucket/path. Every column but the id is taken."""
+    id: str = "id"
+    """Their column that holds the documents' own ids."""
+    on_missing: Literal["keep", "fail"] = "keep"
+    """What happens where documents have no row: their values are null (keep), or the run fails."""
+    on_duplicate: Literal["first", "fail"] = "first"
+    """What happens where documents have several rows: the first one counts, or the run fails."""
+
+
+def column_errors(file: Path, path: str, columns: tuple[str, ...]) -> Iterator[ConfigError]:
+    """Yield an error for each column that cannot be kept."""
+    where, found = f"{file}: {path}", Counter(columns)
+    rules = ((not name or name in TAKEN_COLUMNS, "taken", f".{name}", repr(name)) for name in found)
+    yield from broken(where, _TEXTS, *rules, *((count > 1, "twice", f".{name}", None) for name, count in found.items()))
+
+
 def tokenization_errors(
     file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec
 ) -> Iterator[ConfigError]:
     """Yield an error for a text key that cannot be, and for each token that is needed and not named."""
     yield from _text_key_errors(documents.text_key, f"{file}: documents.text_key")
+    yield from column_errors(file, "documents.columns", documents.columns)
     end, begin = 'for example eod: "<|endoftext|>"', 'for example bos: "<s>"'
     for option, key, token, example in (
         ("append_eod", "eod", "end-of-document", end),
@@ -143,6 +179,7 @@ def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigErr
         yield from raised(check_corpus_name, spec.folder, f"{where}.folder")
     if spec.text_key is not None:
         yield from _text_key_errors(spec.text_key, f"{where}.text_key")
+    yield from column_errors(file, f"corpora.{name}.columns", spec.columns or ())
     if spec.files == ():
         remedy = 'name a pattern, such as ["*.jsonl.gz"], or remove the key to take all files'
         yield ConfigError("no files are named", where=f"{where}.files", remedy=remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import sweep_runs
+from nanoset_core.pipeline.columns import COLUMN_TABLES, COLUMNS
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
@@ -21,6 +22,8 @@ _OURS: tuple[Stage, ...] = (
     SHARD,
     TOKENIZED,
     DATASET,
+    COLUMN_TABLES,
+    COLUMNS,
     VIEW,
     INDEX_MAPPINGS,
     BLENDED,

@@ -210,7 +210,7 @@ def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
 
     found = filter(None, outputs.each_version(rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS]))
     rejecting_shards = PackedManifests(found, outputs.access)
-    inventory = _inventory(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
+    inventory = inventory_at(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
     return Losses(facts, rejecting_shards, sizes, LineNumbers.of(tokenized.facts))
 
@@ -314,7 +314,7 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
     outputs = project.outputs
     if (tokenized := outputs.find(wanted)) is not None:
         return losses(outputs, tokenized)
-    inventory = _inventory(outputs, corpus, wanted.parents["inventory"])
+    inventory = inventory_at(outputs, corpus, wanted.parents["inventory"])
     if inventory is None:
         return None
     options, ranges = token_options(project, corpus), cut_ranges(inventory, wanted.options["range_bytes"])
@@ -332,7 +332,8 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
     return losses_of(PackedManifests(found, outputs.access), inventory.pieces)
 
 
-def _inventory(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:
+def inventory_at(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:
+    """Return a version of a corpus's inventory; None where it is gone."""
     manifest = outputs.manifest_at(outputs.folder / INVENTORY.folder / corpus / digest)
     return None if manifest is None else manifest.load(FILE, Inventory.from_json)
 

@@ -8,6 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
+
+from nanoset_core.errors import InputError
 from nanoset_core.raw.endings import format_of
 from nanoset_core.raw.importing import NotJsonError, json_values
 from nanoset_core.raw.lines import LineBlock, read_lines
@@ -15,6 +18,7 @@ from nanoset_core.raw.parsing import Fields, NotADocumentError, id_text, parse_l
 from nanoset_core.raw.pieces import Piece, SourceRange, StoredPiece, too_large
 from nanoset_core.raw.rejects import NO_OFFSET, FaultError, Reject, excerpt
 from nanoset_core.raw.tables import column_at, is_bytes, locate, read_table, strings, texts_at
+from nanoset_core.raw.values import from_json, narrowed
 from nanoset_core.storage.location import RawFolder
 
 BATCH_BYTES = 1 << 20
@@ -36,6 +40,8 @@ class DocumentBatch:
     """Byte offsets of the lines in the decompressed files; -1 for rows of a table."""
     ids: list[str | None] = field(default_factory=list)
     """The documents' own ids, where they have one."""
+    columns: list[list[Any]] = field(default_factory=list)
+    """Part after part of the documents: an Arrow array for each key that is kept; see raw/values.py."""
     rejects: list[Reject] = field(default_factory=list)
     read_bytes: int = 0
     """Decompressed bytes, line ends included; of a row, those of its text."""
@@ -60,7 +66,7 @@ class DocumentBatch:
 
     def take(self, part: DocumentBatch, file: int) -> None:
         """Append what was read of a file of the range."""
-        for name in ("texts", "lines", "offsets", "ids", "rejects"):
+        for name in ("texts", "lines", "offsets", "ids", "columns", "rejects"):
             getattr(self, name).extend(getattr(part, name))
         self.files += [file] * len(part.texts)
         self.read_bytes += part.read_bytes
@@ -74,6 +80,7 @@ def read_documents(
     text_key: str = "text",
     id_key: str = "id",
     required_keys: tuple[str, ...] = (),
+    kept_keys: tuple[str, ...] = (),
     max_line_bytes: int = 1 << 30,
     batch_bytes: int = BATCH_BYTES,
     verify: bool = True,
@@ -89,6 +96,7 @@ def read_documents(
         id_key: key of an id that is kept beside the document.
         required_keys: keys of texts that a document must also have: a corpus that is read once for each of several
             keys gives the same documents every time.
+        kept_keys: keys of further values that are kept beside the document.
         max_line_bytes: longer lines are rejected; so are rows with a longer text at one of the keys.
         batch_bytes: a batch is given once it has read about this many bytes, or holds 10,000 rejects.
         verify: compare the bytes read with the inventory's digests; a table's after its rows were given.
@@ -97,7 +105,7 @@ def read_documents(
         MissingError, InputError: a file is gone, or cannot be opened; InputError, too, where memory runs out.
         SourceChangedError: the bytes read are not those of the inventory.
     """
-    fields = Fields(text_key, id_key, required_keys)
+    fields = Fields(text_key, id_key, required_keys, kept_keys)
     numbers = {path: number for number, path in enumerate(source.files)}
     batch = DocumentBatch()
     for piece in source.pieces:
@@ -143,12 +151,14 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
         return found
     numbers = range(block.first_number, block.first_number + len(block.lines))
     if (parsed := parse_lines(block.lines, fields)) is not None:
-        found.texts, found.ids = parsed
+        found.texts, found.ids, columns = parsed
+        found.columns = [list(map(from_json, columns))] if columns else []
         found.lines, found.offsets = list(numbers), block.offsets
         return found
+    rows = list[list[Any]]()
     for number, line, offset in zip(numbers, block.lines, block.offsets, strict=True):
         try:
-            text, identity = parse_line(line, fields)
+            text, identity, kept = parse_line(line, fields)
         except NotADocumentError as error:
             found.rejects.append(Reject(path, number, offset, error.reason, error.detail, excerpt(line)))
             continue
@@ -156,6 +166,8 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
         found.ids.append(identity)
         found.lines.append(number)
         found.offsets.append(offset)
+        rows.append(kept)
+    found.columns = [list(map(from_json, zip(*rows, strict=True)))] if fields.kept and rows else []
     return found
 
 
@@ -175,6 +187,8 @@ class RowReader:
         self._path, self._fields, self._max_text_bytes = path, fields, max_text_bytes
         self._texts: list[tuple[str, ...]] = []
         self._id: tuple[str, ...] = ()
+        self._kept: list[tuple[str, ...]] = []
+        """Names that lead to what is kept; none to what is not there."""
         self._error: NotADocumentError | None = None
         """Why no row can be a document."""
 
@@ -185,9 +199,14 @@ class RowReader:
         except NotADocumentError as error:
             self._error = error
             return []
+        self._id, *self._kept = (self._located(schema, key) for key in (self._fields.id, *self._fields.kept))
+        return list(dict.fromkeys(".".join(names) for names in (*self._texts, self._id, *self._kept) if names))
+
+    @staticmethod
+    def _located(schema: Any, key: str) -> tuple[str, ...]:
         with suppress(NotADocumentError):
-            self._id = locate(schema, self._fields.id)
-        return list(dict.fromkeys(".".join(names) for names in (*self._texts, self._id) if names))
+            return locate(schema, key)
+        return ()
 
     def documents(self, rows: Any, first_row: int) -> DocumentBatch:
         """Return the documents of a record batch, and its other rows as rejects."""
@@ -199,18 +218,31 @@ class RowReader:
         texts = cast(list[str], columns[0][0])  # rows without a text are bad
         ids: list[str | None] = _ids_at(rows, self._id) if self._id else [None] * len(numbers)
         bad = {row: why for _, column_bad, _ in reversed(columns) for row, why in column_bad.items()}
+        values = [_values_at(rows, names, self._path) for names in self._kept]
         kept = range(len(numbers)) if not bad else [row for row in range(len(numbers)) if row not in bad]
         if bad:
             texts, ids = [texts[row] for row in kept], [ids[row] for row in kept]
+            values = [array.take(np.array(kept, np.int64)) for array in values]
         return DocumentBatch(
             texts,
             lines=[first_row + row for row in kept],
             offsets=[NO_OFFSET] * len(texts),
             ids=ids,
+            columns=[values] if values else [],
             rejects=[Reject(self._path, first_row + row, NO_OFFSET, *why) for row, why in sorted(bad.items())],
             read_bytes=columns[0][2],
             zeroed=Counter({self._path: sum(ZEROS in text for text in texts)} if ZEROS in "\n".join(texts) else {}),
         )
+
+
+def _values_at(rows: Any, names: tuple[str, ...], path: str) -> Any:
+    import pyarrow as pa
+
+    try:
+        return narrowed(column_at(rows, names)) if names else pa.nulls(rows.num_rows)
+    except NotJsonError as error:
+        what, remedy = f"the column {'.'.join(names)!r} cannot be kept", "take it out of documents.columns"
+        raise InputError(what, where=path, found=error, remedy=remedy) from error
 
 
 def _ids_at(rows: Any, names: tuple[str, ...]) -> list[str | None]:

@@ -25,6 +25,8 @@ class Fields:
     """Key of the document's own id."""
     required: tuple[str, ...] = ()
     """Keys of further texts that a document must have."""
+    kept: tuple[str, ...] = ()
+    """Keys of further values that are kept, null where a document has none."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -66,35 +68,39 @@ def find(value: Any, key: str, fields: Callable[[Any, str], dict[str, Any]] = _o
     return inside[key], (*names, key)
 
 
-def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str | None]] | None:
-    """Parse lines that are all plain documents → (texts, ids); None when one of them needs a closer look."""
+def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str | None], list[list[Any]]] | None:
+    """Parse lines that are all plain documents → (texts, ids, values of each key that is kept).
+
+    None when one of them needs a closer look.
+    """
     try:
         values = list(map(orjson.loads, lines))
         columns = [
             [find(value, key)[0] for value in values] if "." in key else [value[key] for value in values]
             for key in fields.texts
         ]
-        get = _id_of if "." in fields.id else dict.get
+        get = _value_of if "." in fields.id else dict.get
         ids = [get(value, fields.id) for value in values]
     except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
         return None
     if not all(type(text) is str for column in columns for text in column):
         return None
-    return columns[0], [
+    own = [
         identity if _is_plain(identity) else id_text(identity, line, fields.id)
         for identity, line in zip(ids, lines, strict=True)
     ]
+    return columns[0], own, [[_value_of(value, key) for value in values] for key in fields.kept]
 
 
-def _id_of(value: Any, key: str) -> Any:
+def _value_of(value: Any, key: str) -> Any:
     try:
         return find(value, key)[0]
     except NotADocumentError:
         return None
 
 
-def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
-    """Parse one line → (text, id); NotADocumentError with the reason where it is none.
+def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None, list[Any]]:
+    """Parse one line → (text, id, values that are kept); NotADocumentError with the reason where it is none.
 
     What Python's json takes is taken: NaN, huge numbers, an object's key given twice (the last one counts), and a byte
     order mark before the object.
@@ -104,7 +110,8 @@ def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None]:
     except orjson.JSONDecodeError:
         value = _parse_as_python(line)
     texts = [_text_at(value, key) for key in fields.texts]
-    return texts[0], id_text(_id_of(value, fields.id), line, fields.id)
+    kept = [_value_of(value, key) for key in fields.kept]
+    return texts[0], id_text(_value_of(value, fields.id), line, fields.id), kept
 
 
 def _text_at(value: Any, key: str) -> str:
@@ -146,7 +153,7 @@ def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
     if identity is None:
         return None
     try:
-        identity = _id_of(json.loads(line), key) if line and type(identity) is float else identity
+        identity = _value_of(json.loads(line), key) if line and type(identity) is float else identity
         text = identity.encode("utf-8", "backslashreplace").decode() if type(identity) is str else json.dumps(identity)
     except (ValueError, RecursionError):
         return None

@@ -122,8 +122,8 @@ def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
             yield kind, ""
         elif origin is tuple and dataclasses.is_dataclass(arguments[0]):
             yield arguments[0], "[]"
-        elif origin is Mapping and dataclasses.is_dataclass(arguments[1]):
-            yield arguments[1], ".<name>"
+        elif origin is Mapping:
+            yield from ((inner, ".<name>") for inner in alternatives(arguments[1]) if dataclasses.is_dataclass(inner))
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:

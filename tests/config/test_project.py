@@ -364,3 +364,23 @@ def test_corpora_have_keys_and_folders_of_their_own(tmp_path):
     assert keys == [("text", "uid"), ("content", "uid"), ("title", "url"), ("text", "uid")]
     assert {config.documents_of(corpus).max_line_mib for corpus in asked} == {2}
     assert config.documents_of("web") == load(tmp_path, MINIMAL + "documents: {id_key: uid, max_line_mib: 2}").documents
+
+
+COLUMNS = "documents: {columns: [url, meta.score]}\ncorpora: {code: {columns: [stars]}}\n"
+
+
+def test_a_corpus_has_the_columns_of_all_or_its_own(tmp_path):
+    config = load(tmp_path, f"{MINIMAL}{COLUMNS}attributes: {{web: scores/*.parquet, code: {{files: a, id: key}}}}\n")
+    assert config.documents_of("web").columns == ("url", "meta.score")
+    assert config.documents_of("code").columns == ("stars",)
+    web, code = config.attributes_of("web"), config.attributes_of("code")
+    assert (web.files, web.id, code.files, code.id) == ("scores/*.parquet", "id", "a", "key")
+    assert config.attributes_of("books") is None
+
+
+@pytest.mark.parametrize("name", ["file", "line", "byte_offset", "id", "tokens"])
+def test_a_column_of_a_taken_name_is_refused(tmp_path, name):
+    error = refused(tmp_path, f"{MINIMAL}documents: {{columns: [{name}]}}\ncorpora: {{web: {{columns: [{name}]}}}}\n")
+    assert f"documents.columns.{name}: a column of this name is there for every document" in str(error)
+    assert f"corpora.web.columns.{name}: a column of this name" in str(error)
+    assert "named twice" in str(refused(tmp_path, f"{MINIMAL}documents: {{columns: [url, url]}}\n"))

@@ -1,0 +1,281 @@
+"""columns: what is known of each document beside its tokens: a table for each shard, row for row its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.errors import MissingError
+from nanoset_core.execution.processes import Executor, run_tasks
+from nanoset_core.execution.progress import Progress
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline.project import Project, holding
+from nanoset_core.pipeline.raw import corpus_folder, marked
+from nanoset_core.pipeline.stage import CorpusStage, Key, Node, Stage, size_bytes
+from nanoset_core.pipeline.tokenization import TOKENIZED, current_shards, inventory_at
+from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.pieces import SourceRange, cut_ranges
+from nanoset_core.raw.values import MOST_BYTES, as_type, joined, type_of
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.tokenization.column_table import TABLE, ColumnTable, row_groups
+from nanoset_core.tokenization.document_table import DocumentRows
+from nanoset_core.tokenization.shards import DOCUMENTS
+
+VERSION = 1
+STAGE = "columns"
+SHARDS = "shards"
+"""Fact of an output: digests of its tables, in the order of the corpus's shards."""
+Fill = Callable[[ColumnTable, DocumentRows], Mapping[str, Any]]
+"""Fills the table of a shard, given that of its documents; returns further facts of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedColumns:
+    """What is known of each document of a corpus: text columns and attributes, each of one type, and where they are."""
+
+    schema: Any
+    """pyarrow.Schema of all columns."""
+    outputs: OutputRoot
+    tables: tuple[tuple[str, str, Sequence[str]], ...]
+    """(stage, corpus, digests of a table for each shard) of each output."""
+
+    def paths(self, shard: int) -> list[Path]:
+        """Return local copies of the tables of a shard, by its number; MissingError where one is gone."""
+        found = []
+        for stage, corpus, digests in self.tables:
+            place = self.outputs.folder / stage / corpus / digests[shard]
+            if (manifest := self.outputs.manifest_at(place)) is None:
+                raise MissingError("a table of columns is gone", where=place, remedy="run `nanoset build`")
+            found.append(manifest.path(TABLE))
+        return found
+
+    def open(self, shard: int) -> list[Any]:
+        """Open the tables of a shard, by its number: a pyarrow.parquet.ParquetFile each."""
+        import pyarrow.parquet as pq
+
+        return [pq.ParquetFile(path) for path in self.paths(shard)]
+
+    def read(self, files: Iterable[Any], group: int, columns: Collection[str]) -> Any:
+        """Return columns of a row group of opened tables as a pyarrow.Table, by the types of `schema`."""
+        import pyarrow as pa
+
+        found: dict[str, Any] = {}
+        for file in files:
+            names = [name for name in file.schema_arrow.names if name in columns]
+            table = file.read_row_group(group, columns=names) if names else pa.table({})
+            found |= {name: as_type(table.column(name), self.schema.field(name).type) for name in names}
+        return pa.table({name: found[name] for name in self.schema.names if name in found})
+
+    def bounds(self, files: Iterable[Any], group: int, column: str) -> tuple[Any, Any, int] | None:
+        """Return (least, greatest, nulls) of a column of a row group; None where statistics do not tell.
+
+        They are in the order of the shard's own type, and so tell nothing of numbers that the corpus has as text.
+        """
+        for file in files:
+            place, target = file.schema_arrow.get_field_index(column), self.schema.field(column).type
+            if place >= 0:
+                found = file.metadata.row_group(group).column(place).statistics
+                is_same = file.schema_arrow.field(place).type == target or str(target) == "double"
+                return (found.min, found.max, found.null_count) if is_same and found and found.has_min_max else None
+        return None
+
+
+def columns_of(project: Project, corpus: str, tokenized: Manifest) -> AlignedColumns | None:
+    """Return what is known of each document of a corpus's set of shards; None where nothing is kept.
+
+    MissingError where that was not made yet, or not of this set; ConfigError where two columns have one name.
+    """
+    import pyarrow as pa
+
+    fields: list[tuple[str, Any]] = []
+    tables = []
+    for stage in (COLUMNS,):
+        if Key(corpus) not in stage.keys(project.config, (corpus,)):
+            continue
+        made = stage.require(project, Key(corpus))
+        if made.recipe["parents"]["tokenized"] != tokenized.digest:
+            what, remedy = "these columns are of other shards of the corpus", "run `nanoset build`"
+            raise MissingError(what, where=made.url(), expected=f"those of {tokenized.digest}", remedy=remedy)
+        fields += [(one["name"], type_of(one["kind"])) for one in made.facts["columns"]]
+        tables.append((stage.tables.folder, corpus, made.facts[SHARDS]))
+    return AlignedColumns(pa.schema(fields), project.outputs, tuple(tables)) if tables else None
+
+
+@dataclass(frozen=True, slots=True)
+class TableTask:
+    """Everything that a worker needs to make the table of one shard."""
+
+    root: OutputRoot
+    recipe: Recipe
+    shard: Manifest
+    """Of its tokens, and of the table of its documents."""
+    names: Sequence[str]
+    """Of the columns."""
+    fill: Fill
+
+
+def make_table(task: TableTask) -> Manifest:
+    """Make and store the table of one shard, or return it when it is there already.
+
+    FormatError where it would not have the rows of the shard's documents.
+    """
+    with task.root.in_task() as root:
+        shard = root.rebase(task.shard)
+
+        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+            documents = shard.facts["documents"]
+            rows = DocumentRows(shard.path(DOCUMENTS), documents)
+            with ColumnTable(folder / TABLE, task.names) as table:
+                more = task.fill(table, rows)
+            return {"documents": table.rows, "columns": table.facts, **more}, {}
+
+        return root.commit(task.recipe, write)
+
+
+def _publish(
+    project: Project,
+    recipe: Recipe,
+    tokenized: Manifest,
+    names: Sequence[str],
+    fill_of: Callable[[int], Fill],
+    executor: Executor | None,
+) -> Manifest:
+    """Make the tables of a corpus's shards that are not there yet, and the output that names them; make it current."""
+    stage, outputs, corpus = _BY_FOLDER[recipe.stage], project.outputs, recipe.name
+    shards = current_shards(project, tokenized)
+    recipes = [
+        Recipe(stage.tables.folder, corpus, recipe.version, {"shard": one.digest}, recipe.options) for one in shards
+    ]
+
+    def find(outputs: OutputRoot, place: Path) -> Mapping[str, Any] | None:
+        there = None if project.rebuild else outputs.find_at(place)
+        return None if there is None else _facts_of(there)
+
+    facts = outputs.each_version(find, stage.tables.folder, corpus, [one.digest for one in recipes])
+    missing = [number for number, found in enumerate(facts) if found is None]
+    tasks = (TableTask(outputs, recipes[number], shards[number], names, fill_of(number)) for number in missing)
+    done = len(facts) - len(missing)
+    for place, made in run_tasks(make_table, tasks, project.config.workers, executor):
+        facts[missing[place]], done = _facts_of(made), done + 1
+        project.listener(Progress(str(stage.asset), corpus, done, len(facts), "shards"))
+    found = [one for one in facts if one is not None]
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        return {**_added(names, found), SHARDS: [one.digest for one in recipes]}, {}
+
+    return outputs.make_current(outputs.commit(recipe, write))
+
+
+def _facts_of(table: Manifest) -> Mapping[str, Any]:
+    return {**table.facts, "bytes": size_bytes(table)}
+
+
+def _added(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the facts of all tables together: the kind that a column has in all of them, and sums."""
+    columns = []
+    for number, name in enumerate(names):
+        parts = [one["columns"][number] for one in facts]
+        counts = {count: sum(part[count] for part in parts) for count in ("nulls", "left_out")}
+        columns.append({"name": name, "kind": joined(part["kind"] for part in parts), **counts})
+    return {"columns": columns} | {name: sum(one[name] for one in facts) for name in ("documents", "bytes")}
+
+
+@holding
+def keep_columns(project: Project, corpus: str) -> Manifest:
+    """Read the text of a corpus's current shards again for its columns; make these current.
+
+    MissingError where it was not tokenized; SourceChangedError where a file is another by now.
+    """
+    tokenized = TOKENIZED.require(project, Key(corpus))
+    recipe = COLUMNS.recipe(project, Key(corpus), {"tokenized": tokenized.digest})
+    inventory = inventory_at(project.outputs, corpus, tokenized.recipe["parents"]["inventory"])
+    if inventory is None:
+        what, remedy = "the inventory of a corpus's shards is gone", "run `nanoset build --force`"
+        raise MissingError(what, where=tokenized.url(), remedy=remedy)
+    folder, options = corpus_folder(project, corpus), tokenized.recipe["options"]
+    ranges, names = cut_ranges(inventory, options["range_bytes"]), tuple(recipe.options["columns"])
+    keys = {name: options[name] for name in ("text_key", "id_key", "max_line_bytes")} | {"kept_keys": names}
+
+    def fill_of(number: int) -> Fill:
+        [source] = marked(project, folder, ranges[number : number + 1])
+        return partial(_fill_from_text, folder=folder, source=source, keys=keys)
+
+    return _publish(project, recipe, tokenized, names, fill_of, project.executor)
+
+
+def _fill_from_text(
+    table: ColumnTable, rows: DocumentRows, folder: RawFolder, source: SourceRange, keys: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    for parts in row_groups(read_documents(folder, source, **keys), rows, source.files):
+        table.add(parts)
+    return {}
+
+
+class _TableStage(CorpusStage):
+    """Tables of single shards, which an output of all of them names."""
+
+    asset = None
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return ()
+
+
+class _ColumnTables(_TableStage):
+    folder = "column_tables"
+
+
+class _AlignedStage(Stage):
+    """What is known of each document of a corpus: names a table for each shard."""
+
+    by_corpus = True
+    tables: ClassVar[Stage]
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {"tokenized": Node(TOKENIZED, key)}
+
+    def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
+        def look(outputs: OutputRoot, place: Path) -> bool:
+            return outputs.find_at(place) is not None
+
+        there = project.outputs.each_version(look, self.tables.folder, key.subject, manifest.facts[SHARDS])
+        return None if all(there) else "the table of a shard is missing or damaged"
+
+    def figures(self, manifest: Manifest) -> Mapping[str, int]:
+        return {name: int(manifest.facts[name]) for name in ("documents", "bytes")}
+
+    def details(self, manifest: Manifest) -> Mapping[str, str]:
+        return {"columns": ", ".join(one["name"] for one in manifest.facts["columns"])}
+
+    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
+        for one in manifest.facts["columns"]:
+            if count := one["left_out"]:
+                yield f"{count:,} values of {one['name']!r} are longer than {MOST_BYTES:,} bytes, and left out"
+
+    def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
+        return map(str, manifest.facts[SHARDS])
+
+
+class ColumnsStage(_AlignedStage):
+    """Values of the raw text, beside the tokens."""
+
+    folder, kind, asset, named_in = STAGE, "columns", "document_columns", "documents.columns"
+    tables = _ColumnTables()
+    maker = staticmethod(keep_columns)
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name) for name in dict.fromkeys([*corpora, *config.corpora]) if config.documents_of(name).columns]
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        columns = list(project.config.documents_of(key.subject).columns)
+        return Recipe(STAGE, key.subject, VERSION, {"tokenized": parents["tokenized"]}, {"columns": columns})
+
+
+COLUMNS = ColumnsStage()
+COLUMN_TABLES = COLUMNS.tables
+_ColumnTables.named_by = COLUMNS
+_BY_FOLDER: dict[str, _AlignedStage] = {COLUMNS.folder: COLUMNS}
