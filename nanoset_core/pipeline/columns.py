@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
@@ -44,64 +44,70 @@ class AlignedColumns:
     tables: tuple[tuple[str, str, Sequence[str]], ...]
     """(stage, corpus, digests of a table for each shard) of each output."""
 
-    def paths(self, shard: int) -> list[Path]:
-        """Return local copies of the tables of a shard, by its number; MissingError where one is gone."""
-        found = []
+    def open(self, shard: int) -> list[Any]:
+        """Open the tables of a shard, by its number: a pyarrow.parquet.ParquetFile each; MissingError, FormatError."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        found, remedy = [], "run `nanoset build`"
         for stage, corpus, digests in self.tables:
             place = self.outputs.folder / stage / corpus / digests[shard]
             if (manifest := self.outputs.manifest_at(place)) is None:
-                raise MissingError("a table of columns is gone", where=place, remedy="run `nanoset build`")
-            found.append(manifest.path(TABLE))
+                raise MissingError("a table of columns is gone", where=place, remedy=remedy)
+            try:
+                found.append(pq.ParquetFile(manifest.path(TABLE)))
+            except (pa.ArrowException, OSError) as error:
+                what = "this is not a table of columns"
+                raise FormatError(what, where=place / TABLE, found=str(error)[:500], remedy=remedy) from error
         return found
 
-    def open(self, shard: int) -> list[Any]:
-        """Open the tables of a shard, by its number: a pyarrow.parquet.ParquetFile each."""
-        import pyarrow.parquet as pq
-
-        return [pq.ParquetFile(path) for path in self.paths(shard)]
-
-    def read(self, files: Iterable[Any], group: int, columns: Collection[str]) -> Any:
-        """Return columns of a row group of opened tables as a pyarrow.Table, by the types of `schema`."""
-        import pyarrow as pa
-
+    def read(self, files: Iterable[Any], group: int, columns: Collection[str]) -> dict[str, Any]:
+        """Return name → values of columns of a row group of opened tables, by the types of `schema`."""
         found: dict[str, Any] = {}
         for file in files:
-            names = [name for name in file.schema_arrow.names if name in columns]
-            table = file.read_row_group(group, columns=names) if names else pa.table({})
-            found |= {name: as_type(table.column(name), self.schema.field(name).type) for name in names}
-        return pa.table({name: found[name] for name in self.schema.names if name in found})
+            if names := [name for name in file.schema_arrow.names if name in columns and name not in found]:
+                table = file.read_row_group(group, columns=names)
+                found |= {name: as_type(table.column(name), self.schema.field(name).type) for name in names}
+        return found
 
-    def bounds(self, files: Iterable[Any], group: int, column: str) -> tuple[Any, Any, int] | None:
-        """Return (least, greatest, nulls) of a column of a row group; None where statistics do not tell.
+    def statistics(self, files: Iterable[Any], group: int) -> Iterator[tuple[Any, Collection[str]]]:
+        """Yield a row group of each opened table as Parquet describes it, and the columns of which this holds.
 
-        They are in the order of the shard's own type, and so tell nothing of numbers that the corpus has as text.
+        It is in the order of the shard's own types, and so tells nothing of numbers that the corpus has as text.
         """
+        import pyarrow as pa
+
         for file in files:
-            place, target = file.schema_arrow.get_field_index(column), self.schema.field(column).type
-            if place >= 0:
-                found = file.metadata.row_group(group).column(place).statistics
-                is_same = file.schema_arrow.field(place).type == target or str(target) == "double"
-                return (found.min, found.max, found.null_count) if is_same and found and found.has_min_max else None
-        return None
+            fields = [field for field in file.schema_arrow if field.name in self.schema.names]
+            targets = {field.name: self.schema.field(field.name).type for field in fields}
+            same = {one.name for one in fields if one.type == targets[one.name] or targets[one.name] == pa.float64()}
+            yield file.metadata.row_group(group), same
 
 
-def columns_of(project: Project, corpus: str, tokenized: Manifest) -> AlignedColumns | None:
-    """Return what is known of each document of a corpus's set of shards; None where nothing is kept.
+def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:
+    """Return name → the outputs that hold some columns of a corpus's documents."""
+    kept, found = config.documents_of(corpus).columns, dict[str, Node]()
+    if not set(used).isdisjoint(kept):
+        found[COLUMNS.folder] = Node(COLUMNS, Key(corpus))
+    return found
 
-    MissingError where that was not made yet, or not of this set; ConfigError where two columns have one name.
+
+def columns_of(project: Project, corpus: str, tokenized: Manifest, used: Collection[str]) -> AlignedColumns | None:
+    """Return where some columns of the documents of a corpus's set of shards are; None where none of them is kept.
+
+    MissingError where they were not made yet, or not of this set.
     """
     import pyarrow as pa
 
-    fields: list[tuple[str, Any]] = []
+    fields: dict[str, Any] = {}
     tables = []
-    for stage in (COLUMNS,):
-        if Key(corpus) not in stage.keys(project.config, (corpus,)):
-            continue
-        made = stage.require(project, Key(corpus))
+    for node in column_nodes(project.config, corpus, used).values():
+        stage = cast(AlignedStage, node.stage)
+        made = stage.require(project, node.key)
         if made.recipe["parents"]["tokenized"] != tokenized.digest:
             what, remedy = "these columns are of other shards of the corpus", "run `nanoset build`"
             raise MissingError(what, where=made.url(), expected=f"those of {tokenized.digest}", remedy=remedy)
-        fields += [(one["name"], type_of(one["kind"])) for one in made.facts["columns"]]
+        fields = {one["name"]: type_of(one["kind"]) for one in made.facts["columns"]} | fields
         tables.append((stage.tables.folder, corpus, made.facts[SHARDS]))
     return AlignedColumns(pa.schema(fields), project.outputs, tuple(tables)) if tables else None
 
@@ -229,7 +235,7 @@ class _ColumnTables(_TableStage):
     folder = "column_tables"
 
 
-class _AlignedStage(Stage):
+class AlignedStage(Stage):
     """What is known of each document of a corpus: names a table for each shard."""
 
     by_corpus = True
@@ -260,15 +266,16 @@ class _AlignedStage(Stage):
         return map(str, manifest.facts[SHARDS])
 
 
-class ColumnsStage(_AlignedStage):
+class ColumnsStage(AlignedStage):
     """Values of the raw text, beside the tokens."""
 
-    folder, kind, asset, named_in = STAGE, "columns", "document_columns", "documents.columns"
+    folder, kind, asset, named_in = STAGE, "columns", "document_columns", "corpora.{subject}.columns"
     tables = _ColumnTables()
     maker = staticmethod(keep_columns)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name) for name in dict.fromkeys([*corpora, *config.corpora]) if config.documents_of(name).columns]
+        named = [name for name, spec in config.corpora.items() if spec.columns]
+        return [Key(name) for name in dict.fromkeys([*corpora, *named]) if config.documents_of(name).columns]
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         columns = list(project.config.documents_of(key.subject).columns)
@@ -278,4 +285,4 @@ class ColumnsStage(_AlignedStage):
 COLUMNS = ColumnsStage()
 COLUMN_TABLES = COLUMNS.tables
 _ColumnTables.named_by = COLUMNS
-_BY_FOLDER: dict[str, _AlignedStage] = {COLUMNS.folder: COLUMNS}
+_BY_FOLDER: dict[str, AlignedStage] = {COLUMNS.folder: COLUMNS}

@@ -18,6 +18,7 @@ from nanoset_core.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
+from nanoset_core.pipeline.columns import AlignedColumns, column_nodes, columns_of
 from nanoset_core.pipeline.given import given_files
 from nanoset_core.pipeline.indexed import DATASET, PIECES, shards_of
 from nanoset_core.pipeline.project import Project, holding
@@ -82,14 +83,32 @@ def chosen_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
 class _TableGroup:
     """A row group of a shard's tables."""
 
-    def __init__(self, table: DocumentRows, number: int, first: int, rows: int) -> None:
-        self._table, self._number, self.first, self.rows = table, number, first, rows
+    def __init__(self, tables: _Tables, number: int, first: int, rows: int) -> None:
+        self._tables, self._number, self.first, self.rows = tables, number, first, rows
 
     def read(self, columns: list[str]) -> Any:
-        return self._table.columns(self._number, [name for name in columns if name in _OWN])
+        import pyarrow as pa
+
+        documents, aligned, files = self._tables
+        own = [name for name in columns if name in _OWN]
+        table = documents.columns(self._number, own) if own else pa.table({})
+        others = {} if aligned is None else aligned.read(files, self._number, columns)
+        return pa.table({name: table.column(name) for name in own} | others)
 
     def statistics(self) -> Mapping[str, Range]:
-        return statistics_of(self._table.metadata(self._number))
+        documents, aligned, files = self._tables
+        found = statistics_of(documents.metadata(self._number))
+        for group, names in aligned.statistics(files, self._number) if aligned is not None else ():
+            found |= {name: known for name, known in statistics_of(group).items() if name in names}
+        return found
+
+
+class _Tables(NamedTuple):
+    """The table of a shard's documents, and those of what else is known of them."""
+
+    documents: DocumentRows
+    aligned: AlignedColumns | None
+    files: list[Any]
 
 
 def statistics_of(group: Any) -> dict[str, Range]:
@@ -104,20 +123,29 @@ def statistics_of(group: Any) -> dict[str, Range]:
     return found
 
 
-def document_groups(project: Project, corpus: str, dataset: Manifest) -> Iterator[_TableGroup]:
-    """Yield the row groups of a dataset's tables of documents, in order; raises as `shards_of`."""
+def document_groups(
+    project: Project, corpus: str, dataset: Manifest, used: Collection[str] = ()
+) -> Iterator[_TableGroup]:
+    """Yield the row groups of a dataset's tables of documents, in order; raises as `shards_of` and `columns_of`.
+
+    `used`: columns beside those that every table of documents has.
+    """
     tokenized, access = shards_of(project.outputs, dataset), project.outputs.access
+    aligned = columns_of(project, corpus, tokenized, used)
     shards, first = tokenization.some_shards(project, corpus, tokenized.facts[tokenization.SHARDS]), 0
 
-    def opened(shard: Manifest) -> DocumentRows:
-        return DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+    def opened(number: int) -> _Tables:
+        shard = shards[number]
+        rows = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+        return _Tables(rows, aligned, [] if aligned is None else aligned.open(number))
 
     step = _AT_ONCE if access.has_copies and access.capacity is None else 1
     for begin in range(0, len(shards), step):
-        for table in access.each(opened, shards[begin : begin + step]):
-            for number, (start, end) in enumerate(table.groups):
-                yield _TableGroup(table, number, first + start, end - start)
-            first += table.groups[-1][1] if table.groups else 0
+        for tables in access.each(opened, range(len(shards))[begin : begin + step]):
+            groups = tables.documents.groups
+            for number, (start, end) in enumerate(groups):
+                yield _TableGroup(tables, number, first + start, end - start)
+            first += groups[-1][1] if groups else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +193,14 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     """Choose the documents of some views of a corpus by its current dataset, in one pass over its tables.
 
     Raises:
-        MissingError: the dataset, its tables, or a file of ids is not there.
+        MissingError: the dataset, its tables, columns, or a file of ids is not there.
         ConfigError, InputError: a condition does not fit the columns; a file of ids is not text.
     """
     dataset = DATASET.require(project, Key(corpus))
     rules = [_rule(project, name) for name in names]
     meter = Meter(project.listener, STAGE, corpus, int(dataset.facts["documents"]))
-    groups = document_groups(project, corpus, dataset)
+    used = {column for name in names for column in _kept(project, dataset, name)}
+    groups = document_groups(project, corpus, dataset, used)
     found = select(groups, [rule for rule, _ in rules], scratch, meter.advance)
     return [
         Chosen(name, rule, selection, lists) for name, (rule, lists), selection in zip(names, rules, found, strict=True)
@@ -187,6 +216,28 @@ def plan_view(project: Project, name: str) -> Chosen:
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as folder:
         found = choose(project, base_of(project.config.views, name), [name], Path(folder))[0]
     return found
+
+
+def _used(config: ProjectConfig, name: str) -> frozenset[str]:
+    """Return the columns that the rules of a view need, beside those of every table of documents."""
+    used = set[str]()
+    for spec in (config.views[one] for one in chain_of(config.views, name)):
+        used |= parse_condition(spec.where, "").columns if spec.where is not None else frozenset()
+        order = None if isinstance(spec.order, str) else spec.order.by
+        used.update(one for one in (spec.split and spec.split.by, order) if one)
+    return frozenset(used - _OWN)
+
+
+def _kept(project: Project, dataset: Manifest, name: str) -> frozenset[str]:
+    """Return the columns that a view needs beside the documents' own; ConfigError where one is not kept."""
+    used, corpus = _used(project.config, name), dataset.name
+    aligned = columns_of(project, corpus, shards_of(project.outputs, dataset), used) if used else None
+    known = () if aligned is None else aligned.schema.names
+    if missing := sorted(used.difference(known)):
+        what, remedy = "no such column", "correct the view's rules, or keep the column with documents.columns"
+        where, expected = f"{project.config.file}: views.{name}", f"one of {', '.join(sorted({*_OWN, *known}))}"
+        raise ConfigError(what, where=where, found=", ".join(missing), expected=expected, remedy=remedy)
+    return used
 
 
 def _rule(project: Project, name: str) -> tuple[Rule, dict[str, Ids]]:
@@ -243,6 +294,7 @@ def _stale(project: Project, corpus: str, dataset: Manifest, done: Collection[st
                 recipe = VIEW.recipe(project, Key(corpus, name), _parents(project, Key(corpus, name), dataset))
                 if project.outputs.find(recipe) is None:
                     _rule(project, name)
+                    _kept(project, dataset, name)
                     found[name] = recipe
     return found
 
@@ -317,7 +369,8 @@ class ViewStage(Stage):
         return None if "/" in name else Key("", name)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {"dataset": Node(DATASET, Key(key.subject))}
+        columns = column_nodes(config, key.subject, _used(config, self.name(key)))
+        return {"dataset": Node(DATASET, Key(key.subject)), **columns}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe: the rules of the view and of those that it is of, and the content of their files."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError
@@ -12,6 +13,7 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import silent
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.columns import COLUMNS
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
@@ -21,6 +23,7 @@ from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATA
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.pipeline.views import VIEW, dataset_node
+from nanoset_core.verification.columns import verify_columns
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
@@ -38,6 +41,7 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
         verify_indexed,
         "The .idx fits its .bin; every id is in the vocabulary; sampled lines give the same tokens again.",
     ),
+    COLUMNS: (partial(verify_columns, COLUMNS), "The table of every shard has a row for each of its documents."),
     VIEW: (
         verify_view,
         "The view holds the documents that its rules choose, as often as they say, and no others.",
@@ -71,7 +75,7 @@ class Target(NamedTuple):
     """Something that can be verified."""
 
     name: str
-    """A corpus, corpus/packed, view/view, nanoset/split, nanoset/handoff or webdataset."""
+    """A corpus, corpus/columns, corpus/packed, view/view, nanoset/split, nanoset/handoff or webdataset."""
     project: Project
     """What it is part of."""
     check: Callable[..., Report]
@@ -94,6 +98,11 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     quiet = replace(project, listener=silent)  # targets travel to other machines, which a listener may not
     config = project.config
     found = [Target(corpus, quiet, verify_corpus, (corpus,)) for corpus in raw.corpora(project)]
+    found += [
+        Target(f"{key.subject}/{stage.folder}", quiet, CHECKS[stage][0], (key.subject,))
+        for stage in (COLUMNS,)
+        for key in stage.keys(config, raw.corpora(project))
+    ]
     views = (dataset_node(config, name).key for name in config.views)
     found += [Target(f"{key.part}/view", quiet, verify_view, (key.subject, key.part)) for key in views]
     splits = ((name, split) for name in config.nanosets for split in SPLITS)

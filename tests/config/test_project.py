@@ -370,12 +370,9 @@ COLUMNS = "documents: {columns: [url, meta.score]}\ncorpora: {code: {columns: [s
 
 
 def test_a_corpus_has_the_columns_of_all_or_its_own(tmp_path):
-    config = load(tmp_path, f"{MINIMAL}{COLUMNS}attributes: {{web: scores/*.parquet, code: {{files: a, id: key}}}}\n")
+    config = load(tmp_path, MINIMAL + COLUMNS)
     assert config.documents_of("web").columns == ("url", "meta.score")
     assert config.documents_of("code").columns == ("stars",)
-    web, code = config.attributes_of("web"), config.attributes_of("code")
-    assert (web.files, web.id, code.files, code.id) == ("scores/*.parquet", "id", "a", "key")
-    assert config.attributes_of("books") is None
 
 
 @pytest.mark.parametrize("name", ["file", "line", "byte_offset", "id", "tokens"])

@@ -70,13 +70,13 @@ def made(project):
 
 def all_rows(project, tokenized, names):
     """Every document's id and columns; → rows, after comparing row groups."""
-    found, aligned = [], columns_of(project, "web", tokenized)
+    found, aligned = [], columns_of(project, "web", tokenized, names)
     for number, shard in enumerate(tokenization.current_shards(project, tokenized)):
         files, documents = aligned.open(number), pq.ParquetFile(shard.path(DOCUMENTS))
         assert {file.num_row_groups for file in files} == {documents.num_row_groups}
         for group in range(documents.num_row_groups):
             ids = documents.read_row_group(group, columns=["id"]).column("id").to_pylist()
-            table = aligned.read(files, group, names)
+            table = pa.table(aligned.read(files, group, names)).select(names)
             assert table.schema == pa.schema([aligned.schema.field(name) for name in names])
             found += [{"id": identity, **row} for identity, row in zip(ids, table.to_pylist(), strict=True)]
     return found
@@ -123,7 +123,7 @@ def test_values_do_not_depend_on_the_cut_into_shards(tmp_path, tokenizer_file, r
     texts = {"large": {2**60: str(2**60), 0.5: "0.5", 1: "1"}, "any": dict.fromkeys([1, "1"], "1")}
     expected = [{k: texts.get(k, {}).get(v, v) for k, v in line.items() if k != "text"} for line in lines]
     assert all_rows(project, tokenized, names) == expected
-    assert [str(kind) for kind in columns_of(project, "web", tokenized).schema.types] == [
+    assert [str(kind) for kind in columns_of(project, "web", tokenized, names).schema.types] == [
         "int64",
         "double",
         "string",

@@ -6,21 +6,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_project import make_corpora, outputs_of
+from sample_project import jsonl, make_corpora, outputs_of, write_corpus
 
-from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.indexed.stream import Stream
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.packed.writing import pack_indexed_dataset
-from nanoset_core.pipeline import indexed, mapping, packed, raw, shuffling, tokenization, views
+from nanoset_core.pipeline import columns, indexed, mapping, packed, raw, shuffling, tokenization, views
 from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node
 from nanoset_core.shuffling import PlanSettings, TokenSource, plan_shuffle
 from nanoset_core.shuffling.sources import gather
+from nanoset_core.verification.columns import verify_columns
 from nanoset_core.verification.verify import verify_project
+from nanoset_core.verification.views import verify_view
 from nanoset_core.versions.gc import collect
 
 VIEWS = """\
@@ -256,3 +258,48 @@ def test_what_a_view_would_choose_is_told_before_it_is_built(project):
     planned = views.plan_view(project, "some").facts
     assert views.make_view(project, "some").facts["steps"] == planned["steps"]
     assert tokenization.STAGE in os.listdir(project.outputs.folder)
+
+
+def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file, monkeypatch):
+    rows = [
+        {
+            "text": f"text {n}",
+            "id": str(n),
+            "quality": n % 5 if n < 90 else n % 5 + 0.5,
+            "lang": "de" if n % 3 else "en",
+        }
+        for n in range(120)
+    ]
+    rule = {"of": "web", "where": "quality >= 3 and lang = 'en'", "order": {"by": "quality"}}
+    settings = {"documents": {"columns": ["quality", "lang"]}, "views": {"good": rule, "plain": {"of": "web"}}}
+    file = write_corpus(tmp_path / "p", tokenizer_file, settings)
+    for path in (file.parent / "raw" / "web").iterdir():
+        path.unlink()
+    for name, some in (("a", rows[:90]), ("b", rows[90:])):
+        (file.parent / "raw" / "web" / f"{name}.jsonl").write_bytes(jsonl(some))
+    project = Project.open(file)
+    make_corpora(project)
+    with pytest.raises(MissingError, match="document_columns"):
+        views.make_view(project, "good")
+    made = columns.keep_columns(project, "web")
+    views.make_view(project, "plain")
+    view = views.current_dataset(project, "good")
+    assert view.recipe["parents"] == {"dataset": view.recipe["parents"]["dataset"], "columns": made.digest}
+    assert views.current_dataset(project, "plain").recipe["parents"].keys() == {"dataset"}
+    chosen = sorted((row["quality"], n) for n, row in enumerate(rows) if row["quality"] >= 3 and row["lang"] == "en")
+    stored = texts_of(opened(project, "web"))
+    assert texts_of(opened(project, "good")) == [stored[number] for _, number in chosen]
+    assert verify_view(project, "web", "good").passed
+    assert verify_columns(columns.COLUMNS, project, "web", deep=True).findings == []
+    graph = graph_over(project, {"web": raw.inventory_recipe(raw.survey(project, "web"))})
+    node = Node(views.VIEW, Key("web", "good"))
+    assert not graph.stale_reasons(node)
+    assert Node(columns.COLUMNS, Key("web")) in node.direct_inputs(project.config)
+    text = file.read_text()
+    file.write_text(text.replace("quality >= 3", "grade >= 3"))
+    with pytest.raises(ConfigError, match="no such column"):
+        views.make_view(Project.open(file), "good")
+    file.write_text(text.replace('"columns": ["quality", "lang"]', '"columns": ["lang", "quality", "id2"]'))
+    monkeypatch.setattr(tokenization, "tokenize", None)
+    again = columns.keep_columns(Project.open(file), "web")
+    assert [one["name"] for one in again.facts["columns"]] == ["lang", "quality", "id2"]
