@@ -32,7 +32,7 @@ def slowly(name: str, data: bytes) -> tuple[list[Document], list[Reject]]:
     lines = data.split(b"\n")
     for number, line in enumerate(lines[:-1] if not lines[-1] else lines, 1):
         try:
-            text, identity = parse_line(line, Fields("text", "id"))
+            text, identity, _ = parse_line(line, Fields("text", "id"))
             documents.append((text, identity, name, number, offset))
         except NotADocumentError as error:
             excerpt = line[:200].decode("utf-8", "backslashreplace")
