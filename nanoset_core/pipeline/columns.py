@@ -255,7 +255,7 @@ class AlignedStage(Stage):
         return {name: int(manifest.facts[name]) for name in ("documents", "bytes")}
 
     def details(self, manifest: Manifest) -> Mapping[str, str]:
-        return {"columns": ", ".join(one["name"] for one in manifest.facts["columns"])}
+        return {"names": ", ".join(one["name"] for one in manifest.facts["columns"])}
 
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         for one in manifest.facts["columns"]:
