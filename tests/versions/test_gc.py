@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from child_processes import wait_until
 from click.testing import CliRunner
 from sample_project import jsonl, make_corpora, sentences, tree
 from versions.changing import build, change_web, rebuild
@@ -128,6 +129,10 @@ def test_builds_hold_their_corpora_too(copy):
     assert all(names_of(project, name) == {name, *corpora} for name, corpora in held.items())
 
 
+def _manifests(project):
+    return set(project.outputs.folder.rglob("manifest.json"))
+
+
 def test_collections_during_a_build_of_another_process_do_no_harm(changed):
     _, folder = changed
     change_web(folder, "later")
@@ -137,8 +142,11 @@ def test_collections_during_a_build_of_another_process_do_no_harm(changed):
     project = Project.open(folder / "nanoset.yaml")
     collections, removed = 0, 0
     while process.poll() is None:
+        finished = _manifests(project)
         found = collect(project, unfinished=True)
         collections, removed = collections + 1, removed + len(found.garbage)
+        # At once when the build has finished something, else soon: a build that waits for locks waits longer each time.
+        wait_until(lambda seen=finished: process.poll() is not None or _manifests(project) != seen, 0.03, 0.01)
     assert process.returncode == 0
     assert collections > 3
     assert removed > 0
