@@ -36,7 +36,7 @@ Fill = Callable[[ColumnTable, DocumentRows], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class AlignedColumns:
-    """What is known of each document of a corpus: text columns and attributes, each of one type, and where they are."""
+    """What is known of each document of a corpus beside its tokens: columns, each of one type, and where they are."""
 
     schema: Any
     """pyarrow.Schema of all columns."""
