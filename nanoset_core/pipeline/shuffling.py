@@ -35,6 +35,7 @@ from nanoset_core.shuffling.shards import (
     write_markers,
 )
 from nanoset_core.shuffling.sources import TokenSource
+from nanoset_core.shuffling.stored_rows import ROWS
 from nanoset_core.shuffling.webdataset import LISTS, write_lists
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
@@ -216,6 +217,7 @@ def finish(project: Project, name: str) -> Manifest:
     if done is None or project.rebuild:
         done = _finish(project, recipe, plan)
     clear_markers(done.folder, project.outputs.access)  # also of a build that was killed after completing it
+    project.outputs.access.remove_all(done.folder / ROWS)
     return project.outputs.make_current(done)
 
 

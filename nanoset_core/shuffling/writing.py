@@ -4,7 +4,8 @@ The engines differ in how the rows of a run of shards are gathered: `mmap` gathe
 it is written, `tiled` holds the rows of the whole run, read in one sweep over the sources, and `buckets` reads them
 from a spill file, to which one sweep for all runs wrote them. Of each row it holds the number of its context, int64,
 then the tokens. The shards of a run are an interval of the keys that define the global order: sorted by them, the rows
-are in order.
+are in order. Of sources that stay in a store, `buckets` puts the rows of all contexts there, once for all runs and all
+calls (`stored_rows.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.config.webdataset import ShuffleEngine
-from nanoset_core.errors import FormatError, StorageError
+from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback, silent
 from nanoset_core.shuffling.order import context_keys, keys_at, keys_of
@@ -29,14 +30,19 @@ from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import Fill, TarFacts, output_bytes, read_markers, write_markers, write_tar
 from nanoset_core.shuffling.sizing import CHUNK_BYTES, NUMBER_BYTES, ROW_BYTES, choose_engine, runs_of
 from nanoset_core.shuffling.sources import STORED_ROW_BYTES, TokenSource, gather, opened_once
+from nanoset_core.shuffling.stored_rows import ROWS, StoredRows
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import claim_scratch, fsync_folder, sweep_abandoned
 from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.s3_requests import MULTIPART_BYTES
+from nanoset_core.storage.store import Store
 from nanoset_core.storage.working_copies import for_a_task
 from nanoset_core.tokenization.files import stat_signature
 
 _MAPPED_SHARDS = 8  # in a task of the mmap engine
 _SHARDS_AT_ONCE = {"npy": 3, "json.gz": 2}  # while one goes to the disk, the next ones are made
+_MOST_SWEEPS = 4  # over tokens in a store: more cost more than to store their rows, and to read these once
+_SENDING_BYTES = 5 * MULTIPART_BYTES  # of an object on its way, in memory
 _STORED_BYTES = 64 << 20  # so much at once takes several requests, which are on their way together
 
 
@@ -92,7 +98,9 @@ def write_shards(
     if todo:
         with explained(folder, expected=f"room for the shards in {folder}, and for buckets in {scratch}"):
             work = partial(_write, plan, folder, made_from, access)
-            facts |= {fact.shard: fact for fact in _write_all(work, plan, tuple(sources), todo, scratch, options)}
+            rows = access.store.below(access.name(folder / ROWS)) if access.has_copies else None
+            made = _write_all(work, plan, tuple(sources), todo, scratch, options, rows)
+            facts |= {fact.shard: fact for fact in made}
     return [facts[shard] for shard in numbers]
 
 
@@ -103,9 +111,10 @@ def _write_all(
     todo: list[int],
     scratch: Path,
     options: WriteOptions,
+    place: Store | None,
 ) -> list[TarFacts]:
-    engine = options.engine
-    if any(source.access is not None for source in sources):
+    engine, is_stored = options.engine, any(source.access is not None for source in sources)
+    if is_stored:
         engine = "tiled"  # the others read sources in a store at random places, which would fetch all of them
     elif options.access is not None and options.access.capacity is not None:
         engine = "mmap"  # without temporary files
@@ -117,6 +126,9 @@ def _write_all(
         most, options = min(most, fitting), replace(options, workers=min(workers, share))
         sources = tuple(source.sharing(share) for source in sources)
     runs = list(runs_of(todo, most))
+    if is_stored and place is not None and _is_worth_storing(plan, sources, most, options.engine):
+        rows = _store_rows(plan, sources, place, choice.memory_bytes // workers, options)
+        return _run(work, [(run, sources, True, rows) for run in runs], options)
     if choice.engine != "buckets":
         return _run(work, [(run, sources, choice.engine == "tiled", None) for run in runs], options)
     scratch.mkdir(parents=True, exist_ok=True)
@@ -138,15 +150,47 @@ def _fitting(plan: ShufflePlan, access: FileAccess, workers: int) -> tuple[int, 
     return max(1, room // workers // size), workers
 
 
-_Run = tuple[range, tuple[TokenSource, ...], bool, Path | None]
-"""Neighbouring shards for one worker; their sources; whether all rows are held in memory; their spill file, if any."""
+def _is_worth_storing(plan: ShufflePlan, sources: Sequence[TokenSource], most: int, engine: ShuffleEngine) -> bool:
+    """Return whether rows are put into the store: asked for, or all tars would take more than four sweeps of tokens."""
+    if engine in ("auto", "mmap"):
+        size = sum(source.bytes for source in sources)
+        return plan.shards > _MOST_SWEEPS * most and size > _STORED_BYTES
+    return engine == "buckets"
+
+
+def _store_rows(
+    plan: ShufflePlan, sources: tuple[TokenSource, ...], place: Store, memory_bytes: int, options: WriteOptions
+) -> StoredRows:
+    """Put the rows of all contexts into the store, those parts that are not there yet; reads each token once."""
+    contexts, room = plan.table.contexts, max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
+    rows, missing = StoredRows.of(place, contexts, max(1, room // (plan.row_bytes + ROW_BYTES)))
+    done = contexts - sum(map(len, missing))
+    work = partial(_put_part, plan, sources, rows)
+    for number, _ in run_tasks(work, missing, options.workers, options.executor):
+        done += len(missing[number])
+        options.listener(Progress("buckets", options.name, done * plan.row_bytes, contexts * plan.row_bytes))
+    return rows
+
+
+def _put_part(plan: ShufflePlan, sources: tuple[TokenSource, ...], rows: StoredRows, part: range) -> None:
+    if rows.is_there(part):  # another build has made it meanwhile
+        return
+    sources = opened_once(sources, tuple(stat_signature(source.path) for source in sources))
+    contexts = part.start + np.argsort(context_keys(part.start, part.stop, plan.settings.seed))
+    held = np.empty((len(contexts), plan.sequence_length), dtype=plan.dtype)
+    _sweep(plan, sources, contexts, held)
+    rows.put(part, held)
+
+
+_Run = tuple[range, tuple[TokenSource, ...], bool, Path | StoredRows | None]
+"""Neighbouring shards for one worker; their sources; whether all rows are held in memory; where they were spilled."""
 
 
 def _run(work: Callable[[_Run], list[TarFacts]], runs: Sequence[_Run], options: WriteOptions) -> list[TarFacts]:
     total, made = sum(len(run[0]) for run in runs), list[TarFacts]()
     for number, facts in run_tasks(work, runs, options.workers, options.executor):
         made += facts
-        if (spilled := runs[number][-1]) is not None:
+        if isinstance(spilled := runs[number][-1], Path):
             spilled.unlink()
         options.listener(Progress("tars", options.name, len(made), total, unit="tars"))
     return made
@@ -178,9 +222,9 @@ def _write(plan: ShufflePlan, folder: Path, made_from: str, access: FileAccess, 
 
 
 def _rows(
-    plan: ShufflePlan, shards: range, sources: tuple[TokenSource, ...], hold: bool, spilled: Path | None
+    plan: ShufflePlan, shards: range, sources: tuple[TokenSource, ...], hold: bool, spilled: Path | StoredRows | None
 ) -> tuple[NDArray[np.int64], Fill]:
-    if spilled is not None:
+    if isinstance(spilled, Path):
         numbers, rows = _records(np.fromfile(spilled, dtype=np.uint8), len(_ranks(plan, shards)), plan, spilled)
         order = np.argsort(keys_of(numbers.astype(np.uint64), plan.settings.seed))
         return numbers[order], lambda begin, end, out: np.copyto(out, rows[order[begin:end]])
@@ -189,7 +233,13 @@ def _rows(
     if not hold:
         return contexts, lambda begin, end, out: gather(sources, plan.table, contexts[begin:end], out=out)
     held = np.empty((len(contexts), plan.sequence_length), dtype=plan.dtype)
-    _sweep(plan, sources, contexts, held)
+    try:
+        if spilled is not None:
+            spilled.read(plan, contexts, held)
+    except MissingError:  # another build finished the webdataset, and removed them
+        spilled = None
+    if spilled is None:
+        _sweep(plan, sources, contexts, held)
     return contexts, lambda begin, end, out: np.copyto(out, held[begin:end])
 
 
