@@ -20,6 +20,7 @@ LAYERS = (
     ("raw",),
     ("tokenization",),
     ("mapping", "views"),
+    ("contamination",),
     ("loading",),
     ("config",),
     ("shuffling", "packed", "handoff"),
