@@ -313,6 +313,8 @@ def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
         ends = [f"-phase-{number}" for number in range(1, 1 + len(spec.phases))] or [""]
         names += [f"nanosets.{name}{end}" for end in ends]
     names += [f"webdatasets.{name}" for name in config.webdatasets]
+    names += dict.fromkeys(f"views.{base_of(config.views, name)}_views" for name in config.views)
+    names += [f"packed.{name}_packed" for name in config.packed if name in config.views]
     plain = [path.partition(".")[2].replace("-", "_") for path in names]
     for number, path in enumerate(names):
         other = names[plain.index(plain[number])]

@@ -239,6 +239,12 @@ def named_corpora(config: ProjectConfig) -> set[str]:
 
 def check_corpora(config: ProjectConfig, known: Collection[str]) -> None:
     """Raise ConfigError where a configuration names a corpus that is not one of `known`, those of the raw folder."""
+    for view in config.views:
+        if view in known:
+            remedy = "rename the view"
+            raise ConfigError(
+                "a view and a corpus share a name", where=f"{config.file}: views.{view}", found=view, remedy=remedy
+            )
     for path, corpus in _named(config):
         if corpus not in known:
             folder = config.corpus_folder(corpus)

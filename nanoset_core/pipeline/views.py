@@ -272,17 +272,21 @@ def make_view(project: Project, name: str) -> Manifest:
     """
     corpus = base_of(project.config.views, name)
     dataset = DATASET.require(project, Key(corpus))
-    recipes = {name: VIEW.recipe(project, Key(corpus, name), _parents(project, Key(corpus, name), dataset))}
-    if project.outputs.find(recipes[name]) is None or project.rebuild:
-        recipes |= _stale(project, corpus, dataset, {*recipes})
-        access = project.outputs.access
-        folder = access.folder / STAGE
-        folder.mkdir(parents=True, exist_ok=True)
-        with leased(access, {*recipes}, corpus), tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as scratch:
-            for chosen in choose(project, corpus, [*recipes], Path(scratch)):
-                made = project.outputs.commit(recipes[chosen.name], _writer(project, dataset, recipes, chosen))
-                project.outputs.make_current(made)
-    return project.outputs.make_current(project.outputs.commit(recipes[name], lambda _: ({}, {})))
+    wanted = VIEW.recipe(project, Key(corpus, name), _parents(project, Key(corpus, name), dataset))
+    found = None if project.rebuild else project.outputs.find(wanted)
+    if found is not None:
+        return project.outputs.make_current(found)
+    recipes, made = {name: wanted, **_stale(project, corpus, dataset, {name})}, dict[str, Manifest]()
+    folder = project.outputs.folder / STAGE
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        leased(project.outputs.access, {*recipes}, corpus),
+        tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as scratch,
+    ):
+        for chosen in choose(project, corpus, [*recipes], Path(scratch)):
+            write = _writer(project, dataset, recipes, chosen)
+            made[chosen.name] = project.outputs.make_current(project.outputs.commit(recipes[chosen.name], write))
+    return made[name]
 
 
 def _stale(project: Project, corpus: str, dataset: Manifest, done: Collection[str]) -> dict[str, Recipe]:

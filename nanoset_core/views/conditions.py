@@ -218,7 +218,14 @@ def _is_text(kind: Any) -> bool:
 
 def _whole(column: Any) -> Any:
     """Return a table's column as one array."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
+
+
+def plain(column: Any) -> Any:
+    """Return a table's column without a dictionary."""
+    import pyarrow as pa
+
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def _outcomes(node: _Node, statistics: Mapping[str, Range]) -> tuple[bool, bool]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.views.conditions import plain
 from nanoset_core.views.hashing import U64, below, salted
 from nanoset_core.views.rules import FILTERS, Budget, Filter, Group, Left, Order, Repeat, Rows, Rule
 
@@ -150,7 +151,7 @@ class _View:
         for step, file in self.later.values():
             file.add(step.mask(rows, alive)[alive])
         if self.rule.order is not None and self.rule.order.by is not None and alive.any():
-            self.values.append(rows.table(frozenset({self.rule.order.by})).column(0).filter(alive))
+            self.values.append(plain(rows.table(frozenset({self.rule.order.by})).column(0)).filter(alive))
 
 
 def select(

@@ -11,11 +11,12 @@ from sample_project import jsonl, make_corpora, outputs_of, write_corpus
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.indexed.stream import Stream
+from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.packed.writing import pack_indexed_dataset
 from nanoset_core.pipeline import columns, indexed, mapping, packed, raw, shuffling, tokenization, views
-from nanoset_core.pipeline.graph import graph_over
+from nanoset_core.pipeline.graph import check_corpora, graph_over
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node
 from nanoset_core.shuffling import PlanSettings, TokenSource, plan_shuffle
@@ -251,6 +252,43 @@ def test_the_same_bytes_in_a_bucket(built, tmp_path):
         for name in (name for name in found if name.endswith((".idx", ".bin"))):
             assert place.sha256(name) == here[name], name
         assert texts_of(opened(project, "some")) == texts_of(opened(Project.open(built), "some"))
+
+
+def test_a_view_is_made_again_when_that_is_asked_for_and_ordered_by_a_name_of_files(project):
+    before = views.current_dataset(project, "kept")
+    made = views.make_view(Project.open(project.config.file, rebuild=True), "kept")
+    assert (made.digest, made.facts, made.files) == (before.digest, before.facts, before.files)
+    text = project.config.file.read_text()
+    project.config.file.write_text(text.replace("order: {seed: 3}", "order: {by: file, descending: true}"))
+    again = Project.open(project.config.file)
+    views.make_view(again, "some")
+    lines = [place.file for place in origins(again, "some")]
+    assert lines == sorted(lines, reverse=True)
+
+
+def origins(project: Project, name: str):
+    dataset = views.current_dataset(project, name)
+    return Lineage(project.outputs, dataset).origins(range(dataset.facts["documents"]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("held: {of: web", "code: {of: web", "a view and a corpus share a name"),
+        ("some: {of: kept", "some: {of: some", "this view is of itself, by way of others"),
+        ("keep: [0, 0.1]", "keep: [0.1, 0.1]", "a share must have a beginning below its end"),
+        ("tokens: 5e3", "tokens: 5e3, documents: 3", "a budget is of tokens or of documents"),
+        ("order: {seed: 3}", "order: {}", "an order is by a column or by a seed"),
+        ("tokens: 5e3", "where: 'a b'", "this is not a condition on documents"),
+        ("pretrain:", "web_views:", "two things share a name"),
+    ],
+)
+def test_views_that_cannot_be_are_refused(project, old, new, what):
+    text = project.config.file.read_text()
+    assert old in text
+    project.config.file.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=what):
+        check_corpora(Project.open(project.config.file).config, ["web", "code", "books"])
 
 
 def test_what_a_view_would_choose_is_told_before_it_is_built(project):
