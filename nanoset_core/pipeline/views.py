@@ -25,7 +25,7 @@ from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Budget as ReadingBudget
 from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.atomic import claim_scratch, sha256_file, sweep_abandoned
 from nanoset_core.storage.leases import leased
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.framing import pair_name
@@ -279,11 +279,9 @@ def make_view(project: Project, name: str) -> Manifest:
     recipes, made = {name: wanted, **_stale(project, corpus, dataset, {name})}, dict[str, Manifest]()
     folder = project.outputs.folder / STAGE
     folder.mkdir(parents=True, exist_ok=True)
-    with (
-        leased(project.outputs.access, {*recipes}, corpus),
-        tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as scratch,
-    ):
-        for chosen in choose(project, corpus, [*recipes], Path(scratch)):
+    sweep_abandoned(folder)
+    with leased(project.outputs.access, {*recipes}, corpus), claim_scratch(folder / "choosing") as scratch:
+        for chosen in choose(project, corpus, [*recipes], scratch):
             write = _writer(project, dataset, recipes, chosen)
             made[chosen.name] = project.outputs.make_current(project.outputs.commit(recipes[chosen.name], write))
     return made[name]

@@ -1,0 +1,80 @@
+"""`nanoset takedown`: leave documents out of the views of a project."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nanoset_core.cli.options import CONFIG_OPTION, FILE, flag, option
+from nanoset_core.cli.terminal import print_rows
+from nanoset_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nanoset_core.config.project import ProjectConfig
+
+
+@click.command("takedown", short_help="Leave documents out of views.")
+@click.argument("ids", nargs=-1)
+@CONFIG_OPTION
+@option("--reason", "Why; it goes into the list, with the day.", required=True)
+@option("--ids-file", "A file of further ids, one a line.", type=FILE)
+@option("--list listed", "The list to add them to; default: the one file that views exclude.", type=FILE)
+@flag("--no-build", "Add and show them only; do not build.")
+@click.pass_context
+def command(
+    context: click.Context,
+    ids: tuple[str, ...],
+    config: Path,
+    reason: str,
+    ids_file: Path | None,
+    listed: Path | None,
+    no_build: bool,
+) -> None:
+    """Add the documents of these IDS to a list that views exclude, show what holds them now, and build what changed.
+
+    Their tokens stay in the corpus; a view hides them.
+    """
+    from nanoset_core.cli import nanoset
+    from nanoset_core.lineage.takedown import add_ids, holdings
+    from nanoset_core.pipeline.project import Project
+
+    project = Project.open(config)
+    wanted = [*ids, *(ids_file.read_text(encoding="utf-8").splitlines() if ids_file is not None else ())]
+    if not wanted:
+        raise click.UsageError("Missing argument 'IDS...'.", context)
+    file = listed if listed is not None else _only_list(project.config)
+    rows = [
+        {
+            "held by": one.output,
+            "documents": one.documents,
+            "samples": "" if one.samples is None else f"{one.samples[0]:,} to {one.samples[1]:,}",
+            "steps": "" if one.steps is None else f"{one.steps[0]:,} to {one.steps[1]:,}",
+        }
+        for one in holdings(project, wanted)
+    ]
+    new = add_ids(file, wanted, reason, datetime.date.today().isoformat())
+    print_rows(rows)
+    click.echo(f"{file}: {len(new):,} ids added, {len(set(wanted)) - len(new):,} were there")
+    build = None if no_build else nanoset.get_command(context, "build")
+    if build is not None:
+        context.invoke(build, config=config)
+
+
+def _only_list(config: ProjectConfig) -> Path:
+    """Return the one file of this machine that views exclude by its name; ConfigError where there is not just one."""
+    found = sorted({path for path in _lists(config) if not any(sign in path for sign in "*?[")})
+    if len(found) != 1 or "://" in found[0]:
+        what, expected = "it is not clear which list to add to", "one local file that views exclude"
+        remedy = "name it with --list, and in a view's `exclude`"
+        where, names = f"{config.file}: views", ", ".join(found) or "none"
+        raise ConfigError(what, where=where, found=names, expected=expected, remedy=remedy)
+    return config.local(found[0], "views.exclude")
+
+
+def _lists(config: ProjectConfig) -> Iterator[str]:
+    for view in config.views.values():
+        yield from view.files("exclude") or ()
