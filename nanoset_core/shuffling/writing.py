@@ -41,7 +41,7 @@ from nanoset_core.tokenization.files import stat_signature
 
 _MAPPED_SHARDS = 8  # in a task of the mmap engine
 _SHARDS_AT_ONCE = {"npy": 3, "json.gz": 2}  # while one goes to the disk, the next ones are made
-_MOST_SWEEPS = 4  # over tokens in a store: more cost more than to store their rows, and to read these once
+_MOST_SWEEPS = 3  # over tokens in a store: to read them once, store their rows, and read these takes as many
 _SENDING_BYTES = 5 * MULTIPART_BYTES  # of an object on its way, in memory
 _STORED_BYTES = 64 << 20  # so much at once takes several requests, which are on their way together
 
@@ -151,7 +151,7 @@ def _fitting(plan: ShufflePlan, access: FileAccess, workers: int) -> tuple[int, 
 
 
 def _is_worth_storing(plan: ShufflePlan, sources: Sequence[TokenSource], most: int, engine: ShuffleEngine) -> bool:
-    """Return whether rows are put into the store: asked for, or all tars would take more than four sweeps of tokens."""
+    """Return whether rows are put into the store: asked for, or all tars would take more than three sweeps."""
     if engine in ("auto", "mmap"):
         size = sum(source.bytes for source in sources)
         return plan.shards > _MOST_SWEEPS * most and size > _STORED_BYTES
