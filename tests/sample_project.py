@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization
+from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization, views
 from nanoset_core.pipeline.project import Project
 
 EOD = "<|endoftext|>"
@@ -177,6 +177,8 @@ def make_corpora(project: Project, *corpora: str) -> None:
 def run_stages(project: Project) -> None:
     """Every stage by the core's own functions, in the order that an engine would choose."""
     make_corpora(project)
+    for name in project.config.views:
+        views.make_view(project, name)
     for corpus in project.config.packed:
         packed.pack(project, corpus)
     for name, spec in project.config.nanosets.items():

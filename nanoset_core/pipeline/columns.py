@@ -44,7 +44,7 @@ class AlignedColumns:
     tables: tuple[tuple[str, str, Sequence[str]], ...]
     """(stage, corpus, digests of a table for each shard) of each output."""
 
-    def open(self, shard: int) -> list[Any]:
+    def files_of(self, shard: int) -> list[Any]:
         """Open the tables of a shard, by its number: a pyarrow.parquet.ParquetFile each; MissingError, FormatError."""
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -137,7 +137,7 @@ def document_groups(
     def opened(number: int) -> _Tables:
         shard = shards[number]
         rows = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
-        return _Tables(rows, aligned, [] if aligned is None else aligned.open(number))
+        return _Tables(rows, aligned, [] if aligned is None else aligned.files_of(number))
 
     step = _AT_ONCE if access.has_copies and access.capacity is None else 1
     for begin in range(0, len(shards), step):

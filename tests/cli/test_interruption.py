@@ -104,11 +104,13 @@ def test_a_command_that_only_reads(make_project, monkeypatch, capfd, number):
     monkeypatch.setattr(gc, "collect", lambda: signal.raise_signal(number))
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)
     terminated = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    hung_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and stays so
     try:
         with pytest.raises(SystemExit) as left:
             main(["status", "-c", str(config)])
     finally:
         signal.signal(signal.SIGINT, ours)
+        signal.signal(signal.SIGHUP, hung_up)
         kept = signal.signal(signal.SIGTERM, terminated)
     assert left.value.code == 128 + number
     assert "run the same command again" in capfd.readouterr().err

@@ -25,6 +25,7 @@ nanosets:
 webdatasets:
   shuffled: {{corpora: [a, b], sequence_length: 16, samples_per_shard: 64, member: npy}}
 packed: [a]
+views: {{few: {{of: a, exclude: drop.txt, split: {{keep: [0.2, 1]}}}}}}
 """
 
 
@@ -101,15 +102,18 @@ shuffle, of pairs          | shuffle --input {input} pairs/y --output {output} -
 shuffle, of tars           | shuffle --input {input} --output {output} --shuffle-only --workers 1 | tars | made/tars
                            | tars | --seed 5
 status                     | status {project} | nanoset.yaml
+takedown                   | takedown a-3 --reason asked --no-build {project} | nanoset.yaml
 tokenize                   | tokenize --input {input} --output-prefix {output} --append-eod {tokenizer}
                            | raw/a | made/t | raw/a/a raw/a/b | --preset nemo
 tokenize, by file          | tokenize --input {input} --output-prefix {output} --preset nanotron --per-file {tokenizer}
                            | raw/a | made/t | raw/a/a | --append-eod
 verify                     | verify --deep {project} | nanoset.yaml
 verify, a pair             | verify {input} --deep --tokenizer tokenizer.json --eod <|endoftext|> | pairs/x
+view                       | view few {project} | nanoset.yaml
 """
 """name | words | input | output | onto | other"""
 _REWRITES = dict.fromkeys(("build", "build, by force", "gc", "map, of a project"), ("data/",))
+_REWRITES["takedown"] = ("drop.txt",)
 _REWRITES["pack repair, in place"] = ("packs/x.pbin",)
 _DISKS = {"build, from nothing": ("unbuilt", ".dagster", "cache")}
 
@@ -148,6 +152,7 @@ def make_world(folder: Path) -> None:
     (folder / "nanoset.yaml").write_text(_CONFIG)
     (folder / "longer.yaml").write_text(_CONFIG.replace("sequence_length: 16", "sequence_length: 24"))
     (folder / "unbuilt.yaml").write_text(_CONFIG.replace("root: data", "root: unbuilt"))
+    (folder / "drop.txt").write_text("a-1\n")
     (folder / "numbers.txt").write_text("0\n3\n5\n")
     (folder / "others.txt").write_text("1\n")
     (folder / "table.parquet").write_bytes(encoded(".parquet", rows, 60))

@@ -72,7 +72,7 @@ def all_rows(project, tokenized, names):
     """Every document's id and columns; → rows, after comparing row groups."""
     found, aligned = [], columns_of(project, "web", tokenized, names)
     for number, shard in enumerate(tokenization.current_shards(project, tokenized)):
-        files, documents = aligned.open(number), pq.ParquetFile(shard.path(DOCUMENTS))
+        files, documents = aligned.files_of(number), pq.ParquetFile(shard.path(DOCUMENTS))
         assert {file.num_row_groups for file in files} == {documents.num_row_groups}
         for group in range(documents.num_row_groups):
             ids = documents.read_row_group(group, columns=["id"]).column("id").to_pylist()

@@ -20,15 +20,10 @@ CHANGES = {
 
 
 @pytest.fixture
-def project(make_project, monkeypatch) -> Project:
+def project(make_project) -> Project:
     """A built project with a view."""
     file = make_project("project", CHANGES)
     (file.parent / "drop.txt").write_text("web-3\n")
-    make_view = Project.open(file)
-    from sample_project import make_corpora
-
-    make_corpora(make_view)
-    views.make_view(make_view, "kept")
     return build_all(file)
 
 
