@@ -77,8 +77,8 @@ def _is_pattern(part: str) -> bool:
 
 
 def _contents(project: Project, folder: RawFolder, stats: tuple[FileStat, ...]) -> list[list[str]]:
-    name = f"{digest_of(str(folder))}.json"
-    memory = FingerprintMemory(project.outputs.folder / "views" / _MEMORY / name)
+    place = project.outputs.folder / "views" / _MEMORY / digest_of(str(folder))
+    memory = FingerprintMemory(place / ".fingerprints.json")
     contents = []
     for stat in stats:
         pieces = memory.recall(stat)
