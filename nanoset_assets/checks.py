@@ -10,6 +10,7 @@ from nanoset_assets.instance_state import CHECK
 from nanoset_assets.stages_table import key_of, partitions_of, subjects_of
 from nanoset_assets.ui.metadata import table
 from nanoset_core.errors import NanosetError
+from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
@@ -20,8 +21,11 @@ LOSSES = "losses"
 """The name of the check that warns of text that did not become tokens."""
 TRAINER = "trainer"
 """The name of the check that warns of a trainer that will not find what was made."""
+FOUND = "contaminated"
+"""The name of the check that warns of documents with texts of evaluations."""
 _WARNINGS = {
     LOSSES: (TOKENIZED, "Warns of text that was lost, or that is there twice; blocks nothing."),
+    FOUND: (CONTAMINATION, "Warns of documents that hold texts of evaluations; blocks nothing."),
     TRAINER: (TRAINER_FILES, "Warns where the trainer will not find the index files; blocks nothing."),
 }
 

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import was_automatic
+from nanoset_assets.ui.contamination import contamination_metadata
 from nanoset_assets.ui.corpus import (
     columns_metadata,
     dataset_metadata,
@@ -33,6 +34,7 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import columns, indexed, packed, raw, shuffling, tokenization
+from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.disk import check_disk, stale_outputs
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
@@ -218,6 +220,14 @@ PAGES: dict[Stage, Page] = {
         "indexed",
         lambda run: dataset_metadata(run.project, run.make()),
     ),
+    CONTAMINATION: Page(
+        "Documents of corpora that hold texts of the evaluation files of {subject}, by n-grams of words.\n\n"
+        "Each partition is a corpus; matches.parquet names files and lines. Only new shards are looked through.",
+        frozenset({"numpy", "parquet"}),
+        "contamination",
+        lambda run: contamination_metadata(run.project, run.make()),
+        {"pool": WORKERS_POOL},
+    ),
     VIEW: Page(
         "Datasets of documents that are chosen from {subject}: an index each, over the corpus's own tokens.\n\n"
         "Each partition is a view of nanoset.yaml. Give trainers its prefix, as that of any dataset.",
@@ -321,7 +331,9 @@ def _dependencies_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> 
     corpora: dict[tuple[str, ...], dict[str, None]] = {}
     for node in (node for key in keys for node in Node(stage, key).direct_inputs(hosted.config)):
         named = corpora.setdefault(node.asset, {})
-        if node.partition is not None and (node.stage is VIEW or (node.stage.by_corpus and not stage.by_corpus)):
+        if node.partition is not None and (
+            node.stage in (VIEW, CONTAMINATION) or (node.stage.by_corpus and not stage.by_corpus)
+        ):
             named[node.partition] = None
     return [
         dg.AssetDep(

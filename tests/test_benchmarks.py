@@ -37,6 +37,17 @@ def test_the_benchmark_of_tokenizing_runs(tmp_path: Path, tokenizer_file: Path) 
     assert "| nanoset, numpy engine |" in printed
 
 
+def test_the_benchmark_of_contamination_runs(tmp_path: Path, tokenizer_file: Path) -> None:
+    texts = [f"question {n}: how many {'sheep' * n} and oxen graze between the {n} old mills?" for n in range(1, 9)]
+    for name, key in (("web", "text"), ("evals", "question")):
+        lines = (json.dumps({key: text if key == "question" else f"{n} mills"}) for n, text in enumerate(texts))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    words = ["--input", str(tmp_path / "web.jsonl"), "--evaluations", str(tmp_path / "evals.jsonl")]
+    printed = benchmark("contamination", "--tokenizer", str(tokenizer_file), *words)
+    assert "| as they are | 100.0% |" in printed
+    assert "  0 of them hold a text" in printed
+
+
 def test_an_engine_with_other_tokens_is_not_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def command(name: str, tokens: str) -> Command:
         out = tmp_path / name

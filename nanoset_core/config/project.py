@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from nanoset_core.config.contamination import ContaminationSpec, contamination_errors
 from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, resolved
 from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
 from nanoset_core.config.tokenization import (
@@ -81,6 +82,8 @@ class ProjectConfig:
     """Name → a set of shuffled tar shards."""
     views: Mapping[str, ViewSpec] = field(default_factory=FrozenDict)
     """Name → a dataset of documents that are chosen from a corpus; it may stand wherever a corpus stands."""
+    contamination: Mapping[str, ContaminationSpec] = field(default_factory=FrozenDict)
+    """Name → evaluation files whose texts are looked for in the corpora."""
     packed: tuple[str, ...] = ()
     """Corpora that are also written as Modalities' .pbin."""
     token_target: Annotated[int, Range(1)] | None = None
@@ -272,6 +275,7 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
     for name, webdataset in config.webdatasets.items():
         yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
     yield from view_errors(file, config.views, config.corpora)
+    yield from contamination_errors(file, config.contamination, config.views)
     if config.packed:
         yield from raised(check_corpora, file, "packed", config.packed)
     yield from automation_errors(file, config.automation)
@@ -307,7 +311,7 @@ def _check_place(config: ProjectConfig, given: str, key: str) -> None:
 
 
 def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
-    """Nanosets and webdatasets name jobs and asset groups, for which '-' and '_' are the same."""
+    """Names of nanosets and so on are those of jobs and asset groups, for which '-' and '_' are the same."""
     names = []
     for name, spec in config.nanosets.items():
         ends = [f"-phase-{number}" for number in range(1, 1 + len(spec.phases))] or [""]
@@ -315,6 +319,7 @@ def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     names += [f"webdatasets.{name}" for name in config.webdatasets]
     names += dict.fromkeys(f"views.{base_of(config.views, name)}_views" for name in config.views)
     names += [f"packed.{name}_packed" for name in config.packed if name in config.views]
+    names += [f"contamination.{name}" for name in config.contamination]
     plain = [path.partition(".")[2].replace("-", "_") for path in names]
     for number, path in enumerate(names):
         other = names[plain.index(plain[number])]

@@ -61,6 +61,8 @@ class ViewSpec:
     """Files of ids, one a line, local or s3://…; patterns may be given: only documents with these ids are chosen."""
     exclude: tuple[str, ...] | str | None = None
     """Files of ids of documents that are left out."""
+    clean_of: tuple[str, ...] = ()
+    """Sections of `contamination` whose texts no document may hold."""
     where: str | None = None
     """Condition on columns, such as "quality >= 3 and lang = 'en'"; a document is chosen where it is true."""
     split: ViewSplitSpec | None = None

@@ -111,7 +111,7 @@ class EvaluationGrams:
         size, (seen, shift) = int(self.size[0]), self._filter
         hashes = grams_of(found.hashes, size)
         at = (hashes >> shift).astype(np.int64)
-        maybe = np.flatnonzero((seen[at >> 3] >> (at & 7).astype(np.uint8)) & 1)
+        maybe = np.flatnonzero(((seen[at >> 3] >> (at & 7).astype(np.uint8)) & 1).view(np.bool_))
         order = np.argsort(hashes[maybe])  # so that neighbours are looked up one after the other
         wanted, places = hashes[maybe[order]], np.empty(len(maybe), np.int64)
         places[order] = np.minimum(np.searchsorted(self.grams, wanted), max(len(self.grams) - 1, 0))

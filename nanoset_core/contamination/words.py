@@ -140,11 +140,12 @@ class WordVocabulary:
         # Bytes before each piece: the last eight bits tell its place in a word, and which words have none.
         before = np.zeros(len(ids) + 1, np.uint8)
         np.cumsum(lengths, dtype=np.uint8, out=before[1:])
-        hashes *= _POWERS[before[:-1] - np.repeat(before[firsts[:-1]], np.diff(firsts))]
+        hashes *= _POWERS.take(before[:-1] - np.repeat(before[firsts[:-1]], np.diff(firsts)))
         sums = np.zeros(len(ids) + 1, np.uint64)
         np.cumsum(hashes, out=sums[1:])
-        is_word = before[firsts[1:]] != before[firsts[:-1]]
-        return Found(np.diff(sums[firsts])[is_word], firsts[:-1][is_word], ids, begins)
+        words = np.flatnonzero(before[firsts[1:]] != before[firsts[:-1]])
+        pieces = firsts[words]
+        return Found(sums[firsts[words + 1]] - sums[pieces], pieces, ids, begins)
 
     def letters(self, found: Found) -> Ints:
         """Return the bytes of each word, int64, shape (words,)."""

@@ -14,7 +14,7 @@ from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
-from nanoset_core.pipeline.stage import Key, Node, Stage
+from nanoset_core.pipeline.stage import AFTER, Key, Node, Stage
 from nanoset_core.pipeline.stages import stages
 from nanoset_core.raw.endings import ACCEPTED
 
@@ -77,7 +77,8 @@ class Graph:
                 recipe = self.recipe(parent)
                 if recipe is None:
                     return None
-                parents[name] = parent.stage.digest(recipe)
+                if not name.startswith(AFTER):
+                    parents[name] = parent.stage.digest(recipe)
             if not parents:
                 return None
             self._recipes[node] = node.stage.recipe(self.project, node.key, parents)

@@ -20,6 +20,7 @@ from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
+from nanoset_core.pipeline.contamination import gates
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
@@ -199,7 +200,8 @@ class MappingsStage(_SplitStage):
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         corpora = config.nanosets[key.subject].corpora_of(split_of(key))
-        return {corpus: dataset_node(config, corpus) for corpus in corpora}
+        gated = gates(config, corpora) if key.part == "train" else {}
+        return {corpus: dataset_node(config, corpus) for corpus in corpora} | gated
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return mappings_recipe(NanosetContext(project, key.subject), split_of(key), parents)

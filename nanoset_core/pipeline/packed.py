@@ -15,6 +15,7 @@ from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed.layout import token_size_bytes
 from nanoset_core.packed.writing import pack_into_store, packing_vocab_size
+from nanoset_core.pipeline.contamination import gates
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.views import current_dataset, dataset_node
@@ -77,7 +78,7 @@ class PackedStage(Stage):
         return [Key(name) for name in config.packed if name not in config.views]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {"dataset": dataset_node(config, self.name(key))}
+        return {"dataset": dataset_node(config, self.name(key))} | gates(config, [self.name(key)])
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return packed_recipe(project, self.name(key), parents)

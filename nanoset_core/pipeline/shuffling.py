@@ -17,6 +17,7 @@ from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
+from nanoset_core.pipeline.contamination import gates
 from nanoset_core.pipeline.indexed import has_room_for_tokens
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
@@ -263,7 +264,8 @@ class PlanStage(Stage):
     maker = staticmethod(make_plan)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {corpus: dataset_node(config, corpus) for corpus in config.webdatasets[key.subject].names}
+        names = config.webdatasets[key.subject].names
+        return {corpus: dataset_node(config, corpus) for corpus in names} | gates(config, names)
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe of the plan; the order of the datasets numbers their contexts."""

@@ -27,6 +27,10 @@ REPLACED = (
 )
 
 
+AFTER = "after "
+"""How the name of an input begins that comes before an output without being a part of its recipe."""
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """Which output of a stage."""

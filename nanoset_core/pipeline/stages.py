@@ -5,6 +5,7 @@ from __future__ import annotations
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import sweep_runs
 from nanoset_core.pipeline.columns import COLUMN_TABLES, COLUMNS
+from nanoset_core.pipeline.contamination import CONTAMINATION, INTERNAL
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
@@ -24,6 +25,8 @@ _OURS: tuple[Stage, ...] = (
     DATASET,
     COLUMN_TABLES,
     COLUMNS,
+    *INTERNAL,
+    CONTAMINATION,
     VIEW,
     INDEX_MAPPINGS,
     BLENDED,

@@ -19,6 +19,7 @@ from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.columns import AlignedColumns, column_nodes, columns_of
+from nanoset_core.pipeline.contamination import CONTAMINATION, contaminated_documents
 from nanoset_core.pipeline.given import given_files
 from nanoset_core.pipeline.indexed import DATASET, PIECES, shards_of
 from nanoset_core.pipeline.project import Project, holding
@@ -32,7 +33,7 @@ from nanoset_core.tokenization.framing import pair_name
 from nanoset_core.tokenization.shards import DOCUMENTS
 from nanoset_core.views.conditions import Range, parse_condition
 from nanoset_core.views.ids import Ids, read_ids
-from nanoset_core.views.rules import Budget, Listed, Order, Repeat, Rule, Split, Step, Where
+from nanoset_core.views.rules import Budget, Listed, Order, Repeat, Rule, Split, Step, Where, Without
 from nanoset_core.views.selection import Selection, select
 from nanoset_core.views.writing import write_view_idx
 
@@ -240,8 +241,11 @@ def _kept(project: Project, dataset: Manifest, name: str) -> frozenset[str]:
     return used
 
 
-def _rule(project: Project, name: str) -> tuple[Rule, dict[str, Ids]]:
-    """Return the steps from the corpus to a view, and the lists of ids that they look into."""
+def _rule(project: Project, name: str, *, is_made: bool = True) -> tuple[Rule, dict[str, Ids]]:
+    """Return the steps from the corpus to a view, and the lists of ids that they look into.
+
+    is_made: whether all that the view is made from is there; else what needs that is passed over.
+    """
     steps, lists, order = list[Step](), dict[str, Ids](), None
     for one in chain_of(project.config.views, name):
         spec = project.config.views[one]
@@ -250,6 +254,7 @@ def _rule(project: Project, name: str) -> tuple[Rule, dict[str, Ids]]:
                 found = given_files(project, pattern, f"views.{one}.{key}")
                 lists[f"views.{one}.{key}: {pattern}"] = ids = read_ids(found.folder, found.names)
                 steps.append(Listed(one, ids, key == "include", f"{key} {pattern}"))
+        steps += _clean(project, one) if is_made else ()
         if spec.where is not None:
             steps.append(Where(one, parse_condition(spec.where, f"{project.config.file}: views.{one}.where")))
         if spec.split is not None:
@@ -262,6 +267,13 @@ def _rule(project: Project, name: str) -> tuple[Rule, dict[str, Ids]]:
         if not isinstance(spec.order, str):
             order = Order(spec.order.by, spec.order.descending, spec.order.seed)
     return Rule(tuple(steps), order), lists
+
+
+def _clean(project: Project, name: str) -> Iterator[Step]:
+    """Yield the steps of a view that leave out what holds texts of evaluations."""
+    corpus = base_of(project.config.views, name)
+    for section in project.config.views[name].clean_of:
+        yield Without(name, contaminated_documents(project, section, corpus), f"clean of {section}")
 
 
 @holding
@@ -372,7 +384,10 @@ class ViewStage(Stage):
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         columns = column_nodes(config, key.subject, _used(config, self.name(key)))
-        return {"dataset": Node(DATASET, Key(key.subject)), **columns}
+        chain = chain_of(config.views, self.name(key))
+        sections = dict.fromkeys(section for one in chain for section in config.views[one].clean_of)
+        found = {f"clean of {one}": Node(CONTAMINATION, Key(one, key.subject)) for one in sections}
+        return {"dataset": Node(DATASET, Key(key.subject)), **columns, **found}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe: the rules of the view and of those that it is of, and the content of their files."""
@@ -388,7 +403,7 @@ class ViewStage(Stage):
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
         """Return that a file of ids is not there."""
         try:
-            _rule(project, self.name(key))
+            _rule(project, self.name(key), is_made=False)
         except NanosetError as error:
             return one_line(error)
         return None

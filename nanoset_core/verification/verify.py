@@ -14,6 +14,7 @@ from nanoset_core.execution.progress import silent
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.columns import COLUMNS
+from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
@@ -24,6 +25,7 @@ from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.pipeline.views import VIEW, dataset_node
 from nanoset_core.verification.columns import verify_columns
+from nanoset_core.verification.contamination import verify_contamination
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
@@ -42,6 +44,10 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
         "The .idx fits its .bin; every id is in the vocabulary; sampled lines give the same tokens again.",
     ),
     COLUMNS: (partial(verify_columns, COLUMNS), "The table of every shard has a row for each of its documents."),
+    CONTAMINATION: (
+        verify_contamination,
+        "With policy: block, training reads no document that holds texts of evaluations.",
+    ),
     VIEW: (
         verify_view,
         "The view holds the documents that its rules choose, as often as they say, and no others.",
@@ -75,7 +81,8 @@ class Target(NamedTuple):
     """Something that can be verified."""
 
     name: str
-    """A corpus, corpus/columns, corpus/packed, view/view, nanoset/split, nanoset/handoff or webdataset."""
+    """A corpus, corpus/columns, corpus/packed, view/view, section/contamination, nanoset/split, nanoset/handoff or
+    webdataset."""
     project: Project
     """What it is part of."""
     check: Callable[..., Report]
@@ -105,6 +112,8 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     ]
     views = (dataset_node(config, name).key for name in config.views)
     found += [Target(f"{key.part}/view", quiet, verify_view, (key.subject, key.part)) for key in views]
+    for key in CONTAMINATION.keys(config, ()):
+        found.append(Target(f"{key.subject}/contamination", quiet, verify_contamination, (key.subject, key.part)))
     splits = ((name, split) for name in config.nanosets for split in SPLITS)
     found += [Target(f"{name}/{split}", quiet, verify_nanoset, (name, split)) for name, split in splits]
     found += [Target(f"{name}/handoff", quiet, verify_handoff, (name,)) for name in config.nanosets]

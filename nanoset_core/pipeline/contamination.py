@@ -1,0 +1,344 @@
+"""contamination: a corpus's dataset and files of evaluations → the documents that hold texts of these.
+
+What is looked for is an output of its own, and so is what was found in each shard, as its facts: after an append the
+new shards alone are looked through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.config.views import base_of, chain_of
+from nanoset_core.contamination.search import Evaluation, Match, TextSource, facts_of
+from nanoset_core.contamination.texts import read_texts
+from nanoset_core.contamination.words import WordVocabulary
+from nanoset_core.errors import MissingError, NanosetError, StaleError, one_line
+from nanoset_core.execution.processes import run_tasks
+from nanoset_core.execution.progress import Progress
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline import tokenization
+from nanoset_core.pipeline.given import GivenFiles, given_files
+from nanoset_core.pipeline.indexed import DATASET, shards_of
+from nanoset_core.pipeline.project import Project, despite_lost_copies
+from nanoset_core.pipeline.stage import AFTER, Budget, Key, Node, Stage
+from nanoset_core.storage.leases import leased
+from nanoset_core.tokenization.bpe.reference import reference_engine
+from nanoset_core.tokenization.document_table import DocumentRows, LineNumbers
+from nanoset_core.tokenization.shards import DOCUMENTS
+
+VERSION = 1
+STAGE = "contamination"
+MATCHES = "matches.parquet"
+TEXTS = "texts.parquet"
+_SHARDS = "shards"
+"""Fact: digests of what was found in each shard."""
+_MISSING = "missing"
+_SHOWN = 8
+
+
+def trained_names(config: ProjectConfig) -> list[str]:
+    """Return the corpora and views that training reads."""
+    nanosets = (name for one in config.nanosets.values() for name in one.corpora if one.trains_on(name))
+    tars = (name for one in config.webdatasets.values() for name in one.corpora)
+    return list(dict.fromkeys([*nanosets, *tars, *config.packed]))
+
+
+def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
+    """Return the corpora that a section of `contamination` looks through."""
+    given = config.contamination[section].of
+    return list(given or dict.fromkeys(base_of(config.views, name) for name in trained_names(config)))
+
+
+def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
+    """Return whether a corpus or view leaves out what a section finds."""
+    return name in config.views and any(section in config.views[one].clean_of for one in chain_of(config.views, name))
+
+
+def unclean_names(config: ProjectConfig, section: str, corpus: str) -> list[str]:
+    """Return what training reads of a corpus with what a section finds in it."""
+    names = (name for name in trained_names(config) if base_of(config.views, name) == corpus)
+    return [name for name in names if not is_clean(config, section, name)]
+
+
+def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
+    """Return name → what has to be checked before training may read some corpora and views."""
+    return {
+        f"{AFTER}{section} of {corpus}": Node(CONTAMINATION, Key(section, corpus))
+        for section, spec in config.contamination.items()
+        for name in names
+        if spec.policy == "block"
+        and (corpus := base_of(config.views, name)) in searched_corpora(config, section)
+        and not is_clean(config, section, name)
+    }
+
+
+def _given(project: Project, section: str) -> list[GivenFiles]:
+    patterns = project.config.contamination[section].patterns
+    return [given_files(project, pattern, f"contamination.{section}.files") for pattern in patterns]
+
+
+def _evaluation_options(project: Project, section: str) -> dict[str, Any]:
+    spec, content = project.config.contamination[section], list[Any]()
+    with contextlib.suppress(MissingError):  # `make` and `refusal` say which file is not there
+        content = [[list(given.names), given.digest] for given in _given(project, section)]
+    own = {"files": content or _MISSING, "text_keys": list(spec.keys), "ngram": spec.ngram}
+    return own | {"tokenizer": project.tokenizer.fingerprint}
+
+
+def _evaluation(project: Project, section: str) -> Manifest:
+    """Read the files of a section and write what is looked for, where that is not there."""
+    spec, file = project.config.contamination[section], project.config.tokenizer_file
+    recipe = Recipe(_EVALUATIONS.folder, section, VERSION, {}, _evaluation_options(project, section))
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        source, names = TextSource(reference_engine(file), WordVocabulary.of_tokenizer(file)), list[str]()
+        for given in _given(project, section):
+            for stat in given.stats:
+                source.add(len(names), read_texts(given.folder, stat, spec.keys))
+                names.append(stat.path)
+        grams = source.grams(spec.ngram)
+        Evaluation(source.vocabulary, grams).save(folder)
+        files, lines = zip(*source.places, strict=True)
+        columns = {"file": pa.array(names).take(pa.array(files)), "line": pa.array(lines, pa.int64())}
+        pq.write_table(pa.table(columns), folder / TEXTS, compression="zstd")
+        return facts_of(source, grams), {}
+
+    return project.outputs.commit(recipe, write)
+
+
+@lru_cache(maxsize=2)
+def _loaded(folder: Path) -> Evaluation:
+    return Evaluation.load(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardSearch:
+    """Everything that a worker needs to look through one shard."""
+
+    root: OutputRoot
+    recipe: Recipe
+    dataset: Manifest
+    """That holds its documents."""
+    evaluation: Manifest
+    first: int
+    """Number of its first document there."""
+    count: int
+
+
+def _search(task: _ShardSearch) -> str:
+    """Look through one shard, and store what was found; return the digest of that."""
+    with task.root.in_task() as root:
+        evaluation, dataset = root.rebase(task.evaluation), root.rebase(task.dataset)
+
+        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+            for name in evaluation.files:
+                evaluation.path(name)
+            prefix = dataset.path(f"{dataset.facts['prefix']}.idx").with_suffix("")
+            opened = MMapIndexedDataset.below(root.access, str(prefix))
+            found = _loaded(evaluation.folder).search(opened, task.first, task.count, task.recipe.options["threshold"])
+            return {"matches": [[one.document - task.first, *one[1:]] for one in found]}, {}
+
+        return root.commit(task.recipe, write).digest
+
+
+def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
+    """Look through the shards of a corpus's current dataset that were not yet; make what was found current.
+
+    Raises:
+        MissingError: the dataset, or a file of evaluations is not there.
+        StaleError: the dataset is of another tokenizer.
+        InputError, FormatError: a file of evaluations cannot be read, or holds no text.
+    """
+    with leased(project.outputs.access, {section, corpus}, section):
+        return despite_lost_copies(project.outputs.access, lambda: _find(project, section, corpus))
+
+
+def _find(project: Project, section: str, corpus: str) -> Manifest:
+    outputs, key = project.outputs, Key(section, corpus)
+    dataset = DATASET.require(project, Key(corpus))
+    if dataset.recipe["options"]["tokenizer"] != project.tokenizer.fingerprint:
+        what, remedy = "the dataset is of another tokenizer", "run `nanoset build`"
+        raise StaleError(what, where=dataset.url(), remedy=remedy)
+    recipe = CONTAMINATION.recipe(project, key, {"dataset": dataset.digest})
+    if not project.rebuild and (made := outputs.find(recipe)) is not None:
+        return outputs.make_current(made)
+    evaluation, tokenized = _evaluation(project, section), shards_of(outputs, dataset)
+    shards: Sequence[str] = tokenized.facts[tokenization.SHARDS]
+    counts = tokenization.each_shard(project, corpus, shards, lambda shard: int(shard.facts["documents"]))
+    firsts = np.cumsum([0, *counts])
+    options = {"threshold": recipe.options["threshold"]}
+    name, parents = CONTAMINATION.name(key), {"evaluation": evaluation.digest}
+    recipes = [Recipe(_FOUND.folder, name, VERSION, parents | {"shard": shard}, options) for shard in shards]
+    digests = [one.digest for one in recipes]
+
+    def is_there(outputs: OutputRoot, place: Path) -> bool:
+        return not project.rebuild and outputs.find_at(place) is not None
+
+    there = outputs.each_version(is_there, _FOUND.folder, name, digests)
+    missing = [number for number, found in enumerate(there) if not found]
+    tasks = (_ShardSearch(outputs, recipes[k], dataset, evaluation, int(firsts[k]), counts[k]) for k in missing)
+    done = int(firsts[-1]) - sum(counts[number] for number in missing)
+    for place, _ in run_tasks(_search, tasks, project.config.workers, project.executor):
+        done += counts[missing[place]]
+        project.listener(Progress(STAGE, f"{section} {corpus}", done, int(firsts[-1]), "documents"))
+    found = outputs.each_version(_matches_of, _FOUND.folder, name, digests)
+    rows = _rows(project, tokenized, evaluation, found, firsts)
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_pylist(rows, _schema())
+        pq.write_table(table, folder / MATCHES, compression="zstd")
+        counts = {"documents": int(firsts[-1]), "contaminated": len({row["document"] for row in rows})}
+        texts = {f"evaluation_{name}": count for name, count in evaluation.facts.items()}
+        shown = {"first": [{**row, "share": round(row["share"], 4)} for row in rows[:_SHOWN]]}
+        return counts | {"matches": len(rows), "evaluation": evaluation.digest, _SHARDS: digests} | texts | shown, {}
+
+    return outputs.make_current(outputs.commit(recipe, write))
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    own = [("document", pa.int64()), ("file", pa.string()), ("line", pa.int64()), ("id", pa.string())]
+    other = [("evaluation_file", pa.string()), ("evaluation_line", pa.int64())]
+    return pa.schema([*own, *other, ("share", pa.float64()), ("words", pa.string())])
+
+
+def _matches_of(outputs: OutputRoot, place: Path) -> list[Match]:
+    manifest = outputs.manifest_at(place)
+    return [] if manifest is None else [Match(*one) for one in manifest.facts["matches"]]
+
+
+def _rows(
+    project: Project,
+    tokenized: Manifest,
+    evaluation: Manifest,
+    found: Sequence[Sequence[Match]],
+    firsts: NDArray[np.int64],
+) -> list[dict[str, Any]]:
+    """Return the rows of the table of matches: what was found in each shard, with where both texts come from."""
+    import pyarrow.parquet as pq
+
+    texts, numbers, rows = None, LineNumbers.of(tokenized.facts), list[dict[str, Any]]()
+    for number, matches in enumerate(found):
+        if not matches:
+            continue
+        texts = pq.read_table(evaluation.path(TEXTS)) if texts is None else texts
+        [shard] = tokenization.some_shards(
+            project, tokenized.name, tokenized.facts[tokenization.SHARDS][number : number + 1]
+        )
+        origins = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"]).read([one.document for one in matches])
+        for match, origin in zip(matches, origins, strict=True):
+            line = numbers.in_file(origin["file"], origin["byte_offset"], origin["line"])
+            own = {"document": int(firsts[number]) + match.document, "file": origin["file"], "line": line}
+            names = {f"evaluation_{name}": texts.column(name)[match.text].as_py() for name in ("file", "line")}
+            rows.append({**own, "id": origin["id"], **names, "share": match.share, "words": match.words})
+    return rows
+
+
+def contaminated_documents(project: Project, section: str, corpus: str) -> NDArray[np.int64]:
+    """Return the numbers of the documents of a corpus's current dataset that a section found, int64, ascending.
+
+    MissingError where it was not looked through; StaleError where that was another dataset.
+    """
+    import pyarrow.parquet as pq
+
+    found, dataset = CONTAMINATION.require(project, Key(section, corpus)), DATASET.require(project, Key(corpus))
+    if found.recipe["parents"]["dataset"] != dataset.digest:
+        what, remedy = "another dataset was looked through than the current one", "run `nanoset build`"
+        raise StaleError(what, where=found.url(), expected=dataset.url(), remedy=remedy)
+    documents = pq.read_table(found.path(MATCHES), columns=["document"]).column("document").to_numpy()
+    return np.unique(documents.astype(np.int64))
+
+
+def places_text(match: Mapping[str, Any]) -> tuple[str, str]:
+    """Return (where a document is, what it holds) of a match, in words."""
+    where = f"{match['file']}:{match['line']}"
+    held = f"{match['share']:.0%} of {match['evaluation_file']}:{match['evaluation_line']}: {match['words']!r}"
+    return where, held
+
+
+class _Internal(Stage):
+    """Outputs that others name."""
+
+    kind, asset, asked_by = STAGE, None, None
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return ()
+
+
+class _EvaluationStage(_Internal):
+    folder = "evaluations"
+
+
+class _FoundStage(_Internal):
+    folder, place = "contamination_shards", "{subject}/{part}"
+
+
+class ContaminationStage(Stage):
+    """Documents of a corpus that hold texts of evaluations."""
+
+    folder, kind, asset, place = STAGE, STAGE, STAGE, "{subject}/{part}"
+    named_in = "contamination.{subject}.of"
+    maker = staticmethod(find_contamination)
+    counts = ("documents", "contaminated")
+    detailed: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("texts", "evaluation_texts"),
+        ("too short", "evaluation_too_short"),
+    )
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [
+            Key(section, corpus) for section in config.contamination for corpus in searched_corpora(config, section)
+        ]
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {"dataset": Node(DATASET, Key(key.part or ""))}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        threshold = project.config.contamination[key.subject].threshold
+        options = _evaluation_options(project, key.subject) | {"threshold": threshold}
+        return Recipe(STAGE, self.name(key), VERSION, parents, options)
+
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
+        """Return that a file of evaluations is not there."""
+        try:
+            _given(project, key.subject)
+        except NanosetError as error:
+            return one_line(error)
+        return None
+
+    def warnings(self, project: Project, manifest: Manifest) -> Iterator[str]:
+        key, facts = self.key_of(manifest.name), manifest.facts
+        if key is None or key.subject not in project.config.contamination:
+            return
+        unclean = unclean_names(project.config, key.subject, key.part or "")
+        is_left_out = project.config.contamination[key.subject].policy != "warn" and not unclean
+        if facts["contaminated"] and not is_left_out:
+            where, held = places_text(facts["first"][0])
+            yield f"{facts['contaminated']:,} documents hold texts of {key.subject}; {where} holds {held}"
+
+    def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
+        return [str(manifest.facts["evaluation"]), *map(str, manifest.facts[_SHARDS])]
+
+
+CONTAMINATION = ContaminationStage()
+_EVALUATIONS, _FOUND = _EvaluationStage(), _FoundStage()
+_Internal.named_by = CONTAMINATION
+INTERNAL = (_EVALUATIONS, _FOUND)
