@@ -24,12 +24,11 @@ from nanoset_core.contamination.words import WordVocabulary
 from nanoset_core.errors import MissingError, NanosetError, StaleError, one_line
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress
-from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.given import GivenFiles, given_files
-from nanoset_core.pipeline.indexed import DATASET, shards_of
+from nanoset_core.pipeline.indexed import DATASET, opened, shards_of
 from nanoset_core.pipeline.project import Project, despite_lost_copies
 from nanoset_core.pipeline.stage import AFTER, Budget, Key, Node, Stage
 from nanoset_core.storage.leases import leased
@@ -147,9 +146,8 @@ def _search(task: _ShardSearch) -> str:
         def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
             for name in evaluation.files:
                 evaluation.path(name)
-            prefix = dataset.path(f"{dataset.facts['prefix']}.idx").with_suffix("")
-            opened = MMapIndexedDataset.below(root.access, str(prefix))
-            found = _loaded(evaluation.folder).search(opened, task.first, task.count, task.recipe.options["threshold"])
+            looked, threshold = _loaded(evaluation.folder), task.recipe.options["threshold"]
+            found = looked.search(opened(dataset), task.first, task.count, threshold)
             return {"matches": [[one.document - task.first, *one[1:]] for one in found]}, {}
 
         return root.commit(task.recipe, write).digest
