@@ -38,7 +38,9 @@ class Stream:
 
     def starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of the first token of each of some sequences, int64; behind the last one, of the end."""
-        return np.concatenate(([0], self._ends))[sequences] if len(sequences) else np.empty(0, np.int64)
+        if not len(self._ends):
+            return np.zeros(len(sequences), np.int64)
+        return np.where(sequences > 0, self._ends[sequences - 1], 0)
 
     def ranges(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -245,17 +245,3 @@ class Left:
         """Count some more."""
         self.documents += documents
         self.tokens += tokens
-
-
-@dataclass(slots=True)
-class Counts:
-    """What a corpus has, and each step of a rule left of it."""
-
-    steps: list[Left] = field(default_factory=list)
-
-    def to_json(self) -> list[list[Any]]:
-        """Return rows of view, step, documents, tokens."""
-        return [[one.view, one.step, one.documents, one.tokens] for one in self.steps]
-
-
-Opened = Callable[[], Iterator[Group]]
