@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, MissingError, NanosetError
+from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.lineage.documents import InspectionContext, Lineage
 from nanoset_core.lineage.positions import Split
 from nanoset_core.lineage.webdataset import Tars
@@ -66,7 +66,8 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
 def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     """Yield what holds the documents of some ids: corpora, views, splits and webdatasets, as they are current.
 
-    What is not built holds nothing. Samples are looked for of up to MOST_PLACED documents of a dataset.
+    What is not built holds nothing; what is damaged is an error. Samples are looked for of up to MOST_PLACED documents
+    of a dataset.
     """
     import pyarrow as pa
 
@@ -81,10 +82,10 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     context = InspectionContext.of(project)
     for name in config.nanosets:
         for split in SPLITS:
-            with suppress(NanosetError):  # not built, or without samples
+            with suppress(MissingError):  # not built, or without a share
                 yield from _held(context, f"nanoset {name} {split}", Split.of(context, name, split), numbers)
     for name in config.webdatasets:
-        with suppress(NanosetError):
+        with suppress(MissingError):
             yield from _held(context, f"webdataset {name}", Tars.of(context.outputs, name), numbers)
 
 

@@ -119,10 +119,9 @@ class TokenSource:
         folder = worker_folder() or self.access.folder
         return Stream(read_idx(FileAccess(folder, self.access.store).fetch(folder / self.access.name(self.idx))))
 
-    def read(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+    def read(self, stream: Stream, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
         """Return the tokens of ranges of a view, one after the other."""
-        assert self.stream is not None
-        firsts, counts = self.stream.ranges(begins, lengths)
+        firsts, counts = stream.ranges(begins, lengths)
         self.prefetch(firsts, firsts + counts)
         return gathered(self.tokens, firsts, counts)
 
@@ -197,7 +196,7 @@ def _gather_source(
 ) -> None:
     """Copy the first source's rows that begin at `start`, ascending, to `rows[places]`; the others follow it."""
     if sources[0].stream is not None:
-        _gather_view(sources, pad_id, start, length, places, rows)
+        _gather_view(sources, sources[0].stream, pad_id, start, length, places, rows)
         return
     sources[0].prefetch(start, start + length)
     tokens, width = sources[0].tokens, rows.shape[1]
@@ -216,6 +215,7 @@ def _gather_source(
 
 def _gather_view(
     sources: Sequence[TokenSource],
+    stream: Stream,
     pad_id: int,
     start: NDArray[np.int64],
     length: NDArray[np.int64],
@@ -229,7 +229,7 @@ def _gather_view(
     for begin in range(0, len(start), step):
         some = slice(begin, begin + step)
         counts, own = here[some], places[some]
-        found = source.read(start[some], counts)
+        found = source.read(stream, start[some], counts)
         if (counts == width).all():
             rows[own] = found.reshape(-1, width)
             continue
@@ -274,7 +274,7 @@ def _carried(sources: Sequence[TokenSource], start: int, width: int) -> NDArray[
             source.prefetch(np.array([start]), np.array([start + missing]))
             part = source.tokens[start : start + missing]
         else:
-            part = source.read(np.array([start]), np.array([min(missing, source.count - start)]))
+            part = source.read(source.stream, np.array([start]), np.array([min(missing, source.count - start)]))
         parts.append(part)
         start, missing = 0, missing - len(part)
         if not missing:

@@ -47,6 +47,8 @@ def command(
     if not wanted:
         raise click.UsageError("Missing argument 'IDS...'.", context)
     file = listed if listed is not None else _only_list(project.config)
+    new = add_ids(file, wanted, reason, datetime.date.today().isoformat())
+    click.echo(f"{file}: {len(new):,} ids added, {len(set(wanted)) - len(new):,} were there")
     rows = [
         {
             "held by": one.output,
@@ -56,9 +58,7 @@ def command(
         }
         for one in holdings(project, wanted)
     ]
-    new = add_ids(file, wanted, reason, datetime.date.today().isoformat())
     print_rows(rows)
-    click.echo(f"{file}: {len(new):,} ids added, {len(set(wanted)) - len(new):,} were there")
     build = None if no_build else nanoset.get_command(context, "build")
     if build is not None:
         context.invoke(build, config=config)
