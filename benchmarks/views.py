@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.growth import write_dataset
 from benchmarks.harness import options
 from nanoset_core.indexed.layout import read_idx
-from nanoset_core.pipeline.views import statistics_of
+from nanoset_core.pipeline.choosing import statistics_of
 from nanoset_core.views.conditions import Range, parse_condition
 from nanoset_core.views.ids import Ids
 from nanoset_core.views.rules import Listed, Rule, Split, Where

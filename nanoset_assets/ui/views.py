@@ -10,8 +10,9 @@ from nanoset_assets.ui.corpus import readers
 from nanoset_assets.ui.metadata import markdown, table
 from nanoset_assets.ui.previews import first_documents
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline.choosing import step_rows
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.views import VIEW, step_rows
+from nanoset_core.pipeline.views import VIEW
 from nanoset_core.serialization.text import format_bytes, format_count
 
 

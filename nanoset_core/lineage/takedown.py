@@ -17,9 +17,10 @@ from nanoset_core.lineage.webdataset import Tars
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.choosing import document_groups
 from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.views import chosen_from, current_dataset, document_groups, is_view
+from nanoset_core.pipeline.views import chosen_from, current_dataset, is_view
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.views.hashing import hash_texts
 from nanoset_core.views.ids import COMMENT, Ids

@@ -21,8 +21,8 @@ from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_t
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, shuffling
+from nanoset_core.pipeline.choosing import STAGE as VIEWS
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.views import STAGE as VIEWS
 from nanoset_core.pipeline.views import is_view
 from nanoset_core.shuffling.order import ranks, ranks_of
 from nanoset_core.shuffling.plan import ShufflePlan

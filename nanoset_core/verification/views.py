@@ -9,9 +9,10 @@ import numpy as np
 
 from nanoset_core.indexed.layout import CHUNK_SEQUENCES, idx_path, read_idx
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import views
+from nanoset_core.pipeline.choosing import STAGE, choose
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
+from nanoset_core.pipeline.views import VIEW, chosen_from
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.verification.report import BUILD, Report, check_files, check_freshness, live_manifest
 from nanoset_core.views.writing import write_view_idx
@@ -26,14 +27,14 @@ def verify_view(project: Project, corpus: str, name: str, deep: bool = False) ->
     Its files; each of its sequences is one of the dataset that it was chosen from; and, with `deep` or of a smaller
     corpus, chosen again by its rules it is the same, byte for byte: so no excluded document is in it, and none lacks.
     """
-    report = Report(f"{views.STAGE}/{name}")
+    report = Report(f"{STAGE}/{name}")
     with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, views.STAGE, name)
+        manifest = live_manifest(project.outputs, STAGE, name)
         check_files(report, manifest, deep=deep)
         report.figures.update({key: manifest.facts[key] for key in ("documents", "sequences", "tokens")})
-        fresh = check_freshness(report, project, views.VIEW, Key(corpus, name), manifest)
+        fresh = check_freshness(report, project, VIEW, Key(corpus, name), manifest)
         if report.passed:
-            base = views.chosen_from(project.outputs, manifest)
+            base = chosen_from(project.outputs, manifest)
             _check_sequences(report, base, manifest)
             if fresh and (deep or base.facts["documents"] <= CHOSEN_AGAIN):
                 _choose_again(report, project, base, manifest)
@@ -61,7 +62,7 @@ def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
 def _choose_again(report: Report, project: Project, base: Manifest, view: Manifest) -> None:
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
         folder = Path(scratch)
-        (chosen,) = views.choose(project, base.name, [view.name], folder)
+        (chosen,) = choose(project, base.name, [view.name], folder)
         write_view_idx(
             folder / "again.idx", read_idx(base.path(f"{base.facts['prefix']}.idx")), chosen.selection.chunks
         )

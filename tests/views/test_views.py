@@ -16,6 +16,7 @@ from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.packed.writing import pack_indexed_dataset
 from nanoset_core.pipeline import columns, indexed, mapping, packed, raw, shuffling, tokenization, views
+from nanoset_core.pipeline.choosing import plan_view
 from nanoset_core.pipeline.graph import check_corpora, graph_over
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node
@@ -293,7 +294,7 @@ def test_views_that_cannot_be_are_refused(project, old, new, what):
 
 def test_what_a_view_would_choose_is_told_before_it_is_built(project):
     shutil.rmtree(project.outputs.folder / "views")
-    planned = views.plan_view(project, "some").facts
+    planned = plan_view(project, "some").facts
     assert views.make_view(project, "some").facts["steps"] == planned["steps"]
     assert tokenization.STAGE in os.listdir(project.outputs.folder)
 

@@ -20,8 +20,8 @@ def command(name: str, config: Path, as_json: bool) -> None:
 
     `nanoset build` makes its dataset.
     """
+    from nanoset_core.pipeline.choosing import plan_view, step_rows
     from nanoset_core.pipeline.project import Project
-    from nanoset_core.pipeline.views import plan_view, step_rows
 
     with progress_bars() as (listener, _):
         chosen = plan_view(Project.open(config, listener), name)
