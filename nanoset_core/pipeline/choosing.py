@@ -154,7 +154,8 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
         ConfigError, InputError: a condition does not fit the columns; a file of ids is not text.
     """
     dataset = DATASET.require(project, Key(corpus))
-    rules = [rule_of(project, name) for name in names]
+    known = dict[str, _Own]()
+    rules = [rule_of(project, name, known=known) for name in names]
     meter = Meter(project.listener, STAGE, corpus, int(dataset.facts["documents"]))
     used = {column for name in names for column in columns_kept(project, dataset, name)}
     groups = document_groups(project, corpus, dataset, used)
@@ -197,32 +198,50 @@ def columns_kept(project: Project, dataset: Manifest, name: str) -> frozenset[st
     return used
 
 
-def rule_of(project: Project, name: str, *, is_made: bool = True) -> tuple[Rule, dict[str, Ids]]:
+def rule_of(
+    project: Project, name: str, *, is_made: bool = True, known: dict[str, _Own] | None = None
+) -> tuple[Rule, dict[str, Ids]]:
     """Return the steps from the corpus to a view, and the lists of ids that they look into.
 
     is_made: whether all that the view is made from is there; else what needs that is passed over.
+    known: what each view adds, as far as it was found; views of the same one share its steps.
     """
-    steps, lists, order = list[Step](), dict[str, Ids](), None
+    steps, lists, order, known = list[Step](), dict[str, Ids](), None, {} if known is None else known
     for one in chain_of(project.config.views, name):
-        spec = project.config.views[one]
-        for key in LISTS:
-            for pattern in spec.files(key) or ():
-                found = given_files(project, pattern, f"views.{one}.{key}")
-                lists[f"views.{one}.{key}: {pattern}"] = ids = read_ids(found.folder, found.names)
-                steps.append(Listed(one, ids, key == "include", f"{key} {pattern}"))
-        steps += _clean(project, one) if is_made else ()
-        if spec.where is not None:
-            steps.append(Where(one, parse_condition(spec.where, f"{project.config.file}: views.{one}.where")))
-        if spec.split is not None:
-            steps.append(Split(one, spec.split.by, *spec.split.keep))
-        for unit, most in (("documents", spec.documents), ("tokens", spec.tokens)):
-            if most is not None:
-                steps.append(Budget(one, unit, int(most)))
-        if spec.repeat != 1:
-            steps.append(Repeat(one, spec.repeat))
-        if not isinstance(spec.order, str):
-            order = Order(spec.order.by, spec.order.descending, spec.order.seed)
+        if one not in known:
+            known[one] = _own(project, one, is_made)
+        steps += known[one].steps
+        lists |= known[one].lists
+        if not isinstance(by := project.config.views[one].order, str):
+            order = Order(by.by, by.descending, by.seed)
     return Rule(tuple(steps), order), lists
+
+
+class _Own(NamedTuple):
+    """What a view adds to that which it is of."""
+
+    steps: list[Step]
+    lists: dict[str, Ids]
+
+
+def _own(project: Project, one: str, is_made: bool) -> _Own:
+    spec, steps, lists = project.config.views[one], list[Step](), dict[str, Ids]()
+    for key in LISTS:
+        for pattern in spec.files(key) or ():
+            found = given_files(project, pattern, f"views.{one}.{key}")
+            lists[f"views.{one}.{key}: {pattern}"] = ids = read_ids(found.folder, found.names)
+            steps.append(Listed(one, ids, key == "include", f"{key} {pattern}"))
+    steps += _clean(project, one) if is_made else ()
+    if spec.where is not None:
+        steps.append(Where(one, parse_condition(spec.where, f"{project.config.file}: views.{one}.where")))
+    if spec.split is not None:
+        steps.append(Split(one, spec.split.by, *spec.split.keep))
+    for unit, most in (("documents", spec.documents), ("tokens", spec.tokens)):
+        if most is not None:
+            steps.append(Budget(one, unit, int(most)))
+    if spec.repeat != 1:
+        steps.append(Repeat(one, spec.repeat))
+    return _Own(steps, lists)
 
 
 def _clean(project: Project, name: str) -> Iterator[Step]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ _COMPARED: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "LTE": ("less_equal", operator.le),
 }
 """Name of sqlglot's node → (pyarrow's function, Python's)."""
+_MOST_VALUES = 1024
+"""Of a column whose values are told apart."""
 _MIRRORED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE"}
 
 
@@ -53,9 +55,9 @@ class _Node:
 class Condition:
     """A condition that was parsed."""
 
-    text: str
+    text: str = field(compare=False)
     """As it was given."""
-    where: str
+    where: str = field(compare=False)
     """The setting that holds it, for messages."""
     _root: _Node
 
@@ -63,6 +65,13 @@ class Condition:
     def columns(self) -> frozenset[str]:
         """The columns that it names."""
         return frozenset(node.column for node in _all(self._root) if node.column)
+
+    @property
+    def comparisons(self) -> Iterator[Condition]:
+        """Yield its parts that look at a column, and whether that is null: of rows where these are alike, it is."""
+        for node in _all(self._root):
+            if node.column:
+                yield from (replace(self, _root=one) for one in (_Node("null", (), node.column), node))
 
     def mask(self, rows: Any, known: dict[object, Any] | None = None) -> NDArray[np.bool_]:
         """Return for which rows of a table it is true, bool, shape (rows,).
@@ -219,6 +228,33 @@ def _is_text(kind: Any) -> bool:
 def _whole(column: Any) -> Any:
     """Return a table's column as one array."""
     return column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
+
+
+def codes_of(column: Any) -> tuple[NDArray[np.integer[Any]], int, object] | None:
+    """Return codes of a table's column, alike for equal values, 0 to count - 1; the count; what the codes mean.
+
+    None for a column of many values, or of a type of which that would be slow.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column, low = _whole(column), 0
+    if pa.types.is_dictionary(column.type):
+        numbers, meaning, count = column.indices, column.dictionary, len(column.dictionary)
+    elif pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        numbers = column.cast(pa.int64())
+    else:
+        return None
+    codes: NDArray[np.integer[Any]] = (pc.fill_null(numbers, 0) if column.null_count else numbers).to_numpy()
+    if not pa.types.is_dictionary(column.type):
+        low = min(0, int(codes.min()))
+        meaning = count = int(codes.max()) - low + 1
+    if count > _MOST_VALUES:
+        return None
+    codes = codes - low if low else codes
+    if column.null_count:
+        codes, count = np.where(column.is_null().to_numpy(zero_copy_only=False), count, codes), count + 1
+    return codes, count, (low, count, meaning)
 
 
 def plain(column: Any) -> Any:

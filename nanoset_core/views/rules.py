@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -58,15 +58,9 @@ class Rows:
         return column.cast(pa.large_string()).combine_chunks()
 
     @cached_property
-    def tokens(self) -> NDArray[np.int64]:
-        """Tokens of each document, int64."""
-        found = self.table(frozenset({"tokens"})).column("tokens").to_numpy().astype(np.int64)
-        return np.asarray(found)
-
-    @cached_property
-    def token_count(self) -> int:
-        """Tokens of all of them."""
-        return int(self.tokens.sum())
+    def tokens(self) -> NDArray[np.int32]:
+        """Tokens of each document, int32."""
+        return np.asarray(self.table(frozenset({"tokens"})).column("tokens").to_numpy())
 
     @cached_property
     def statistics(self) -> Mapping[str, Range]:
@@ -97,7 +91,7 @@ class Rows:
 class Where:
     """Keeps documents of which a condition is true."""
 
-    name: str
+    name: str = field(compare=False)
     condition: Condition
 
     @property
@@ -112,7 +106,7 @@ class Where:
         return self.condition.mask(rows.table(self.condition.columns), rows.known)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Listed:
     """Keeps documents whose ids are listed, or all others."""
 
@@ -127,7 +121,7 @@ class Listed:
         return found if self.keep else ~found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Without:
     """Leaves documents out by their numbers, int64, ascending."""
 
@@ -148,7 +142,7 @@ class Without:
 class Split:
     """Keeps a share of the documents by the hash of a column: a document never changes sides."""
 
-    name: str
+    name: str = field(compare=False)
     by: str
     begin: float
     end: float

@@ -1,14 +1,15 @@
 """Choose the documents of views: in one pass over the tables of a corpus, and by what looks at all documents.
 
-A view is held as one bit a document; where it has budgets, repeats or an order, also as hash, tokens and number of
-times of each document that its first filters let through, in scratch files. An order takes 24 bytes of memory a
-document.
+What the first filters keep is found for all views together. Of a view that has budgets, repeats or a seeded order,
+hash, tokens and number of times of each document that they keep are held in scratch files. An order takes 24 bytes of
+memory a document.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,60 +19,13 @@ from numpy.typing import NDArray
 from nanoset_core.views.conditions import plain
 from nanoset_core.views.hashing import U64, below, salted
 from nanoset_core.views.rules import FILTERS, Budget, Filter, Group, Left, Order, Repeat, Rows, Rule
+from nanoset_core.views.sieve import Sieve, Values
 
 CHUNK = 1 << 20
 """Documents that are looked at together."""
 _DIGIT = U64(16)
 """Bits of a hash by which a budget's limit is narrowed down in one pass."""
 _FOUR = range(48, -1, -16)
-_HELD_BYTES = 1 << 18
-
-
-class _File:
-    """Values of one type, appended and then mapped."""
-
-    def __init__(self, path: Path, dtype: Any) -> None:
-        self.path, self.dtype, self._waiting = path, np.dtype(dtype), bytearray()
-
-    def add(self, values: NDArray[Any]) -> None:
-        self._waiting += np.ascontiguousarray(values, self.dtype).data.cast("B") if len(values) else b""
-        if len(self._waiting) > _HELD_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        with self.path.open("ab") as file:  # of hundreds of views not all can stay open
-            file.write(self._waiting)
-        self._waiting.clear()
-
-    def mapped(self) -> NDArray[Any]:
-        self._flush()
-        if not self.path.stat().st_size:
-            return np.empty(0, self.dtype)
-        return np.memmap(self.path, self.dtype, "r+")
-
-
-class Bits:
-    """A bit for each document, appended, and then read in chunks."""
-
-    def __init__(self, path: Path) -> None:
-        self._file, self._waiting, self.documents = _File(path, np.uint8), np.empty(0, np.bool_), 0
-
-    def add(self, alive: NDArray[np.bool_]) -> None:
-        """Append the bits of some documents."""
-        self.documents += len(alive)
-        waiting = np.concatenate([self._waiting, alive]) if len(self._waiting) else alive
-        whole = len(waiting) // 8 * 8
-        self._file.add(np.packbits(waiting[:whole]))
-        self._waiting = waiting[whole:]
-
-    def chunks(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the documents that have a 1, int64, by ranges of CHUNK documents."""
-        if len(self._waiting):
-            self._file.add(np.packbits(self._waiting))
-            self._waiting = np.empty(0, np.bool_)
-        packed = self._file.mapped()
-        for first in range(0, self.documents, CHUNK):
-            yield first + np.flatnonzero(np.unpackbits(packed[first // 8 : (first + CHUNK) // 8]))
 
 
 @dataclass(slots=True)
@@ -80,8 +34,8 @@ class Selection:
 
     left: list[Left]
     """What each step left, in order; the first is the corpus."""
-    _alive: Bits
-    """Of each document of the corpus, whether the first filters kept it."""
+    _alive: Callable[[], Iterator[NDArray[np.int64]]]
+    """Gives the numbers of the documents that the first filters kept."""
     _times: NDArray[np.uint32] | None = None
     """How often each of the documents that are alive is given; None = once."""
     _order: NDArray[np.int64] | None = None
@@ -111,7 +65,7 @@ class Selection:
         last = 1 if self._times is None else int(self._times.max(initial=0))
         for times in range(last):
             place = 0
-            for documents in self._alive.chunks():
+            for documents in self._alive():
                 places: slice | NDArray[np.int64] = slice(place, place + len(documents))
                 place += len(documents)
                 if self._times is not None:
@@ -126,25 +80,21 @@ class _View:
     """One view while its corpus is read."""
 
     rule: Rule
-    alive: Bits
     left: list[Left]
-    keys: _File | None
-    tokens: _File | None
-    later: dict[int, tuple[Filter, _File]] = field(default_factory=dict)
+    keys: Values | None
+    tokens: Values | None
+    later: dict[int, tuple[Filter, Values]] = field(default_factory=dict)
     """Number of a filter behind a budget → the filter, and whether it keeps each candidate."""
     values: list[Any] = field(default_factory=list)
     """Of the column that it is ordered by."""
 
-    def add(self, rows: Rows) -> None:
-        """Take a row group."""
-        alive = np.ones(rows.group.rows, np.bool_)
-        self.left[0].add(rows.group.rows, rows.token_count)
-        leading = self.rule.leading
-        for step, left in zip(leading, self.left[1:], strict=False):
-            alive = alive & step.mask(rows, alive)
-            chosen = np.flatnonzero(alive)
-            left.add(len(chosen), int(rows.tokens.take(chosen).sum()) if len(chosen) else 0)
-        self.alive.add(alive)
+    @property
+    def needs_rows(self) -> bool:
+        """Whether more is kept of documents than which its first filters keep."""
+        return self.keys is not None or (self.rule.order is not None and self.rule.order.by is not None)
+
+    def add(self, rows: Rows, alive: NDArray[np.bool_]) -> None:
+        """Take a row group, of which its first filters keep some documents."""
         if self.keys is not None and self.tokens is not None:
             self.keys.add(rows.keys()[alive] if alive.any() else np.empty(0, np.uint64))
             self.tokens.add(rows.tokens[alive])
@@ -165,43 +115,50 @@ def select(
     Args:
         groups: the row groups of the corpus, in order.
         rules: of the views.
-        scratch: an empty folder for what is kept beside memory; 1 bit a document and view, 12 more of a candidate where
-            a view has budgets, repeats or an order. The selections need it.
+        scratch: an empty folder for what is kept beside memory; 2 bytes a document, 12 more of each candidate of a view
+            that has budgets, repeats or a seeded order. The selections need it.
         progress: called with the documents of each row group.
 
     Raises:
         ConfigError: a condition names a column that is not there, or compares it with a value of another type.
     """
     views = [_opened(rule, scratch / str(number)) for number, rule in enumerate(rules)]
+    sieve = Sieve(rules, scratch)
+    by_rows = [(number, view) for number, view in enumerate(views) if view.needs_rows]
     for group in groups:
+        if not group.rows:
+            continue
         rows = Rows(group)
-        for view in views:
-            view.add(rows)
+        sieve.add(rows)
+        for number, view in by_rows:
+            view.add(rows, sieve.alive(number))
         progress(group.rows)
-    return [_finished(view, scratch / f"{number}-times") for number, view in enumerate(views)]
+    return [_finished(view, sieve, number, scratch / f"{number}-times") for number, view in enumerate(views)]
 
 
 def _opened(rule: Rule, path: Path) -> _View:
     left = [Left("", "all"), *(Left(step.name, step.text) for step in rule.steps)]
     keys = tokens = None
-    later: dict[int, tuple[Filter, _File]] = {}
+    later: dict[int, tuple[Filter, Values]] = {}
     if rule.needs_keys:
-        keys, tokens = _File(Path(f"{path}-keys"), np.uint64), _File(Path(f"{path}-tokens"), np.int32)
+        keys, tokens = Values(Path(f"{path}-keys"), np.uint64), Values(Path(f"{path}-tokens"), np.int32)
         for number in range(len(rule.leading), len(rule.steps)):
             if isinstance(step := rule.steps[number], FILTERS):
-                later[number] = step, _File(Path(f"{path}-{number}"), np.bool_)
-    return _View(rule, Bits(Path(f"{path}-alive")), left, keys, tokens, later)
+                later[number] = step, Values(Path(f"{path}-{number}"), np.bool_)
+    return _View(rule, left, keys, tokens, later)
 
 
-def _finished(view: _View, path: Path) -> Selection:
+def _finished(view: _View, sieve: Sieve, number: int, path: Path) -> Selection:
     rule, times, keys = view.rule, None, np.empty(0, np.uint64)
+    for left, (documents, tokens_left) in zip(view.left, sieve.left(number), strict=False):
+        left.add(documents, tokens_left)
     if view.keys is not None and view.tokens is not None:
         keys, tokens = view.keys.mapped(), view.tokens.mapped()
         times = np.ones(0, np.uint32) if not len(keys) else np.memmap(path, np.uint32, "w+", shape=keys.shape)
         times[:] = 1
-        for number in range(len(rule.leading), len(rule.steps)):
-            _apply(view, number, keys, tokens, times)
-    found = Selection(view.left, view.alive, times)
+        for step in range(len(rule.leading), len(rule.steps)):
+            _apply(view, step, keys, tokens, times)
+    found = Selection(view.left, partial(sieve.chunks, number), times)
     if rule.order is not None:
         found._order = _ordered(rule.order, found, keys, view.values)
     return found

@@ -43,6 +43,9 @@ def corpus(rows: int = ROWS, seed: int = 0) -> pa.Table:
             "tokens": pa.array([random.randrange(20) for _ in range(rows)], pa.int32()),
             "quality": pa.array([None if random.random() < 0.1 else random.randrange(5) for _ in range(rows)]),
             "lang": pa.array([random.choice(["en", "de", "fr"]) for _ in range(rows)]),
+            "topic": pa.array([random.choice(["a", "b", None]) for _ in range(rows)]).dictionary_encode(),
+            "score": pa.array([random.choice([None, random.gauss(0, 9)]) for _ in range(rows)], pa.float64()),
+            "seen": pa.array([random.choice([True, False, None]) for _ in range(rows)]),
         }
     )
 
@@ -92,7 +95,7 @@ def slowly(table: pa.Table, rule: Rule) -> list[int]:
 
 KEPT = {
     Where: lambda step, row, n, keys: eval(
-        step.condition.text.replace("=", "=="),
+        step.condition.text.replace("=", "==").replace("true", "True").replace("false", "False"),
         {name: float("nan") if value is None else value for name, value in row.items()},
     ),
     Listed: lambda step, row, n, keys: (row["id"] in step.ids._texts.to_pylist()) == step.keep,
@@ -104,9 +107,17 @@ KEPT = {
 def random_rule(seed: int) -> Rule:
     pick = random.Random(seed)
     ids = pa.array([f"doc-{pick.randrange(ROWS + 100)}" for _ in range(pick.choice([0, 5, 400]))], pa.large_string())
-    where = pick.choice(["quality > 2", "lang = 'en'", "quality < 1 or lang = 'de'", "quality > 9", "not lang = 'en'"])
+    where = [
+        "quality > 2",
+        "lang = 'en'",
+        "quality < 1 or lang = 'de'",
+        "quality > 9",
+        "not lang = 'en'",
+        "seen = true",
+    ]
+    where += ["topic = 'b' and score > -2.5", "score < 1 or topic = 'a'", "line < 700 and seen = false"]
     steps = [
-        Where("v", parse_condition(where, "v")),
+        Where("v", parse_condition(pick.choice(where), "v")),
         Listed("v", Ids(ids), bool(pick.randrange(2)), "ids"),
         Without("v", np.array(sorted(pick.sample(range(ROWS), 50))), "without"),
         Split("v", "id", *pick.choice([(0.0, 0.5), (0.25, 1.0), (0.0, 1.0), (0.9, 0.9)])),
@@ -128,6 +139,18 @@ def test_rules_choose_what_a_loop_over_documents_does(seed, tmp_path):
         assert chosen(selection) == expected, rule
         tokens = table.column("tokens").to_pylist()
         assert (selection.documents, selection.tokens) == (len(expected), sum(tokens[n] for n in expected))
+
+
+@pytest.mark.parametrize("size", [1, 3, 64])
+def test_values_that_a_row_group_lacks_are_found_in_the_next_one(size, tmp_path):
+    texts = [f"topic = '{topic}' and quality {sign} {q}" for topic in "ab" for sign in "=<" for q in range(5)]
+    rules = [Rule((Where("v", parse_condition(text, "v")),)) for text in [*texts, "not topic = 'a'", "quality is null"]]
+    table = corpus(300)
+    found = select(groups(table, size), rules, tmp_path)
+    assert [chosen(one) for one in found[:-2]] == [slowly(table, rule) for rule in rules[:-2]]
+    columns = {name: table.column(name).to_pylist() for name in ("topic", "quality")}
+    assert chosen(found[-2]) == [number for number, topic in enumerate(columns["topic"]) if topic == "b"]
+    assert chosen(found[-1]) == [number for number, quality in enumerate(columns["quality"]) if quality is None]
 
 
 def test_a_seeded_order_is_a_permutation_that_goes_with_the_documents(tmp_path):
