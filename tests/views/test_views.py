@@ -223,14 +223,6 @@ def test_ranges_of_a_stream_are_those_of_a_loop(project):
     assert np.array_equal(found, np.concatenate([tokens[s : s + n] for s, n in zip(starts, lengths, strict=True)]))
 
 
-def test_megatron_core_reads_each_document_as_often_as_the_rules_say(project):
-    dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not installed")
-    view = opened(project, "some")
-    theirs = dataset.IndexedDataset(view.prefix)
-    assert [theirs[number].tobytes() for number in range(len(theirs))] == texts_of(view)
-    assert np.array_equal(theirs.document_indices, view.document_indices)
-
-
 def test_the_same_bytes_in_a_bucket(built, tmp_path):
     import s3_server
     from sample_project import write_project
