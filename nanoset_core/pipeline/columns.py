@@ -30,6 +30,8 @@ VERSION = 1
 STAGE = "columns"
 SHARDS = "shards"
 """Fact of an output: digests of its tables, in the order of the corpus's shards."""
+_SMALL_DICTIONARY = 1 << 14
+"""Bytes in the file."""
 Fill = Callable[[ColumnTable, DocumentRows], Mapping[str, Any]]
 """Fills the table of a shard, given that of its documents; returns further facts of it."""
 
@@ -47,7 +49,6 @@ class AlignedColumns:
     def files_of(self, shard: int) -> list[Any]:
         """Open the tables of a shard, by its number: a pyarrow.parquet.ParquetFile each; MissingError, FormatError."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         found, remedy = [], "run `nanoset build`"
         for stage, corpus, digests in self.tables:
@@ -55,19 +56,24 @@ class AlignedColumns:
             if (manifest := self.outputs.manifest_at(place)) is None:
                 raise MissingError("a table of columns is gone", where=place, remedy=remedy)
             try:
-                found.append(pq.ParquetFile(manifest.path(TABLE)))
+                found.append(_opened(manifest.path(TABLE)))
             except (pa.ArrowException, OSError) as error:
                 what = "this is not a table of columns"
                 raise FormatError(what, where=place / TABLE, found=str(error)[:500], remedy=remedy) from error
         return found
 
     def read(self, files: Iterable[Any], group: int, columns: Collection[str]) -> dict[str, Any]:
-        """Return name → values of columns of a row group of opened tables, by the types of `schema`."""
+        """Return name → values of columns of a row group of opened tables, by the types of `schema`.
+
+        Texts of which few differ are a dictionary.
+        """
         found: dict[str, Any] = {}
         for file in files:
             if names := [name for name in file.schema_arrow.names if name in columns and name not in found]:
                 table = file.read_row_group(group, columns=names)
-                found |= {name: as_type(table.column(name), self.schema.field(name).type) for name in names}
+                for name in names:
+                    column, target = table.column(name), self.schema.field(name).type
+                    found[name] = column if _value_type(column.type) == target else as_type(column, target)
         return found
 
     def statistics(self, files: Iterable[Any], group: int) -> Iterator[tuple[Any, Collection[str]]]:
@@ -80,8 +86,27 @@ class AlignedColumns:
         for file in files:
             fields = [field for field in file.schema_arrow if field.name in self.schema.names]
             targets = {field.name: self.schema.field(field.name).type for field in fields}
-            same = {one.name for one in fields if one.type == targets[one.name] or targets[one.name] == pa.float64()}
+            same = {one.name for one in fields if targets[one.name] in (_value_type(one.type), pa.float64())}
             yield file.metadata.row_group(group), same
+
+
+def _opened(path: Path) -> Any:
+    """Open a table; of texts it gives a dictionary where that of the first row group is small: that is read faster."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    group = file.metadata.row_group(0) if file.num_row_groups else None
+    parts = [group.column(number) for number in range(group.num_columns)] if group is not None else []
+    texts = [part for part in parts if part.physical_type == "BYTE_ARRAY" and part.has_dictionary_page]
+    few = [one for one in texts if one.data_page_offset - one.dictionary_page_offset < _SMALL_DICTIONARY]
+    names = [one.path_in_schema for one in few]
+    return pq.ParquetFile(path, metadata=file.metadata, read_dictionary=names) if names else file
+
+
+def _value_type(kind: Any) -> Any:
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:

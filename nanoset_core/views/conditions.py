@@ -241,6 +241,9 @@ def codes_of(column: Any) -> tuple[NDArray[np.integer[Any]], int, object] | None
     column, low = _whole(column), 0
     if pa.types.is_dictionary(column.type):
         numbers, meaning, count = column.indices, column.dictionary, len(column.dictionary)
+        order = pc.sort_indices(meaning).to_numpy() if count <= _MOST_VALUES else np.empty(0)
+        if (order[1:] < order[:-1]).any():  # row groups have the same values in different orders
+            numbers, meaning = pc.take(pa.array(np.argsort(order)), numbers), meaning.take(pa.array(order))
     elif pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         numbers = column.cast(pa.int64())
     else:

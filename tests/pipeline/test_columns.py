@@ -15,6 +15,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.tokenization import column_table, document_table
 from nanoset_core.tokenization.shards import DOCUMENTS
+from nanoset_core.views.conditions import plain
 
 ROWS = 16
 MIXED = [1, 2.5, "three", True, None, {"a": [1, "é"]}, 2**53 + 1, 2**63, 1e-7, float("nan"), "x" * 5000]
@@ -76,7 +77,8 @@ def all_rows(project, tokenized, names):
         assert {file.num_row_groups for file in files} == {documents.num_row_groups}
         for group in range(documents.num_row_groups):
             ids = documents.read_row_group(group, columns=["id"]).column("id").to_pylist()
-            table = pa.table(aligned.read(files, group, names)).select(names)
+            values = aligned.read(files, group, names)
+            table = pa.table({name: plain(values[name]) for name in names})
             assert table.schema == pa.schema([aligned.schema.field(name) for name in names])
             found += [{"id": identity, **row} for identity, row in zip(ids, table.to_pylist(), strict=True)]
     return found
