@@ -12,6 +12,7 @@ import numpy as np
 from nanoset_core.contamination.grams import LEAST_LETTERS, EvaluationGrams
 from nanoset_core.contamination.words import WordVocabulary
 from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.stream import token_starts
 from nanoset_core.tokenization.bpe.arrays import Ints, Words
 from nanoset_core.tokenization.bpe.reference import Engine
 from nanoset_core.views.hashing import STEP, mix
@@ -113,7 +114,7 @@ class Evaluation:
 
     def search(self, dataset: MMapIndexedDataset, first: int, count: int, threshold: float) -> Iterator[Match]:
         """Yield the matches of some documents of a dataset, by document; the first of them is `first`."""
-        begins = _begins(dataset, first, count)
+        begins = token_starts(dataset, dataset.document_indices[first : first + count + 1])
         found: dict[int, dict[int, Match]] = {}
         chunks = list(_chunks(begins))
         for some in dataset.spans(len(chunks), 1):
@@ -138,15 +139,6 @@ class Evaluation:
         ):
             shown = self.vocabulary.text(words, at, min(stop, at + _SHOWN_WORDS))
             yield Match(low + document, text, round(share, 4), shown)
-
-
-def _begins(dataset: MMapIndexedDataset, first: int, count: int) -> Ints:
-    """Return where documents begin among the tokens of a dataset, and where the last one ends, shape (count + 1,)."""
-    sequences = dataset.document_indices[first : first + count + 1]
-    begins = np.full(len(sequences), dataset.token_count, np.int64)
-    inside = sequences < len(dataset)
-    begins[inside] = dataset.sequence_pointers[sequences[inside]] // dataset.dtype.itemsize
-    return begins
 
 
 def _chunks(begins: Ints) -> Iterator[tuple[int, int, int, int]]:

@@ -24,6 +24,14 @@ def is_back_to_back(sequences: Sequences) -> bool:
     return layout.is_back_to_back(sequences.sequence_lengths, sequences.sequence_pointers, sequences.dtype.itemsize)
 
 
+def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of the first token of each of some sequences, int64; behind the last one, of the end."""
+    starts = np.full(len(sequences), dataset.token_count, np.int64)
+    inside = sequences < len(dataset)
+    starts[inside] = dataset.sequence_pointers[sequences[inside]] // dataset.dtype.itemsize
+    return starts
+
+
 class Stream:
     """All tokens of some sequences, one sequence after the other; takes 16 bytes of memory a sequence."""
 

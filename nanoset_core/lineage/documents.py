@@ -17,11 +17,9 @@ from typing import Any
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError, SampleIndexError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.pipeline import raw
@@ -95,14 +93,6 @@ class DocumentOrigin:
     """Special ones included."""
     shard: str
     """Digest of the shard that holds it."""
-
-
-def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of the first token of each of some sequences, int64; behind the last one, of the end."""
-    starts = np.full(len(sequences), dataset.token_count, np.int64)
-    inside = sequences < len(dataset)
-    starts[inside] = dataset.sequence_pointers[sequences[inside]] // dataset.dtype.itemsize
-    return starts
 
 
 class Lineage:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage, token_starts
+from nanoset_core.indexed.stream import token_starts
+from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.texts import Excerpts, SourceExcerpt
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset

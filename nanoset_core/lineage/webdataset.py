@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, one_of
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.stream import Stream
-from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, token_starts
+from nanoset_core.indexed.stream import Stream, token_starts
+from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
 from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_tokens, unseen
 from nanoset_core.outputs.manifest import Manifest

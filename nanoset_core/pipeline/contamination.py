@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,19 +21,15 @@ from nanoset_core.contamination.search import Evaluation, Match, TextSource, fac
 from nanoset_core.contamination.texts import read_texts
 from nanoset_core.contamination.words import WordVocabulary
 from nanoset_core.errors import MissingError, NanosetError, StaleError, one_line
-from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline import tokenization
+from nanoset_core.pipeline.by_shard import Sharded, ShardTask, made_by_shard
 from nanoset_core.pipeline.given import GivenFiles, given_files
-from nanoset_core.pipeline.indexed import DATASET, opened, shards_of
+from nanoset_core.pipeline.indexed import DATASET, opened
 from nanoset_core.pipeline.project import Project, despite_lost_copies
 from nanoset_core.pipeline.stage import AFTER, Budget, Key, Node, Stage
 from nanoset_core.storage.leases import leased
 from nanoset_core.tokenization.bpe.reference import reference_engine
-from nanoset_core.tokenization.document_table import DocumentRows, LineNumbers
-from nanoset_core.tokenization.shards import DOCUMENTS
 
 VERSION = 1
 STAGE = "contamination"
@@ -124,24 +119,10 @@ def _loaded(folder: Path) -> Evaluation:
     return Evaluation.load(folder)
 
 
-@dataclass(frozen=True, slots=True)
-class _ShardSearch:
-    """Everything that a worker needs to look through one shard."""
-
-    root: OutputRoot
-    recipe: Recipe
-    dataset: Manifest
-    """That holds its documents."""
-    evaluation: Manifest
-    first: int
-    """Number of its first document there."""
-    count: int
-
-
-def _search(task: _ShardSearch) -> str:
+def _search(evaluation: Manifest, task: ShardTask) -> str:
     """Look through one shard, and store what was found; return the digest of that."""
     with task.root.in_task() as root:
-        evaluation, dataset = root.rebase(task.evaluation), root.rebase(task.dataset)
+        evaluation, dataset = root.rebase(evaluation), root.rebase(task.dataset)
 
         def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
             for name in evaluation.files:
@@ -174,27 +155,16 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
     recipe = CONTAMINATION.recipe(project, key, {"dataset": dataset.digest})
     if not project.rebuild and (made := outputs.find(recipe)) is not None:
         return outputs.make_current(made)
-    evaluation, tokenized = _evaluation(project, section), shards_of(outputs, dataset)
-    shards: Sequence[str] = tokenized.facts[tokenization.SHARDS]
-    counts = tokenization.each_shard(project, corpus, shards, lambda shard: int(shard.facts["documents"]))
-    firsts = np.cumsum([0, *counts])
-    options = {"threshold": recipe.options["threshold"]}
-    name, parents = CONTAMINATION.name(key), {"evaluation": evaluation.digest}
-    recipes = [Recipe(_FOUND.folder, name, VERSION, parents | {"shard": shard}, options) for shard in shards]
-    digests = [one.digest for one in recipes]
-
-    def is_there(outputs: OutputRoot, place: Path) -> bool:
-        return not project.rebuild and outputs.find_at(place) is not None
-
-    there = outputs.each_version(is_there, _FOUND.folder, name, digests)
-    missing = [number for number, found in enumerate(there) if not found]
-    tasks = (_ShardSearch(outputs, recipes[k], dataset, evaluation, int(firsts[k]), counts[k]) for k in missing)
-    done = int(firsts[-1]) - sum(counts[number] for number in missing)
-    for place, _ in run_tasks(_search, tasks, project.config.workers, project.executor):
-        done += counts[missing[place]]
-        project.listener(Progress(STAGE, f"{section} {corpus}", done, int(firsts[-1]), "documents"))
+    evaluation, sharded = _evaluation(project, section), Sharded.of(project, dataset)
+    name, options = CONTAMINATION.name(key), {"threshold": recipe.options["threshold"]}
+    recipes = [
+        Recipe(_FOUND.folder, name, VERSION, {"evaluation": evaluation.digest, "shard": shard}, options)
+        for shard in sharded.shards
+    ]
+    label = STAGE, f"{section} {corpus}"
+    digests = made_by_shard(project, sharded, recipes, partial(_search, evaluation), label)
     found = outputs.each_version(_matches_of, _FOUND.folder, name, digests)
-    rows = _rows(project, tokenized, evaluation, found, firsts)
+    rows = _rows(project, sharded, evaluation, found)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         import pyarrow as pa
@@ -202,7 +172,7 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
 
         table = pa.Table.from_pylist(rows, _schema())
         pq.write_table(table, folder / MATCHES, compression="zstd")
-        counts = {"documents": int(firsts[-1]), "contaminated": len({row["document"] for row in rows})}
+        counts = {"documents": int(sharded.firsts[-1]), "contaminated": len({row["document"] for row in rows})}
         texts = {f"evaluation_{name}": count for name, count in evaluation.facts.items()}
         shown = {"first": [{**row, "share": round(row["share"], 4)} for row in rows[:_SHOWN]]}
         return counts | {"matches": len(rows), "evaluation": evaluation.digest, _SHARDS: digests} | texts | shown, {}
@@ -224,29 +194,22 @@ def _matches_of(outputs: OutputRoot, place: Path) -> list[Match]:
 
 
 def _rows(
-    project: Project,
-    tokenized: Manifest,
-    evaluation: Manifest,
-    found: Sequence[Sequence[Match]],
-    firsts: NDArray[np.int64],
+    project: Project, sharded: Sharded, evaluation: Manifest, found: Sequence[Sequence[Match]]
 ) -> list[dict[str, Any]]:
     """Return the rows of the table of matches: what was found in each shard, with where both texts come from."""
     import pyarrow.parquet as pq
 
-    texts, numbers, rows = None, LineNumbers.of(tokenized.facts), list[dict[str, Any]]()
-    for number, matches in enumerate(found):
-        if not matches:
-            continue
-        texts = pq.read_table(evaluation.path(TEXTS)) if texts is None else texts
-        [shard] = tokenization.some_shards(
-            project, tokenized.name, tokenized.facts[tokenization.SHARDS][number : number + 1]
-        )
-        origins = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"]).read([one.document for one in matches])
-        for match, origin in zip(matches, origins, strict=True):
-            line = numbers.in_file(origin["file"], origin["byte_offset"], origin["line"])
-            own = {"document": int(firsts[number]) + match.document, "file": origin["file"], "line": line}
-            names = {f"evaluation_{name}": texts.column(name)[match.text].as_py() for name in ("file", "line")}
-            rows.append({**own, "id": origin["id"], **names, "share": match.share, "words": match.words})
+    matches = [
+        one._replace(document=first + one.document)
+        for first, some in zip(sharded.firsts.tolist(), found, strict=False)
+        for one in some
+    ]
+    if not matches:
+        return []
+    texts, rows = pq.read_table(evaluation.path(TEXTS)), list[dict[str, Any]]()
+    for match, place in zip(matches, sharded.places(project, [one.document for one in matches]), strict=True):
+        names = {f"evaluation_{name}": texts.column(name)[match.text].as_py() for name in ("file", "line")}
+        rows.append({**place, **names, "share": match.share, "words": match.words})
     return rows
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import Tokens
-from nanoset_core.lineage.documents import InspectionContext, Lineage, token_starts
+from nanoset_core.indexed.stream import token_starts
+from nanoset_core.lineage.documents import InspectionContext, Lineage
 from nanoset_core.lineage.texts import NotReadError, file_state, read_texts, retokenizer
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot

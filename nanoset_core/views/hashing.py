@@ -40,7 +40,7 @@ def below(keys: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
 def hash_bytes(values: Sequence[bytes]) -> NDArray[np.uint64]:
     """Return the hashes of some byte strings, uint64."""
     ends = np.cumsum([0, *map(len, values)])
-    return _hashed(np.frombuffer(b"".join(values), np.uint8), ends)
+    return hash_ranges(np.frombuffer(b"".join(values), np.uint8), ends)
 
 
 def hash_texts(array: Any) -> NDArray[np.uint64]:
@@ -50,10 +50,11 @@ def hash_texts(array: Any) -> NDArray[np.uint64]:
     array = array.cast(pa.large_string())
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return _hashed(np.frombuffer(data if data is not None else b"", np.uint8), ends)
+    return hash_ranges(np.frombuffer(data if data is not None else b"", np.uint8), ends)
 
 
-def _hashed(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+def hash_ranges(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the hashes of the bytes between each two of some ascending ends, uint64."""
     if len(ends) < 2:
         return np.empty(0, np.uint64)
     data, ends = data[ends[0] : ends[-1]], ends - ends[0]

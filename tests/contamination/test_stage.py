@@ -128,7 +128,7 @@ def test_after_an_append_the_new_shards_alone_are_looked_through(project, monkey
     make_corpora(project)
     looked = []
     work = contamination._search
-    monkeypatch.setattr(contamination, "_search", lambda task: looked.append(task.first) or work(task))
+    monkeypatch.setattr(contamination, "_search", lambda texts, task: looked.append(task.first) or work(texts, task))
     contamination.find_contamination(project, "evals", "web")
     assert looked == [60]
     assert found(project) == [*EXPECTED, (71, "2.jsonl", 12, "d11", "a.jsonl", 2)]
