@@ -84,6 +84,7 @@ def tokenized_metadata(
         work = f"Nothing was tokenized: {count} had been made before."
     lines = f"{facts['rejected']:,} of {format_count(facts['lines'], 'line')} rejected"
     lines += f", {format_count(facts['skipped'], 'document')} without tokens skipped" if facts["skipped"] else ""
+    lines += f", {format_count(facts['purged'], 'erased document')} left out" if facts.get("purged") else ""
     reasons = [{"reason": reason, "lines": f"{count:,}"} for reason, count in facts["reasons"].items()]
     columns = ("documents", "tokens", *(["rejected"] if facts["rejected"] else []))
     rows = [
@@ -184,7 +185,7 @@ def tokenized_files(
             "stored": format_bytes(found["stored_bytes"]),
             "lines": "?"
             if found["skipped_somewhere"]
-            else f"{found['documents'] + found['rejected'] + found['skipped']:,}",
+            else f"{found['documents'] + found['rejected'] + found['skipped'] + found['purged']:,}",
             **{name: f"{found[name]:,}" for name in ("documents", "rejected", "tokens")},
         }
         for path, found in files.items()
@@ -196,7 +197,8 @@ def _counts_by_file(source: SourceRange, shard: Manifest) -> dict[str, Counter[s
     facts = shard.facts
     if len(source.files) == 1:
         names = ("stored_bytes", "documents", "tokens", "rejected", "skipped")
-        return {source.files[0]: Counter({name: facts[name] for name in names})}
+        only = Counter({name: facts[name] for name in names} | {"purged": facts.get("purged", 0)})
+        return {source.files[0]: only}
     # The manifest has but the sum of the documents that were skipped, and no table lists them.
     counts = {path: Counter(skipped_somewhere=facts["skipped"]) for path in source.files}
     for path, size in stored_sizes(source.pieces).items():

@@ -12,6 +12,7 @@ NOT_BUILT = "not built yet"
 _LONGEST = 40
 _WORDS = {
     "trainer_path": "where trainers find the outputs (trainer_path, or else where they lie)",
+    "purged": "documents that were erased (nanoset purge)",
     "framing.before": "token ids before each document",
     "framing.after": "token ids after each document (EOD)",
 }

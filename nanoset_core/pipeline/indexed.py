@@ -29,6 +29,7 @@ from nanoset_core.storage.atomic import UNFINISHED, sha256_file
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceCheck, PieceDigest, Stored, pieces_text, read_pieces
 from nanoset_core.tokenization.framing import pair_name
+from nanoset_core.tokenization.purged import OPTION as PURGED
 from nanoset_core.tokenization.shards import BIN, TOKENS
 from nanoset_core.tokenization.shards import STAGE as SHARDS
 
@@ -242,6 +243,7 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
 def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
     """Return whether a set of shards is of the same files and settings as a dataset, so that it holds its tokens."""
     options = {key: value for key, value in dataset.recipe["options"].items() if key not in _DATASET_OPTIONS}
+    options.setdefault(PURGED, None)
     return (
         tokenized.recipe["parents"] == dataset.recipe["parents"]
         and tokenized.recipe["version"] == dataset.recipe["options"]["tokenization"]

@@ -20,8 +20,9 @@ from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.raw.rejects import RejectOptions
 from nanoset_core.serialization.text import format_bytes, format_count
-from nanoset_core.tokenization import distrust, shards
+from nanoset_core.tokenization import distrust, purged, shards
 from nanoset_core.tokenization.document_table import LineNumbers, joined_facts
+from nanoset_core.tokenization.facts import ShardFacts
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
 from nanoset_core.tokenization.losses import Losses, RejectPolicy, SettingNames, losses_of, stored_sizes
@@ -46,7 +47,12 @@ _NAMES = SettingNames(
 
 
 def token_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return what decides a corpus's tokens: settings, and the engines that are not trusted with the tokenizer."""
+    """Return what decides a corpus's tokens: those of its shards, and the documents that are erased."""
+    return _shard_options(project, corpus) | purged.recipe_options(purged.noted(project.outputs, corpus))
+
+
+def _shard_options(project: Project, corpus: str) -> dict[str, Any]:
+    """Return what decides a shard's tokens: settings, and the engines that are not trusted with the tokenizer."""
     distrusted = distrust.noted(project.outputs, project.tokenizer.fingerprint)
     settings = _settings(project, corpus)
     return settings.recipe_options(project.tokenizer.fingerprint) | distrust.recipe_options(distrusted)
@@ -110,24 +116,16 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     InputError where there is no text, or more was lost than is allowed; SourceChangedError where a file is another now.
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
-    settings, folder = _settings(project, corpus), corpus_folder(project, corpus)
-    ranges = marked(project, folder, cut_ranges(inventory, _range_bytes(project)))
-    workers, room = _fitting(project, corpus, ranges)
     project.listener(note(_end_of_documents(project)))
-    made, options = shards.TokenizeJob(
-        root=project.outputs,
-        corpus=corpus,
-        folder=folder,
-        ranges=ranges,
-        options=settings.recipe_options(project.tokenizer.fingerprint),
-        settings=replace(settings, room=room),
-        workers=workers,
-        executor=project.executor,
-        listener=project.listener,
-        news=Progress("tokenized_shards", corpus, 0, sum(source.size for source in ranges)),
-        look_first=not project.rebuild,
-    ).run()
-    # By the engines that were not used, whatever is noted by now.
+    while True:
+        try:
+            made, options = _make_shards(project, corpus, inventory)
+            break
+        except purged.PurgedError as error:
+            found = f"documents that were erased are in {project.config.corpus_folder(corpus)} again, and left out"
+            project.listener(note(f"{len(error.places):,} {found}"))
+            purged.note(project.outputs, corpus, error.places)
+    # By the engines that were not used, and what was erased, whatever is noted by now.
     recipe = _set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
     lost = losses_of(made, inventory.pieces)
     reject_policy(project, corpus).check(lost, project.config.corpus_folder(corpus))
@@ -145,6 +143,35 @@ def tokenize(project: Project, corpus: str) -> Manifest:
         return facts.to_json() | joined_facts(made, inventory.pieces) | {SHARDS: [shard.digest for shard in made]}, {}
 
     return project.outputs.make_current(project.outputs.commit(recipe, write))
+
+
+def _make_shards(project: Project, corpus: str, inventory: Inventory) -> tuple[Sequence[Manifest], dict[str, Any]]:
+    """Make the shards that are not there yet; → all, and the options of their set. Raises as TokenizeJob.run."""
+    settings, folder = _settings(project, corpus), corpus_folder(project, corpus)
+    erased = purged.noted(project.outputs, corpus, again=True)
+    ranges = marked(project, folder, purged.without(cut_ranges(inventory, _range_bytes(project)), erased))
+    workers, room = _fitting(project, corpus, ranges)
+    job = shards.TokenizeJob(
+        root=project.outputs,
+        corpus=corpus,
+        folder=folder,
+        ranges=ranges,
+        options=settings.recipe_options(project.tokenizer.fingerprint),
+        settings=replace(settings, room=room),
+        workers=workers,
+        executor=project.executor,
+        listener=project.listener,
+        news=Progress("tokenized_shards", corpus, 0, sum(source.size for source in ranges)),
+        look_first=not project.rebuild,
+    )
+    made, options = job.run()
+    return made, options | purged.recipe_options(erased)
+
+
+def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
+    """Return the ranges of a corpus, one a shard, without the documents that are erased."""
+    erased = purged.noted(project.outputs, inventory.corpus)
+    return purged.without(cut_ranges(inventory, range_bytes), erased)
 
 
 def _fitting(project: Project, corpus: str, ranges: Sequence[SourceRange]) -> tuple[int, int]:
@@ -200,7 +227,7 @@ def each_shard(project: Project, corpus: str, digests: Sequence[str], work: Call
 
 def losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     """Return what a tokenized corpus lost; FormatError where a shard's manifest or the inventory cannot be read."""
-    facts = shards.ShardFacts.of(tokenized.facts)
+    facts = ShardFacts.of(tokenized.facts)
     if not facts.reasons:
         return Losses(facts)
 
@@ -222,7 +249,7 @@ def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
 
 def repeats_warning(project: Project, tokenized: Manifest) -> str:
     """Return that more documents of a corpus repeat others of their shard than may; empty where that is not so."""
-    facts = shards.ShardFacts.of(tokenized.facts)
+    facts = ShardFacts.of(tokenized.facts)
     return repeats_text(facts.repeated / max(facts.documents, 1), project.config.documents.max_duplicate_fraction)
 
 
@@ -317,7 +344,7 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
     inventory = inventory_at(outputs, corpus, wanted.parents["inventory"])
     if inventory is None:
         return None
-    options, ranges = token_options(project, corpus), cut_ranges(inventory, wanted.options["range_bytes"])
+    options, ranges = _shard_options(project, corpus), ranges_of(project, inventory, wanted.options["range_bytes"])
     digests = [shards.shard_recipe(corpus, source, options).digest for source in ranges]
     if not outputs.digests_in(outputs.folder / SHARDS / corpus).keys() >= {*digests}:
         return None

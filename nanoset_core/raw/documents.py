@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -53,6 +53,8 @@ class DocumentBatch:
     """Gzip file → zero bytes behind its members: legal, and what is left of a download that was cut short."""
     counted: list[tuple[Piece, int]] = field(default_factory=list)
     """Pieces of files whose lines had not been counted, now read to their ends, with their lines."""
+    purged: int = 0
+    """Documents that were left out; see SourceRange.without."""
 
     @property
     def faults(self) -> int:
@@ -62,7 +64,7 @@ class DocumentBatch:
     @property
     def read_lines(self) -> int:
         """Lines and rows, whether documents or rejects."""
-        return len(self.texts) + len(self.rejects) - self.faults
+        return len(self.texts) + len(self.rejects) - self.faults + self.purged
 
     def take(self, part: DocumentBatch, file: int) -> None:
         """Append what was read of a file of the range."""
@@ -70,7 +72,19 @@ class DocumentBatch:
             getattr(self, name).extend(getattr(part, name))
         self.files += [file] * len(part.texts)
         self.read_bytes += part.read_bytes
+        self.purged += part.purged
         self.zeroed.update(part.zeroed)
+
+    def leave_out(self, places: Collection[int]) -> None:
+        """Leave out documents by their byte offsets or, of a table, rows; the batch is of one part of a file."""
+        found = [line if offset < 0 else offset for line, offset in zip(self.lines, self.offsets, strict=True)]
+        kept = [number for number, place in enumerate(found) if place not in places]
+        if len(kept) < len(found):
+            for name in ("texts", "lines", "offsets", "ids"):
+                values = getattr(self, name)
+                setattr(self, name, [values[number] for number in kept])
+            self.columns = [[array.take(np.array(kept, np.int64)) for array in part] for part in self.columns]
+            self.purged += len(found) - len(kept)
 
 
 def read_documents(
@@ -87,7 +101,7 @@ def read_documents(
 ) -> Iterator[DocumentBatch]:
     """Read the documents of a source range in file order, and by line or row within a file.
 
-    Lines and rows = documents + rejected ones, always; a fault that ends a file is one reject more.
+    Lines and rows = documents + rejected ones + those left out, always; a fault that ends a file is one reject more.
 
     Args:
         folder: the corpus's folder.
@@ -108,11 +122,14 @@ def read_documents(
     fields = Fields(text_key, id_key, required_keys, kept_keys)
     numbers = {path: number for number, path in enumerate(source.files)}
     batch = DocumentBatch()
-    for piece in source.pieces:
+    left_out = dict(source.without)
+    for place, piece in enumerate(source.pieces):
         stored, lines, position = StoredPiece(folder, piece, source.marks.get(piece.path)), 0, piece.begin
         try:
             for part in reader_of(piece.path)(stored, fields, max_line_bytes, verify):
                 lines += part.read_lines
+                if place in left_out:
+                    part.leave_out(frozenset(left_out[place]))
                 batch.take(part, numbers[piece.path])
                 batch.stored_bytes, position = batch.stored_bytes + stored.position - position, stored.position
                 if batch.read_bytes >= batch_bytes or len(batch.rejects) >= BATCH_REJECTS:

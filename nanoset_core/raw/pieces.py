@@ -103,6 +103,14 @@ class SourceRange(_Pieces):
     pieces: tuple[Piece, ...]
     marks: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     """Path of an object → mark of the ETag under which its bytes were hashed: with that it need not be hashed again."""
+    without: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Documents that are left out: number of a piece, and their bytes in the decompressed file, or rows of a table."""
+
+    @property
+    def digest(self) -> str:
+        """Changes with the names, cuts and content of the files, and with what is left out of them."""
+        pieces = [asdict(piece) for piece in self.pieces]
+        return digest_of({"pieces": pieces, "without": self.without} if self.without else pieces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,20 +38,10 @@ def document_table(path: Path, files: Sequence[str]) -> Iterator[Add]:
     the documents came in batches, so that the same documents give the same bytes.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    types = pa.dictionary(pa.int32(), pa.string()), pa.int64(), pa.int64(), pa.string(), pa.int32()
-    schema = pa.schema(list(zip(_COLUMNS, types, strict=True)))
-    names, waiting = _strings(files), pa.Table.from_batches([], schema)
-
-    def flush(rows: int) -> None:
-        nonlocal waiting
-        if rows:
-            writer.write_table(waiting.slice(0, rows), row_group_size=ROW_GROUP_ROWS)
-            waiting = waiting.slice(rows)
+    schema, names = _schema(), _strings(files)
 
     def add(batch: DocumentBatch, lengths: NDArray[np.int32], kept: NDArray[np.bool_]) -> None:
-        nonlocal waiting
         columns = [
             pa.DictionaryArray.from_arrays(_numbers(batch.files, "int32"), names),
             _numbers(batch.lines, "int64"),
@@ -60,13 +50,60 @@ def document_table(path: Path, files: Sequence[str]) -> Iterator[Add]:
             _numbers(lengths, "int32"),
         ]
         rows = pa.Table.from_arrays(columns, schema=schema)
-        rows = rows if kept.all() else rows.take(_numbers(np.flatnonzero(kept), "int64"))
+        put(rows if kept.all() else rows.take(_numbers(np.flatnonzero(kept), "int64")))
+
+    with _row_groups(path, schema) as put:
+        yield add
+
+
+@contextmanager
+def _row_groups(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
+    """Yield what adds rows to a table of row groups of 65,536, however they come."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    waiting = pa.Table.from_batches([], schema)
+
+    def flush(rows: int) -> None:
+        nonlocal waiting
+        if rows:
+            writer.write_table(waiting.slice(0, rows), row_group_size=ROW_GROUP_ROWS)
+            waiting = waiting.slice(rows)
+
+    def put(rows: Any) -> None:
+        nonlocal waiting
         waiting = pa.concat_tables([waiting, rows])
         flush(waiting.num_rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS)
 
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        yield add
+        yield put
         flush(waiting.num_rows)
+
+
+def copy_without(table: DocumentRows, rows: NDArray[np.int64], path: Path, files: Sequence[str]) -> None:
+    """Write a table of documents without some rows, byte for byte as `document_table` writes it of the others.
+
+    `files`: those of the range, in order, as `document_table` was given them.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = _strings(files)
+    with _row_groups(path, _schema()) as put:
+        for group, (begin, end) in enumerate(table.groups):
+            here = rows[(rows >= begin) & (rows < end)] - begin
+            kept = np.delete(np.arange(end - begin), here)
+            found = table.columns(group, _COLUMNS).take(_numbers(kept, "int64"))
+            numbers = pc.index_in(found.column("file").cast(pa.string()), names).combine_chunks()
+            columns = [pa.DictionaryArray.from_arrays(numbers, names), *found.columns[1:]]
+            put(pa.Table.from_arrays(columns, schema=_schema()))
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    types = pa.dictionary(pa.int32(), pa.string()), pa.int64(), pa.int64(), pa.string(), pa.int32()
+    return pa.schema(list(zip(_COLUMNS, types, strict=True)))
 
 
 # pyarrow.array would import pandas, where that is installed, which takes longer than many a small shard.

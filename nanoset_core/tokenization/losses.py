@@ -22,7 +22,8 @@ from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.tokenization.document_table import LineNumbers, joined_facts
-from nanoset_core.tokenization.shards import REJECTS, ShardFacts
+from nanoset_core.tokenization.facts import ShardFacts
+from nanoset_core.tokenization.shards import REJECTS
 
 _SOUND_REASONS = frozenset({"blank_line", "not_an_object", "text_not_a_string"})
 """Reasons of lines that are whole and hold no text, as they stand in ordinary corpora. The others may be damage: a line

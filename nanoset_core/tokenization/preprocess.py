@@ -27,11 +27,12 @@ from nanoset_core.storage.working_copies import copies_in, work_folder
 from nanoset_core.tokenization.bpe import EngineName
 from nanoset_core.tokenization.distrust import SHARE, Encoder, encoders_of
 from nanoset_core.tokenization.document_table import counts_by_file, tokens_by_file
+from nanoset_core.tokenization.facts import ShardFacts
 from nanoset_core.tokenization.files import TokenizerPath, as_source
 from nanoset_core.tokenization.framing import Framing, SpecialTokens, WriterPreset, make_framing, pair_name
 from nanoset_core.tokenization.inputs import InputFiles
 from nanoset_core.tokenization.losses import Listing, Losses, RejectPolicy, losses_of, stored_sizes
-from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardFacts, ShardSettings, TokenizeJob
+from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS, TOKENS, ShardSettings, TokenizeJob
 from nanoset_core.tokenization.tokenizer import (
     TokenizerFacts,
     token_id,

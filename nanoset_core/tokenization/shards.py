@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,15 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.documents import DocumentBatch, read_documents
 from nanoset_core.raw.pieces import Piece, SourceRange, too_large
 from nanoset_core.raw.rejects import Reject
-from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.atomic import sha256_file, sweep_abandoned
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.tokenization import distrust
+from nanoset_core.tokenization import distrust, purged
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
 from nanoset_core.tokenization.bpe.reference import WrongTokensError
 from nanoset_core.tokenization.document_table import count_facts, document_table, place_in
+from nanoset_core.tokenization.facts import ShardFacts, facts_of
 from nanoset_core.tokenization.files import TokenizerPath, define, local_tokenizer, stat_signature
-from nanoset_core.tokenization.framing import Framed, Framing, frame
+from nanoset_core.tokenization.framing import Framing, frame
 from nanoset_core.tokenization.repeats import Repeats
 
 STAGE = "shards"
@@ -42,7 +41,6 @@ BIN = f"{TOKENS}.bin"
 """The only file of a shard that may be a range of a dataset instead."""
 DOCUMENTS = "documents.parquet"
 REJECTS = "rejects.jsonl"
-LENGTH_BINS = 32
 _TOLD_SECONDS = 0.5
 """Between two reports on one shard."""
 
@@ -106,68 +104,6 @@ class ShardTask:
     settings: ShardSettings
 
 
-@dataclass(slots=True)
-class ShardFacts:
-    """Counts of one shard, or of several added up."""
-
-    lines: int = 0
-    """Lines read = documents + skipped + rejected."""
-    documents: int = 0
-    """Documents written, empty ones included."""
-    skipped: int = 0
-    """Documents without tokens that the preset leaves out."""
-    sequences: int = 0
-    """Entries of the .idx; a document without tokens has none."""
-    tokens: int = 0
-    """Special ones included."""
-    rejected: int = 0
-    """Lines that are no document."""
-    faults: int = 0
-    """Files that could not be read to their end."""
-    read_bytes: int = 0
-    """Decompressed bytes of all lines."""
-    stored_bytes: int = 0
-    """Bytes of the files as stored."""
-    reasons: dict[str, int] = field(default_factory=dict)
-    """Reason → rejects, faults included."""
-    length_histogram: list[int] = field(default_factory=lambda: [0] * LENGTH_BINS)
-    """Entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones."""
-    zeroed: dict[str, int] = field(default_factory=dict)
-    """Table → documents of it whose text holds runs of zero bytes."""
-    padding: dict[str, int] = field(default_factory=dict)
-    """Gzip file → zero bytes behind its members."""
-    repeated: int = 0
-    """Documents whose tokens stood before in the same shard, where these are many; see Repeats."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the facts as manifests hold them."""
-        return {name: value for name, value in asdict(self).items() if value or name not in (*_RARE, "repeated")}
-
-    @staticmethod
-    def of(facts: Mapping[str, Any]) -> ShardFacts:
-        """Return the counts among the facts of a manifest."""
-        return ShardFacts(**{name: facts[name] for name in facts.keys() & _NAMES})
-
-    def described(self) -> str:
-        """Return lines and rejects for a message."""
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())
-        counts = f"{self.lines:,} lines, {self.rejected:,} rejected, {format_count(self.faults, 'unreadable file')}"
-        return counts + (f" ({reasons})" if reasons else "")
-
-    def __add__(self, other: ShardFacts) -> ShardFacts:
-        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
-        reasons = dict(sorted((Counter(self.reasons) + Counter(other.reasons)).items()))
-        histogram = [a + b for a, b in zip(self.length_histogram, other.length_histogram, strict=True)]
-        zeroed, padding = (dict(Counter(getattr(self, name)) + Counter(getattr(other, name))) for name in _RARE)
-        return ShardFacts(**counts, reasons=reasons, length_histogram=histogram, zeroed=zeroed, padding=padding)
-
-
-_NAMES = frozenset(entry.name for entry in fields(ShardFacts))
-_RARE = ("zeroed", "padding")
-"""Counts by file; a manifest holds those that are not empty."""
-_COUNTS = tuple(entry.name for entry in fields(ShardFacts) if entry.default == 0)
-
-
 def make_shard(task: ShardTask) -> Manifest:
     """Make and store the shard of one source range, or return it when it is there already.
 
@@ -175,6 +111,7 @@ def make_shard(task: ShardTask) -> Manifest:
         InputError: A line was rejected and the policy is to fail.
         SourceChangedError, MissingError: The files are not those of the inventory.
         DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
+        PurgedError: Documents that were erased are in the files again.
     """
     with task.root.in_task() as root:
         here = replace(task, root=root)
@@ -188,6 +125,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping
     audit = distrust.Audit(engine, settings.audit, digest)
     facts, repeats = ShardFacts(stored_bytes=task.source.size), Repeats()
     read, told, counted = 0, time.monotonic(), list[tuple[Piece, int]]()
+    erased, back = purged.noted(task.root, task.recipe.name), list[purged.Place]()
     batches = read_documents(
         task.folder,
         task.source,
@@ -205,12 +143,14 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping
             rejects.writelines(json.dumps(asdict(reject)).encode() + b"\n" for reject in batch.rejects)
             if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task, batch.rejects[0])
+            if back := [*back, *purged.come_back(erased, task.source, batch)]:
+                continue
             encoded = _encoded(engine, audit, batch, task)
             framed = frame(encoded, settings.framing)
             builder.add_documents(framed.ids, framed.lengths[framed.sequences > 0], framed.sequences[framed.kept])
             if add_rows is not None:
                 add_rows(batch, framed.lengths, framed.kept)
-            facts += _facts_of(batch, framed)
+            facts += facts_of(batch, framed)
             counted += batch.counted
             repeats.add(encoded)
             read += batch.stored_bytes
@@ -218,6 +158,8 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping
                 tell(Progress(STAGE, digest, read, facts.stored_bytes, "bytes", facts.documents, facts.tokens))
                 task.root.access.make_room(0, f"a shard of {task.source.files[0]}")
                 told = time.monotonic()
+    if back:
+        raise purged.PurgedError(back)
     facts.repeated = repeats.among(facts.documents)
     names = (BIN, f"{TOKENS}.idx", *([DOCUMENTS] if settings.documents else []), REJECTS)
     encoder = distrust.Encoder(engine.name, engine.version, audit.documents, engine.helper)
@@ -290,26 +232,6 @@ def _loaded_engine(file: TokenizerPath, _stamp: object, kind: str, without: tupl
     return make_engine(file, kind, without=without), define(file).fingerprint
 
 
-def _facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
-    lengths = framed.lengths[framed.kept]
-    # frexp gives the number of binary digits: 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3…
-    digits = np.frexp(lengths.astype(np.float64))[1]
-    return ShardFacts(
-        lines=batch.read_lines,
-        documents=len(lengths),
-        skipped=len(framed.lengths) - len(lengths),
-        sequences=int(framed.sequences.sum()),
-        tokens=int(lengths.sum(dtype=np.int64)),
-        rejected=len(batch.rejects) - batch.faults,
-        faults=batch.faults,
-        read_bytes=batch.read_bytes,
-        reasons=Counter(reject.reason for reject in batch.rejects),
-        length_histogram=np.bincount(digits, minlength=LENGTH_BINS)[:LENGTH_BINS].tolist(),
-        zeroed=batch.zeroed,
-        padding=batch.padding,
-    )
-
-
 def _reject_error(task: ShardTask, reject: Reject) -> InputError:
     what, part = ("a file cannot be read to its end", "file") if reject.is_fault else ("a line was rejected", "line")
     return InputError(
@@ -358,6 +280,7 @@ class TokenizeJob:
 
         Raises:
             InputError, SourceChangedError, MissingError: See make_shard.
+            PurgedError: See make_shard.
             NanosetError: An engine that is not to be used gave wrong tokens.
         """
         distrusted = distrust.noted(self.root, self.options["tokenizer"])

@@ -22,8 +22,9 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.tokenization.document_table import DocumentRows
+from nanoset_core.tokenization.facts import ShardFacts
 from nanoset_core.tokenization.repeats import LIMIT_KEY, LOOK
-from nanoset_core.tokenization.shards import DOCUMENTS, ShardFacts
+from nanoset_core.tokenization.shards import DOCUMENTS
 from nanoset_core.verification.dataset import verify_dataset
 from nanoset_core.verification.ranges import QUICK_TOKENS, Expected, spread_rows
 from nanoset_core.verification.report import (
@@ -47,7 +48,7 @@ _QUICK_SKIPPED_BYTES = 16 << 20
 MOST_DRIFT = 1.5
 """Change of the mean length of documents from one version to the next, as a factor, that is worth a warning."""
 _DATASET_COUNTS = ("documents", "sequences", "tokens")
-_COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults")
+_COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults", "purged")
 
 
 def verify_corpus(project: Project, corpus: str, deep: bool = False, run: Run = run_here) -> Report:
@@ -155,14 +156,16 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
     total, parts = ShardFacts.of(tokenized.facts), [ShardFacts.of(shard.facts) for shard in shards]
     for one, facts in zip((*shards, tokenized), (*parts, total), strict=True):
         wish = f"{facts.documents:,} documents + {facts.skipped:,} skipped + {facts.rejected:,} rejected"
-        if facts.lines != facts.documents + facts.skipped + facts.rejected:
+        wish += f" + {facts.purged:,} purged" if facts.purged else ""
+        if facts.lines != facts.documents + facts.skipped + facts.rejected + facts.purged:
             report.error("lines are not accounted for", one.folder, f"{facts.lines:,} lines read", wish, AGAIN)
     added = sum(parts, ShardFacts())
     for name in _COUNTS:
         what = f"the shards together have another number of {name} than their corpus"
         report.compare(what, tokenized.folder, getattr(added, name), getattr(total, name), AGAIN)
     rejected = (total.rejected + total.faults) / max(total.lines, 1)
-    report.figures.update({name: getattr(total, name) for name in _COUNTS} | {"rejected_fraction": round(rejected, 6)})
+    counts = {name: getattr(total, name) for name in _COUNTS if name != "purged" or total.purged}
+    report.figures.update(counts | {"rejected_fraction": round(rejected, 6)})
 
 
 def _check_losses(report: Report, project: Project, tokenized: Manifest) -> None:

@@ -15,11 +15,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StorageError
 from nanoset_core.loading.opening import CACHE, STAGE
-from nanoset_core.outputs.manifest import MANIFEST, is_digest, read_manifest
+from nanoset_core.outputs.manifest import MANIFEST, read_manifest
 from nanoset_core.outputs.root import CURRENT, OutputRoot, read_current
 from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.mapping import index_files
@@ -35,6 +35,7 @@ from nanoset_core.storage.store import in_parallel
 from nanoset_core.tokenization.shards import BIN
 from nanoset_core.tokenization.shards import STAGE as SHARDS
 from nanoset_core.versions.dropping import Surplus, drop, held_by, surplus
+from nanoset_core.versions.existing import Output, all_outputs, stage_folders, unreadable
 
 UNSEEN = (
     "not seen are builds by versions of nanoset that know no leases, and machines that were cut off from the bucket "
@@ -44,7 +45,6 @@ Kind = Literal["version", "unfinished", "cache file", "tokens"]
 """A version's folder, one whose build never ended, an index file of trainers, tokens of a shard that a dataset has."""
 _SIDECAR = "nanoset.json"
 """Ending of the notes beside index files."""
-_DEEPEST = 4
 _DAY_NS = 24 * 3600 * 1_000_000_000
 
 
@@ -206,55 +206,11 @@ def _sweep_store(outputs: OutputRoot, planned: Collection, busy: Container[str],
 def _is_idle(name: str, busy: Container[str]) -> bool:
     """Return whether an object belongs to an output of ours that no build works on."""
     stage, *rest = name.split("/")
-    return stage in _stage_folders() and len(rest) > 1 and rest[0] not in busy
-
-
-class _Output(NamedTuple):
-    """All versions of one output."""
-
-    stage: str
-    name: str
-    folder: Path
-    versions: set[str]
-    """Their digests."""
-    current: str | None
-    """Digest of the current version; None where there is none."""
-
-    @property
-    def subject(self) -> str:
-        """The corpus, nanoset or webdataset that it belongs to."""
-        return self.name.partition("/")[0]
-
-
-def _stage_folders() -> list[str]:
-    """Return the folders of all stages below the root: first those of corpora, from which the others are made."""
-    return list(dict.fromkeys(stage.folder for stage in sorted(stages(), key=lambda stage: not stage.by_corpus)))
-
-
-def _outputs(listing: FileAccess, stage: str, name: str = "") -> Iterator[_Output]:
-    """Yield every output of a stage by names alone; links are followed."""
-    folder = listing.folder.joinpath(stage, name)
-    entries = [entry for entry in listing.entries(folder) if entry.name[0] != "."]
-    folders = [entry for entry in entries if entry.name != "current" and entry.is_folder]
-    # A corpus may have a name that looks like a digest, but stands where no version can.
-    versions = {entry.name for entry in folders if name and is_digest(entry.name)}
-    pointed = any(entry.name == CURRENT for entry in entries)
-    if versions or pointed:
-        try:
-            current = read_current(folder, listing) if pointed else None
-        except FormatError as error:
-            raise _unreadable(folder, f"{error.where}: {error.found}") from error
-        if current not in (None, *versions):
-            raise _unreadable(folder / str(current), "this is the current version, but it is gone")
-        yield _Output(stage, name, folder, versions, current)
-    for entry in folders:
-        is_cache = stage == STAGE and entry.name == CACHE and name != "" and "/" not in name
-        if entry.name not in versions and not is_cache and name.count("/") < _DEEPEST:
-            yield from _outputs(listing, stage, f"{name}/{entry.name}".lstrip("/"))
+    return stage in stage_folders() and len(rest) > 1 and rest[0] not in busy
 
 
 def _needed(
-    listing: FileAccess, outputs: Sequence[_Output], policy: Policy, moving: Container[str]
+    listing: FileAccess, outputs: Sequence[Output], policy: Policy, moving: Container[str]
 ) -> tuple[set[str], dict[str, set[str]]]:
     """Follow every current version, and every other that the policy keeps, to all that it needs.
 
@@ -288,11 +244,11 @@ def _needed(
                 listed.setdefault(output.subject, set()).update(index_files(manifest))
         except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
             what = f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
-            raise _unreadable(output.folder / digest, what) from error
+            raise unreadable(output.folder / digest, what) from error
     return followed | future, listed
 
 
-def _kept(listing: FileAccess, output: _Output, policy: Policy, named_by: Mapping[str, str]) -> Iterator[str]:
+def _kept(listing: FileAccess, output: Output, policy: Policy, named_by: Mapping[str, str]) -> Iterator[str]:
     """Yield digests of the complete versions besides the current one that stay by their age or number."""
     namer = named_by.get(output.stage)
     since_ns = listing.written_ns(listing.folder.joinpath(namer or output.stage, output.name, CURRENT))
@@ -302,16 +258,10 @@ def _kept(listing: FileAccess, output: _Output, policy: Policy, named_by: Mappin
     yield from sorted(made, key=lambda digest: (-made[digest], digest))[: policy.keep if namer is None else 0]
 
 
-def _unreadable(place: Path, why: str) -> StorageError:
-    what = "a version that is current, is kept, or that another one needs, cannot be read, so nothing is removed"
-    remedy = f"run `nanoset build`, which makes it again, or delete {place} if you do not need it"
-    return StorageError(what, where=place, found=why, remedy=remedy)
-
-
 def _plan(project: Project, policy: Policy, leases: Mapping[str, str], moving: Container[str] = ()) -> Collection:
     """Judge all that is there; leases: name that is worked on → the machine that does."""
     listing = project.outputs.access.listing()
-    outputs = [output for folder in _stage_folders() for output in _outputs(listing, folder)]
+    outputs = all_outputs(listing)
     needed, listed = _needed(listing, outputs, policy, moving)
     found = [
         _judge(listing, output, digest) for output in outputs for digest in output.versions if digest not in needed
@@ -331,7 +281,7 @@ def _plan(project: Project, policy: Policy, leases: Mapping[str, str], moving: C
     return Collection(tuple(garbage), tuple(left), tuple(unfinished), UNSEEN if listing.has_copies else None)
 
 
-def _judge(listing: FileAccess, output: _Output, digest: str) -> Garbage | LeftAlone:
+def _judge(listing: FileAccess, output: Output, digest: str) -> Garbage | LeftAlone:
     """Return Garbage where all in a version that nothing needs is ours, LeftAlone where that cannot be told."""
     folder, name = output.folder / digest, f"{output.stage}/{output.name}"
     try:
@@ -357,7 +307,7 @@ def _judge(listing: FileAccess, output: _Output, digest: str) -> Garbage | LeftA
 
 
 def _judge_index_files(
-    listing: FileAccess, nanoset: str, outputs: Sequence[_Output], kept: set[str], policy: Policy
+    listing: FileAccess, nanoset: str, outputs: Sequence[Output], kept: set[str], policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
     """Yield every index file of a nanoset that no split lists that stays; what no note of ours lists is left alone."""
     place = f"{STAGE}/{nanoset}/{CACHE}"
@@ -401,7 +351,7 @@ def _files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterato
             yield prefix + entry.name, entry
 
 
-def _unasked(project: Project, outputs: Sequence[_Output]) -> Iterator[LeftAlone]:
+def _unasked(project: Project, outputs: Sequence[Output]) -> Iterator[LeftAlone]:
     """Yield outputs that nanoset.yaml or the raw folder no longer asks for: they may be the only copies."""
     places = {(output.stage, output.subject) for output in outputs if output.current is not None}
     here = {subject for _, subject in places if project.config.corpus_folder(subject).is_dir()}

@@ -49,7 +49,7 @@ class Use:
 
     @property
     def needs_dagster(self) -> bool:
-        return self.words.startswith(("build", "demo"))
+        return self.words.startswith(("build", "demo", "purge"))
 
     def line(self, *, input: str | None = None, output: str | None = None) -> list[str]:
         """The words, with another input or output."""
@@ -95,6 +95,7 @@ pack raw-index             | pack raw-index {input} --output {output} | raw/a/a.
                            | --drop-faulty
 pack raw-index, beside it  | pack raw-index {input} | raw/a/a.jsonl
 pack describe              | pack describe {input} | packs/x.pbin
+purge                      | purge a-3 --yes {project} | nanoset.yaml
 shuffle                    | shuffle --input {input} --output {output} --seqlen 16 --wds-chunk-size 64 {tokenizer}
                            | raw/a | made/tars | raw/a raw pairs | --seed 5
 shuffle, of pairs          | shuffle --input {input} pairs/y --output {output} --seqlen 16 --workers 1 --engine buckets
@@ -112,7 +113,7 @@ verify, a pair             | verify {input} --deep --tokenizer tokenizer.json --
 view                       | view few {project} | nanoset.yaml
 """
 """name | words | input | output | onto | other"""
-_REWRITES = dict.fromkeys(("build", "build, by force", "gc", "map, of a project"), ("data/",))
+_REWRITES = dict.fromkeys(("build", "build, by force", "gc", "map, of a project", "purge"), ("data/",))
 _REWRITES["takedown"] = ("drop.txt",)
 _REWRITES["pack repair, in place"] = ("packs/x.pbin",)
 _DISKS = {"build, from nothing": ("unbuilt", ".dagster", "cache")}

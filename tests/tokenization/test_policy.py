@@ -12,10 +12,10 @@ from sample_project import EOD, jsonl, sentences
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
 from nanoset_core.raw.rejects import RejectOptions
+from nanoset_core.tokenization.facts import ShardFacts
 from nanoset_core.tokenization.inputs import resolve_inputs
 from nanoset_core.tokenization.losses import Listing, Losses, RejectPolicy, SettingNames
 from nanoset_core.tokenization.preprocess import PreprocessOptions, preprocess
-from nanoset_core.tokenization.shards import ShardFacts
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nanoset_core.tokenization.bpe import Encoded
+from nanoset_core.tokenization.facts import ShardFacts
 from nanoset_core.tokenization.repeats import Repeats, repeats_text
-from nanoset_core.tokenization.shards import ShardFacts
 
 ONCE = [f"document {number}" for number in range(1000)]
 

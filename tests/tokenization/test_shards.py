@@ -28,8 +28,9 @@ from nanoset_core.raw.survey import take_inventory
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.tokenization import shards as shards_module
 from nanoset_core.tokenization.bpe import reference
+from nanoset_core.tokenization.facts import ShardFacts
 from nanoset_core.tokenization.framing import Framing
-from nanoset_core.tokenization.shards import ShardFacts, ShardSettings, ShardTask, engine_choice, make_shard
+from nanoset_core.tokenization.shards import ShardSettings, ShardTask, engine_choice, make_shard
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"

@@ -1,0 +1,79 @@
+"""`nanoset purge`: erase documents from all outputs."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nanoset_core.cli.options import CONFIG_OPTION, FILE, flag, option
+from nanoset_core.cli.terminal import print_rows
+from nanoset_core.serialization.text import format_bytes
+
+if TYPE_CHECKING:
+    from nanoset_core.pipeline.project import Project
+    from nanoset_core.versions.purging import Plan
+
+_SHOWN = 50
+
+
+@click.command("purge", short_help="Erase documents from all outputs.")
+@click.argument("ids", nargs=-1)
+@CONFIG_OPTION
+@option("--ids-file", "A file of further ids, one a line.", type=FILE)
+@option("--corpus corpora", "Only documents of this corpus; may be given several times.", multiple=True)
+@flag("--yes", "Erase what is listed; without this, nothing is changed.")
+@click.pass_context
+def command(
+    context: click.Context,
+    ids: tuple[str, ...],
+    config: Path,
+    ids_file: Path | None,
+    corpora: tuple[str, ...],
+    yes: bool,
+) -> None:
+    """Erase the documents of these IDS: from shards, datasets and tables, and with every version made of them.
+
+    Without --yes nothing is changed, and what would be erased is listed. The raw text is yours: its lines are named,
+    and left out from now on, but not touched. Nothing is tokenized again; a receipt says what was erased and what is
+    there instead.
+    """
+    from nanoset_core.cli import nanoset
+    from nanoset_core.pipeline.project import Project
+    from nanoset_core.versions.purging import is_unfinished, plan_purge, purge
+
+    lines = () if ids_file is None else ids_file.read_text(encoding="utf-8").splitlines()
+    wanted = list(dict.fromkeys(filter(None, [*ids, *lines])))
+    if not wanted:
+        raise click.UsageError("Missing argument 'IDS...'.", context)
+    project = Project.open(config)
+    plan = plan_purge(project, wanted, corpora)
+    if not plan.rows and not is_unfinished(project, wanted, corpora):
+        click.echo("no output holds a document with one of these ids")
+        return
+    _print_plan(project, plan)
+    if not yes:
+        click.echo("nothing was erased yet: add --yes to erase it")
+        return
+    build = nanoset.get_command(context, "build")
+    if build is None:
+        raise click.UsageError("`nanoset build` is not installed; it makes what is left again.", context)
+    path = purge(project, plan, lambda: context.invoke(build, config=config), datetime.date.today().isoformat())
+    click.echo(f"erased; the receipt: {project.outputs.access.url(path)}")
+
+
+def _print_plan(project: Project, plan: Plan) -> None:
+    rows = [
+        {"document": row.id, "raw text": str(folder / f"{row.file}:{row.line}"), "tokens": f"{row.tokens:,}"}
+        for corpus, found in plan.current.items()
+        for folder in [project.config.corpus_folder(corpus)]
+        for row in found
+    ]
+    print_rows(rows[:_SHOWN])
+    if len(rows) > _SHOWN:
+        click.echo(f"… and {len(rows) - _SHOWN:,} documents more")
+    print_rows([{"version": one.path, "size": format_bytes(one.size)} for one in plan.versions[:_SHOWN]])
+    size = format_bytes(sum(one.size for one in plan.versions))
+    click.echo(f"{len(rows):,} documents; {len(plan.versions):,} versions of outputs, {size}, were made of them")

@@ -1,0 +1,292 @@
+"""Erasing documents: nothing of their text or tokens is left below the root, and nothing else is lost."""
+
+import gzip
+import importlib.util
+import itertools
+import json
+import random
+import shutil
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sample_project import jsonl, make_corpora, outputs_of, run_stages, tree, write_project
+
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError, FormatError, StaleError
+from nanoset_core.pipeline import views
+from nanoset_core.pipeline.columns import keep_columns
+from nanoset_core.pipeline.project import Project
+from nanoset_core.tokenization import purged
+from nanoset_core.versions import purging
+from nanoset_core.versions.purging import is_unfinished, plan_purge, purge
+
+SCRIPT = Path(__file__).parents[2] / "deploy" / "check_receipt.py"
+CHANGES = {
+    "documents: {": "documents: {columns: [note], ",
+    "nanosets:\n": "views:\n  kept: {of: web, exclude: drop.txt}\npacked: [web, kept]\nnanosets:\n",
+    "blend: {web: 0.7, code: 0.3}": "blend: {kept: 0.7, code: 0.3}",
+    "groups: 3": "groups: 1",
+}
+IDS = ["secret-1", "secret-2", "web-3", "web-239"]
+DAY = "2026-11-26"
+
+
+def secret(seed, length=500):
+    rng = random.Random(seed)
+    return "".join(rng.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(length))
+
+
+def rows():
+    texts = [{"id": f"secret-{n}", "text": secret(n), "note": secret(10 + n, 200)} for n in (1, 2)]
+    return [
+        {"id": "plain-1", "text": "a text between the others"},
+        *texts,
+        {"id": "plain-2", "text": "and the last one"},
+    ]
+
+
+def build(project):
+    make_corpora(project)
+    keep_columns(project, "web")
+    run_stages(project)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, tokenizer_file):
+    """A built project with two documents that are like no others; not to be written to."""
+    file = write_project(tmp_path_factory.mktemp("purging") / "project", tokenizer_file, CHANGES)
+    (file.parent / "drop.txt").write_text("web-7\n")
+    build(Project.open(file))  # versions without these documents
+    (file.parent / "raw/web/secret.jsonl").write_bytes(jsonl(rows()))
+    build(Project.open(file))
+    return file
+
+
+@pytest.fixture
+def project(whole, tmp_path):
+    return Project.open(shutil.copytree(whole.parent, tmp_path / "project", symlinks=True) / whole.name)
+
+
+def erase(project, ids=IDS, how=build):
+    plan = plan_purge(project, ids)
+    return purge(project, plan, lambda: how(Project.open(project.config.file)), DAY)
+
+
+def contents(folder):
+    """Yield (name, bytes) of every file, and of what is in tars, gzip and Parquet."""
+    import pyarrow.parquet as pq
+
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            name, data = path.relative_to(folder).as_posix(), path.read_bytes()
+            yield name, gzip.decompress(data) if name.endswith(".gz") else data
+            if name.endswith(".parquet"):
+                yield name, repr(pq.read_table(path).to_pydict()).encode()
+            if name.endswith(".tar"):
+                with tarfile.open(path) as tar:
+                    for member in tar:
+                        inner = tar.extractfile(member).read()
+                        yield name, gzip.decompress(inner) if member.name.endswith(".gz") else inner
+
+
+def windows(tokenizer_file):
+    """Windows of 64 bytes of the texts, and of their tokens in every width; any 112 bytes of these hold one."""
+    from tokenizers import Tokenizer
+
+    tokenizer, found = Tokenizer.from_file(str(tokenizer_file)), set()
+    for row in rows()[1:3]:
+        tokens = np.array(tokenizer.encode(row["text"]).ids)
+        for data in (
+            row["text"].encode(),
+            row["note"].encode(),
+            *(tokens.astype(f"<i{n}").tobytes() for n in (2, 4, 8)),
+        ):
+            found |= {data[begin : begin + 64] for begin in range(0, len(data) - 63, 48)}
+    return sorted(found)
+
+
+def traces(folder, found):
+    """Return the first parts of the names of what holds one of the windows."""
+    joined = {}
+    for name, data in contents(folder):
+        joined.setdefault(name.split("/")[0], []).append(data)
+    return {place for place, parts in joined.items() if any(one in (data := b"".join(parts)) for one in found)}
+
+
+def test_nothing_of_the_documents_is_left_and_nothing_else_is_lost(project, tokenizer_file):
+    root, wanted = project.config.root_folder, windows(tokenizer_file)
+    places = {"shards", "datasets", "views", "webdatasets", "packed", "column_tables"}
+    assert traces(root, wanted) >= places
+    old = project.outputs.versions("datasets", "web")
+    newest, oldest = [*old]
+    receipt = erase(project)
+    assert traces(root, wanted) == set()
+    assert [one.digest for one in project.outputs.versions("datasets", "code")]
+    left = {one.digest for one in project.outputs.versions("datasets", "web")}
+    # the first build had web-3 and web-239, too
+    assert not left & {newest.digest, oldest.digest}
+    assert plan_purge(project, IDS).rows == {}
+    found = json.loads(receipt.read_text())
+    assert len(found["documents"]) == 4
+    assert {one["file"] for one in found["documents"]} >= {"secret.jsonl"}
+    assert project.outputs.current("datasets", "web").facts["documents"] == 240
+    assert check(root, receipt) == 0
+
+
+def check(root, receipt):
+    spec = importlib.util.spec_from_file_location("check_receipt", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main(str(root), str(receipt))
+
+
+def test_versions_that_never_held_the_documents_stay(project):
+    erase(project, ["secret-1", "secret-2"])
+    assert len([*project.outputs.versions("datasets", "web")]) == 2
+    assert len([*project.outputs.versions("views", "kept")]) == 2
+
+
+def test_what_is_left_is_what_a_build_from_the_text_gives(project, tmp_path):
+    erase(project)
+    here, place = outputs_of(project.config.file), project.config.root_folder
+    other = shutil.copytree(project.config.file.parent, tmp_path / "other", symlinks=True)
+    shutil.rmtree(other / "data")
+    shutil.copytree(place / purged.FOLDER, other / "data" / purged.FOLDER)
+    build(Project.open(other / "nanoset.yaml"))
+    there = outputs_of(other / "nanoset.yaml")
+    differing = {name for name, sha in there.items() if here.get(name) != sha}
+    # A shard's manifest says how many documents its engine was compared with.
+    assert {name for name in differing if not (name.startswith("shards/") and name.endswith("/manifest.json"))} == set()
+
+
+@pytest.mark.parametrize("ending", ["a build that fails", "after 0", "after 7"])
+def test_a_purge_that_is_cut_short_is_ended_by_the_next(project, monkeypatch, ending, tokenizer_file):
+    root = project.config.root_folder
+    if ending == "a build that fails":
+        with pytest.raises(OSError, match="full"):
+            erase(project, how=lambda _: (_ for _ in ()).throw(OSError("full")))
+    else:
+        calls, remove = itertools.count(), shutil.rmtree
+
+        def some(folder, *args, **kwargs):
+            if next(calls) >= int(ending.split()[1]):
+                raise OSError("killed")
+            remove(folder, *args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(purging.shutil, "rmtree", some)
+            with pytest.raises(OSError, match="killed"):
+                erase(project)
+    assert is_unfinished(project, IDS, ())
+    receipt = erase(project)
+    assert traces(root, windows(tokenizer_file)) == set()
+    found = json.loads(receipt.read_text())
+    assert len(found["documents"]) == 4
+    assert not is_unfinished(project, IDS, ())
+    assert {"datasets", "views", "packed", "shards", "webdatasets"} <= {one.split("/")[0] for one in found["erased"]}
+    assert check(root, receipt) == 0
+
+
+def test_outputs_that_nothing_asks_for_any_more_go_too(project, tokenizer_file):
+    file = project.config.file
+    file.write_text(
+        file.read_text().replace("views:\n  kept: {of: web, exclude: drop.txt}\n", "").replace("kept", "web")
+    )
+    file.write_text(file.read_text().replace("packed: [web, web]", "packed: [web]"))
+    erase(Project.open(file))
+    assert traces(project.config.root_folder, windows(tokenizer_file)) == set()
+    assert not (project.config.root_folder / "views/kept/current.json").exists()
+
+
+def test_tokens_that_lie_in_datasets_only(project, tokenizer_file):
+    file, root = project.config.file, project.config.root_folder
+    file.write_text(file.read_text() + "storage: {shards: drop}\n")
+    words = ["gc", "--yes", "--config", str(file)]
+    assert CliRunner().invoke(nanoset, words, catch_exceptions=False).exit_code == 0
+    assert not [*root.glob("shards/web/*/tokens.bin")]
+    erase(Project.open(file))
+    assert traces(root, windows(tokenizer_file)) == set()
+    assert not [*root.glob("shards/web/*/tokens.bin")]
+    file.write_text(file.read_text() + "# as before\n")
+    before = tree(root / "datasets")
+    build(Project.open(file))
+    assert tree(root / "datasets") == before
+
+
+def test_a_document_that_comes_back_elsewhere_is_left_out(project):
+    erase(project)
+    raw = project.config.file.parent / "raw" / "web"
+    (raw / "more.jsonl").write_bytes(jsonl([*rows(), {"id": "new", "text": "one that is new"}]))
+    make_corpora(project, "web")
+    facts = project.outputs.current("tokenized", "web").facts
+    assert (facts["documents"], facts["purged"]) == (243, 6)
+    (raw / "secret.jsonl").unlink()
+    make_corpora(project, "web")
+    assert project.outputs.current("tokenized", "web").facts["documents"] == 241
+
+
+def test_the_command_lists_first_and_names_the_raw_text(project):
+    words = ["purge", "secret-1", "nobody", "--config", str(project.config.file)]
+    before = outputs_of(project.config.file)
+    said = CliRunner().invoke(nanoset, words, catch_exceptions=False).output.replace("\n", "")
+    assert "secret.jsonl:2" in said
+    assert "add --yes to erase it" in said
+    assert outputs_of(project.config.file) == before
+    said = CliRunner().invoke(nanoset, [*words[:1], "nobody", *words[3:]], catch_exceptions=False).output
+    assert said == "no output holds a document with one of these ids\n"
+
+
+def test_nothing_is_erased_while_something_is_of_the_old_shards(project):
+    before = {name for name in outputs_of(project.config.file) if name.startswith("datasets/")}
+    with pytest.raises(StaleError, match="were not made again"):
+        erase(project, how=lambda _: None)
+    assert {name for name in outputs_of(project.config.file) if name.startswith("datasets/")} >= before
+
+
+def test_what_cannot_be_erased_is_refused(project):
+    with pytest.raises(ConfigError, match="no shards of such a corpus"):
+        plan_purge(project, IDS, ["nowhere"])
+    shutil.rmtree(project.config.file.parent / "raw" / "web")
+    with pytest.raises(ConfigError, match="not in the raw folder any more"):
+        plan_purge(project, IDS)
+
+
+def test_a_damaged_record_is_named(project):
+    erase(project, ["web-3"])
+    (record,) = (project.config.root_folder / purged.FOLDER / "web").iterdir()
+    record.write_text("{}")
+    with pytest.raises(FormatError, match="record of erased documents"):
+        make_corpora(project, "web")
+
+
+def test_in_a_bucket(tmp_path, tokenizer_file):
+    import s3_server
+
+    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_server.CREDENTIALS.items():
+            patch.setenv(name, value)
+        place = s3_server.new_bucket(endpoint, "some/prefix")
+        root = {"root: data": f"root: {place.url()}\nstorage: {{endpoint_url: {endpoint!r}}}"}
+        file = write_project(tmp_path / "project", tokenizer_file, root | CHANGES)
+        (file.parent / "drop.txt").write_text("web-7\n")
+        (file.parent / "raw/web/secret.jsonl").write_bytes(jsonl(rows()))
+        project = Project.open(file)
+        how = bucket_build
+        how(project)
+        receipt = erase(project, how=how)
+        for stored in place.list(""):
+            (tmp_path / "copy" / stored.name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "copy" / stored.name).write_bytes(place.read(stored.name))
+        assert traces(tmp_path / "copy", windows(tokenizer_file)) == set()
+        assert traces(project.outputs.folder, windows(tokenizer_file)) == set()
+        assert views.current_dataset(Project.open(file), "kept").facts["documents"] == 239
+        assert check(tmp_path / "copy", receipt) == 0
+
+
+def bucket_build(project):
+    make_corpora(project, "web")
+    keep_columns(project, "web")
+    views.make_view(project, "kept")
