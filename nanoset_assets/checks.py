@@ -12,6 +12,7 @@ from nanoset_assets.ui.metadata import table
 from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.handoff import TRAINER_FILES
+from nanoset_core.pipeline.held_out import HELD_OUT
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.verification.report import Report
@@ -23,9 +24,12 @@ TRAINER = "trainer"
 """The name of the check that warns of a trainer that will not find what was made."""
 FOUND = "contaminated"
 """The name of the check that warns of documents with texts of evaluations."""
+LEAKED = "held_out_in_train"
+"""The name of the check that warns of documents of valid and test that train reads."""
 _WARNINGS = {
     LOSSES: (TOKENIZED, "Warns of text that was lost, or that is there twice; blocks nothing."),
     FOUND: (CONTAMINATION, "Warns of documents that hold texts of evaluations; blocks nothing."),
+    LEAKED: (HELD_OUT, "Warns of documents that are held out and in train; blocks nothing."),
     TRAINER: (TRAINER_FILES, "Warns where the trainer will not find the index files; blocks nothing."),
 }
 

@@ -24,6 +24,7 @@ from nanoset_assets.ui.corpus import (
 from nanoset_assets.ui.metadata import failure, per_second, result, snapshot_before
 from nanoset_assets.ui.nanoset import (
     handoff_metadata,
+    held_out_metadata,
     plan_metadata,
     split_metadata,
     tars_metadata,
@@ -37,6 +38,7 @@ from nanoset_core.pipeline import columns, indexed, packed, raw, shuffling, toke
 from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.disk import check_disk, stale_outputs
 from nanoset_core.pipeline.handoff import TRAINER_FILES
+from nanoset_core.pipeline.held_out import HELD_OUT
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
 from nanoset_core.pipeline.packed import PACKED_VIEWS
 from nanoset_core.pipeline.project import Project
@@ -242,6 +244,14 @@ PAGES: dict[Stage, Page] = {
         "columns",
         _columns,
         {"output_required": False, "pool": WORKERS_POOL},
+    ),
+    HELD_OUT: Page(
+        "Documents of valid and test of {subject} that train reads too, themselves or, with `held_out`, as a copy.\n\n"
+        "shared.parquet names files and lines of both. Only the tokens of new shards are read.",
+        frozenset({"numpy", "parquet"}),
+        "mapping",
+        lambda run: held_out_metadata(run.project, run.make()),
+        {"pool": WORKERS_POOL},
     ),
     INDEX_MAPPINGS: Page(
         "Document, sample and shuffle index of each corpus of {subject}, under the trainer's names.",

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import dagster as dg
+
 from nanoset_assets.downstream import NAME, ROOT
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, per_second, place, table
 from nanoset_assets.ui.previews import first_samples
@@ -16,6 +18,7 @@ from nanoset_core.loading.opening import BLEND, LACKING
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.handoff import TRAINER_FILES
+from nanoset_core.pipeline.held_out import SHARED
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.shuffling.plan import ShufflePlan
@@ -49,6 +52,19 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
         "cache": place(project, manifest.access.url(manifest.folder.parent.parent.parent / "cache")),
         "cache_files": table(({"file": file} for file in files), len(files)),
     }
+
+
+def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
+    """Return the metadata of what was found of documents that are held out: counts, and the first of them."""
+    counts = {name: manifest.facts[name] for name in ("held_out", "shared", "copies")}
+    looked = "" if project.nanoset(manifest.name.partition("/")[0]).held_out else " Copies were not looked for."
+    summary = (
+        f"**Of {format_count(counts['held_out'], 'document')} that are held out, train reads {counts['shared']:,}, and "
+        f"copies of {counts['copies']:,}.**{looked}"
+    )
+    rows = [{name: "" if value is None else value for name, value in row.items()} for row in manifest.facts["first"]]
+    found = {"in_train": table(rows)} if rows else {}
+    return {"summary": markdown(summary), **found, "table": dg.MetadataValue.path(manifest.url(SHARED)), **counts}
 
 
 def _summary(split: str, manifest: Manifest, length: int, members: Sequence[Member]) -> str:

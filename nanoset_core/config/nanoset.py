@@ -128,6 +128,9 @@ class NanosetSpec:
     """How often a corpus may be read at most, for all corpora or for some; absent = any number of times."""
     on_exhaustion: Policy = "raise"
     """What happens where a corpus would be read more often than `max_epochs`."""
+    held_out: Literal["warn", "block"] | None = None
+    """What a document of valid or test means that train reads too, or a document with the same tokens: a warning, or
+    nothing is made that trains on it. Absent = a warning where the same document of a corpus is on both sides."""
     preset: Literal["megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000"] = "megatron"
     """Trainer whose index files are matched bit for bit."""
     trainer_path: str | None = None

@@ -20,6 +20,7 @@ from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
+from nanoset_core.pipeline import held_out
 from nanoset_core.pipeline.contamination import gates
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder
 from nanoset_core.pipeline.project import Project, holding
@@ -200,7 +201,7 @@ class MappingsStage(_SplitStage):
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         corpora = config.nanosets[key.subject].corpora_of(split_of(key))
-        gated = gates(config, corpora) if key.part == "train" else {}
+        gated = gates(config, corpora) | held_out.gate(config, key.subject) if key.part == "train" else {}
         return {corpus: dataset_node(config, corpus) for corpus in corpora} | gated
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import sweep_runs
+from nanoset_core.pipeline import held_out
 from nanoset_core.pipeline.columns import COLUMN_TABLES, COLUMNS
 from nanoset_core.pipeline.contamination import CONTAMINATION, INTERNAL
 from nanoset_core.pipeline.handoff import TRAINER_FILES
@@ -28,6 +29,8 @@ _OURS: tuple[Stage, ...] = (
     *INTERNAL,
     CONTAMINATION,
     VIEW,
+    *held_out.INTERNAL,
+    held_out.HELD_OUT,
     INDEX_MAPPINGS,
     BLENDED,
     TRAINER_FILES,

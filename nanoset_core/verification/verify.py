@@ -16,6 +16,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.columns import COLUMNS
 from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.handoff import TRAINER_FILES
+from nanoset_core.pipeline.held_out import HELD_OUT
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
 from nanoset_core.pipeline.packed import PACKED
@@ -27,6 +28,7 @@ from nanoset_core.pipeline.views import VIEW, dataset_node
 from nanoset_core.verification.columns import verify_columns
 from nanoset_core.verification.contamination import verify_contamination
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
+from nanoset_core.verification.held_out import verify_held_out
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
 from nanoset_core.verification.report import Parts, Report, Run, look_at, run_here
@@ -52,6 +54,7 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
         verify_view,
         "The view holds the documents that its rules choose, as often as they say, and no others.",
     ),
+    HELD_OUT: (verify_held_out, "With held_out: block, train reads no document of valid and test, and no copy of one."),
     INDEX_MAPPINGS: (
         verify_mappings,
         "Every file that the trainer looks for is there, fresh against its .idx; sampled ones can be read.",
@@ -81,8 +84,8 @@ class Target(NamedTuple):
     """Something that can be verified."""
 
     name: str
-    """A corpus, corpus/columns, corpus/packed, view/view, section/contamination, nanoset/split, nanoset/handoff or
-    webdataset."""
+    """A corpus, corpus/columns, corpus/packed, view/view, section/contamination, nanoset/split, nanoset/held_out,
+    nanoset/handoff or webdataset."""
     project: Project
     """What it is part of."""
     check: Callable[..., Report]
@@ -114,6 +117,8 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     found += [Target(f"{key.part}/view", quiet, verify_view, (key.subject, key.part)) for key in views]
     for key in CONTAMINATION.keys(config, ()):
         found.append(Target(f"{key.subject}/contamination", quiet, verify_contamination, (key.subject, key.part)))
+    for key in HELD_OUT.keys(config, ()):
+        found.append(Target(f"{key.subject}/held_out", quiet, verify_held_out, (key.subject,)))
     splits = ((name, split) for name in config.nanosets for split in SPLITS)
     found += [Target(f"{name}/{split}", quiet, verify_nanoset, (name, split)) for name, split in splits]
     found += [Target(f"{name}/handoff", quiet, verify_handoff, (name,)) for name in config.nanosets]
