@@ -28,6 +28,11 @@ _VERSION = 'megatron_core: "0.16.1"   # python -c "import megatron.core as core;
 _TRAINER = ("tokenizer_type: HuggingFaceTokenizer", "tokenizer_model: /models/x   # as the trainer is given it")
 _RUN = "--train-iters … --global-batch-size … --eval-interval … --eval-iters …"
 _NAMED = "--tokenizer-type … --tokenizer-model …"
+_VIEWS = (
+    "{names}: chosen from a corpus by the .idx alone; beside it lies the .bin of the whole corpus. A reader that takes "
+    "the number of tokens from the size of the .bin (MaxText, readers of raw tokens) trains on what was left out: "
+    "never give it this prefix, but tars or a .pbin of the view."
+)
 _UINT16_VOCABULARY = 65536  # GPTDatasetConfig.token_dtype_code: above it int32
 _NEMO_NAMES: dict[SplitName, str] = {"train": "train", "valid": "validation", "test": "test"}
 _NEMO_SAMPLES: dict[SplitName, str] = {
@@ -76,6 +81,8 @@ class Handoff:
     """The trainer's description of each index that it will look for → its other files, names below `cache`."""
     empty: Mapping[SplitName, str] = field(default_factory=dict)
     """Split that has a share of the data and no sample → why."""
+    views: Sequence[str] = ()
+    """Names of the datasets that are views."""
 
     @property
     def section(self) -> str:
@@ -144,6 +151,7 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     writer, command = _WRITERS[handoff.config.preset]
     texts, notes = writer(handoff)
     notes += [f"{split}: {why}." for split, why in handoff.empty.items()]
+    notes += [_VIEWS.format(names=", ".join(handoff.views))] if handoff.views else []
     more = "" if handoff.tokenizer else f" {_NAMED}"
     command = command.format(folder=handoff.folder, more=more, length=handoff.config.sequence_length)
     texts[START] = _start(handoff, command, sorted(texts), notes)

@@ -112,7 +112,12 @@ def _request(nanoset: NanosetContext, recipe: Recipe, built: Mapping[SplitName, 
         tokenizer=_tokenizer_arguments(nanoset),
         tokenizer_note=tokenizer_note(definition, nanoset.project.config.tokenizer.eod),
         indexes=_indexes(planned),
+        views=_views(nanoset),
     )
+
+
+def _views(nanoset: NanosetContext) -> list[str]:
+    return [name for name in nanoset.spec.corpora if name in nanoset.project.config.views]
 
 
 def _indexes(planned: Mapping[SplitName, tuple[SplitPlan | None, NanosetConfig]]) -> dict[str, list[str]]:
@@ -166,6 +171,8 @@ class HandoffStage(Stage):
         }
         if tokenizer := _tokenizer_arguments(nanoset):
             options["tokenizer"] = list(tokenizer)
+        if views := _views(nanoset):
+            options["views"] = views
         if spec.masks:
             options[MASKS_OPTION] = list(spec.masks)
         if (schedule := spec.schedule) is not None:

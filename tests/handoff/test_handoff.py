@@ -62,6 +62,14 @@ def texts(request: Handoff) -> dict[str, str]:
     return {name: content.decode() for name, content in handoff_files(request)[0].items()}
 
 
+def test_which_readers_cannot_take_views_is_said_where_a_view_is_read():
+    for preset in ("megatron", "nemo", "nanotron"):
+        assert "MaxText" not in texts(handoff(preset))["START.md"]
+        start = texts(handoff(preset, views=["web-clean", "code-x2"]))["START.md"]
+        assert "- web-clean, code-x2: chosen from a corpus by the .idx alone" in start
+        assert "(MaxText, readers of raw tokens)" in start
+
+
 def test_megatron_with_a_schedule():
     files, notes = handoff_files(handoff(schedule=RUN))
     assert files["data_args.txt"] == b"0.7 /lustre/web\n0.30000000000000004 /lustre/code\n"

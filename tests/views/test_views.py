@@ -15,9 +15,10 @@ from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.packed.writing import pack_indexed_dataset
-from nanoset_core.pipeline import columns, indexed, mapping, packed, raw, shuffling, tokenization, views
+from nanoset_core.pipeline import columns, held_out, indexed, mapping, packed, raw, shuffling, tokenization, views
 from nanoset_core.pipeline.choosing import plan_view
 from nanoset_core.pipeline.graph import check_corpora, graph_over
+from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node
 from nanoset_core.shuffling import PlanSettings, TokenSource, plan_shuffle
@@ -145,10 +146,15 @@ def test_everything_that_is_made_of_a_view_is_verified_and_explained(project):
         shuffling.write_group(project, "shuffled", group)
     shuffling.finish(project, "shuffled")
     packed.pack(project, "some")
+    held_out.compare_held_out(project, "pretrain")
     reports = list(verify_project(project, ["pretrain/*", "shuffled", "some", "kept", "held"], deep=True))
+    options = [TRAINER_FILES.recipe(project, Key(name), {}).options for name in ("pretrain", "plain")]
+    assert [one.get("views") for one in options] == [["some"], None], "a handoff without views stays as it is"
     wrong = [finding for report in reports for finding in report.findings if "handoff" not in report.output]
-    assert wrong == []
-    assert len(reports) == 9
+    assert [(one.severity, one.found) for one in wrong] == [("warning", "train reads it")], (
+        "repeats are cut by the split"
+    )
+    assert len(reports) == 10
     piece = next(
         piece
         for sample in range(400)
