@@ -21,7 +21,7 @@ from nanoset_core.errors import StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.stream import token_starts
 from nanoset_core.loading.opening import STAGE
-from nanoset_core.mapping.splits import SPLITS, Rows, parse_split
+from nanoset_core.mapping.splits import SPLITS, parse_split
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.by_shard import Sharded, ShardTask, made_by_shard
@@ -31,7 +31,7 @@ from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import AFTER, Key, Node, Stage, size_bytes
 from nanoset_core.pipeline.views import chosen_from, dataset_node
 from nanoset_core.views.hashing import hash_ranges
-from nanoset_core.views.writing import documents_in
+from nanoset_core.views.writing import documents_in, documents_with_tokens
 
 VERSION = 1
 ASSET = "held_out"
@@ -134,20 +134,10 @@ def _marked(project: Project, nanoset: NanosetContext) -> list[_Side]:
                 what, remedy = "views of a nanoset are of several versions of their corpus", "run `nanoset build`"
                 raise StaleError(what, where=own.url(), remedy=remedy)
             sequences = side.sequences if own is base else opened(own)
-            for documents in _documents(sequences, member.rows):
+            for documents in documents_with_tokens(sequences, member.rows):
                 numbers = documents if own is base else documents_in(side.sequences, sequences, documents)
                 side.marks[numbers] |= 1 << number
     return list(found.values())
-
-
-def _documents(sequences: MMapIndexedDataset, rows: Rows) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of the documents with tokens that have one of some sequences."""
-    bounds = sequences.document_indices
-    low, high = int(np.searchsorted(bounds, rows[0], side="right")) - 1, int(np.searchsorted(bounds, rows[1]))
-    for begin in range(low, high, _CHUNK):
-        numbers = np.arange(begin, min(begin + _CHUNK, high))
-        numbers = numbers[bounds[numbers + 1] > bounds[numbers]]
-        yield numbers[sequences.sequence_lengths[bounds[numbers]] > 0]
 
 
 def _shared(sides: Sequence[_Side]) -> _Pairs:

@@ -1,4 +1,4 @@
-"""`nanoset diff`: how two versions of a dataset differ, and what that means downstream."""
+"""`nanoset diff`: how two versions of a dataset differ, and what that means downstream; of views see `diff_views`."""
 
 from __future__ import annotations
 
@@ -120,31 +120,32 @@ class DatasetDiff:
 
 def diff_datasets(project: Project, first: str, second: str | None = None) -> DatasetDiff:
     """Compare two versions of a dataset; arguments and errors as for `find_versions`."""
-    old, new = find_versions(project, first, second)
+    old, new = (_open(project.outputs, one) for one in find_versions(project, first, second))
     before, after = ({**one.tokenized.recipe["options"], **one.dataset.recipe["options"]} for one in (old, new))
     outcomes = list(_outcomes(project, old.dataset, new.dataset))
     return DatasetDiff(old, new, setting_differences(before, after), _compare_files(old, new), outcomes)
 
 
-def find_versions(project: Project, first: str, second: str | None) -> tuple[DatasetVersion, DatasetVersion]:
-    """Return the versions that two digests (or their beginnings) name; or, of a corpus, the previous and current one.
+def find_versions(project: Project, first: str, second: str | None) -> tuple[Manifest, Manifest]:
+    """Return the versions that two digests (or their beginnings) name; or, of a corpus or view, the last two.
 
-    ConfigError where there are no such, several, or of two corpora; MissingError, FormatError where what one was made
-    from is gone or cannot be read.
+    ConfigError where there are no such, several, or of two corpora; MissingError where there is no previous one,
+    FormatError where one cannot be read.
     """
     outputs = project.outputs
     if second is None:
-        old, new = _previous_and_current(outputs, check_corpus_name(first, "CORPUS"))
+        stage = VIEW.folder if first in project.config.views else DATASET.folder
+        old, new = _previous_and_current(outputs, stage, check_corpus_name(first, "CORPUS"))
     else:
         old, new = (_named(outputs, digest) for digest in (first, second))
-    if old.name != new.name:
-        what, remedy = "these are datasets of two corpora", "name two versions of one corpus"
+    if (old.stage, old.name) != (new.stage, new.name):
+        what, remedy = "these are datasets of two corpora", "name two versions of one corpus or view"
         raise ConfigError(what, found=f"{old.name} and {new.name}", remedy=remedy)
-    return _open(outputs, old), _open(outputs, new)
+    return old, new
 
 
-def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, Manifest]:
-    current, folder = outputs.current_version(indexed.STAGE, corpus), outputs.folder / indexed.STAGE / corpus
+def _previous_and_current(outputs: OutputRoot, stage: str, corpus: str) -> tuple[Manifest, Manifest]:
+    current, folder = outputs.current_version(stage, corpus), outputs.folder / stage / corpus
     if current.manifest is None:
         raise ConfigError(
             "no such corpus, or it has no dataset yet",
@@ -153,7 +154,7 @@ def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, M
             expected=one_of(sorted(outputs.access.names(folder.parent)), "a built corpus; there is none yet"),
             remedy="name one of these, or two digests; or run `nanoset build` first",
         )
-    for version in outputs.versions(indexed.STAGE, corpus, strict=True):
+    for version in outputs.versions(stage, corpus, strict=True):
         if version.digest != current.manifest.digest:
             return version, current.manifest
     found = f"the current one alone, {current.manifest.digest}"
@@ -164,8 +165,8 @@ def _previous_and_current(outputs: OutputRoot, corpus: str) -> tuple[Manifest, M
 
 
 def _named(outputs: OutputRoot, digest: str) -> Manifest:
-    place = outputs.folder / indexed.STAGE
-    corpora = [place / corpus for corpus in outputs.access.names(place)]
+    places = [outputs.folder / stage.folder for stage in (DATASET, VIEW)]
+    corpora = [place / corpus for place in places for corpus in outputs.access.names(place)]
     known = [corpus / one for corpus in corpora for one in outputs.digests_in(corpus)]
     found = [one for one in known if _PREFIX.fullmatch(digest) and one.name.startswith(digest)]
     manifest = outputs.manifest_at(found[0]) if len(found) == 1 else None
@@ -173,7 +174,7 @@ def _named(outputs: OutputRoot, digest: str) -> Manifest:
         rows = sorted(f"{one.parent.name} {one.name}" for one in found or known)
         raise ConfigError(
             "several datasets have digests that begin so" if len(found) > 1 else "no such version of a dataset",
-            where=outputs.access.url(place),
+            where=outputs.access.url(places[0]),
             found=repr(digest),
             expected=f"the first four digits or more {one_of(rows[:10], 'of a built dataset; there is none yet')}",
             remedy="name one of these, or a corpus alone" if rows else "run `nanoset build` first",

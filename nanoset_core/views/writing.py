@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nanoset_core.indexed.layout import HEADER, MAGIC, VERSION, Index, dtype_code
 from nanoset_core.indexed.stream import Sequences
 
+_CHUNK = 1 << 20
 Documents = Callable[[], Iterable[NDArray[np.int64]]]
 """Gives the numbers of the chosen documents in order, int64, some at a time; called more than once."""
 
@@ -62,6 +63,16 @@ def documents_in(base: Sequences, view: Sequences, documents: NDArray[np.int64])
         return np.zeros(len(documents), np.int64)
     sequences = np.searchsorted(base.sequence_pointers, view.sequence_pointers[firsts], side="right") - 1
     return np.searchsorted(base.document_indices, sequences, side="right") - 1
+
+
+def documents_with_tokens(sequences: Sequences, rows: tuple[int, int]) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of the documents with tokens that have one of some sequences, (begin, end excl); int64."""
+    bounds = sequences.document_indices
+    low, high = int(np.searchsorted(bounds, rows[0], side="right")) - 1, int(np.searchsorted(bounds, rows[1]))
+    for begin in range(low, high, _CHUNK):
+        numbers = np.arange(begin, min(begin + _CHUNK, high))
+        numbers = numbers[bounds[numbers + 1] > bounds[numbers]]
+        yield numbers[sequences.sequence_lengths[bounds[numbers]] > 0]
 
 
 def documents_that_are(base: Sequences, view: Sequences, document: int) -> NDArray[np.int64]:

@@ -1,13 +1,16 @@
 """Views of a built project: what they hold, what is made of them, and when they are made again."""
 
+import json
 import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_project import jsonl, make_corpora, outputs_of, write_corpus
+from click.testing import CliRunner
+from sample_project import jsonl, make_corpora, outputs_of, sentences, write_corpus
 
+from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.indexed.stream import Stream
@@ -26,6 +29,8 @@ from nanoset_core.shuffling.sources import gather
 from nanoset_core.verification.columns import verify_columns
 from nanoset_core.verification.verify import verify_project
 from nanoset_core.verification.views import verify_view
+from nanoset_core.versions.diff import find_versions
+from nanoset_core.versions.diff_views import diff_views
 from nanoset_core.versions.gc import collect
 
 VIEWS = """\
@@ -200,6 +205,38 @@ def test_an_append_keeps_documents_on_their_sides_and_gc_keeps_what_views_point_
     for name, texts in zip(("kept", "held"), before, strict=True):
         views.make_view(project, name)
         assert texts < set(texts_of(opened(project, name)))
+
+
+def test_two_versions_of_a_view_are_compared(project):
+    file, before = project.config.file, views.current_dataset(project, "kept")
+    held = {name: [place.id for place in origins(project, name)] for name in ("kept", "held")}
+    with pytest.raises(MissingError, match="no previous version"):
+        find_versions(project, "kept", None)
+    (file.parent / "drop" / "2.txt").write_text("\n".join(held["kept"][7:9]))
+    file.write_text(file.read_text().replace("split: {keep: [0.1, 1]}", "split: {keep: [0, 1]}"))
+    views.make_view(Project.open(file), "kept")
+    found = diff_views(project, *find_versions(project, "kept", None), show=2)
+    assert [place.id for place in found.lost.first] == held["kept"][7:9]
+    assert found.lost.tokens == sum(place.tokens for place in found.lost.first)
+    gained = [identity for identity in held["held"] if identity not in DROPPED]
+    assert (found.lost.documents, found.gained.documents) == (2, len(gained))
+    assert [(place.id, place.file) for place in found.gained.first] == [
+        (one, f"part-0/web-{int(one[4:]) // 60}.jsonl") for one in gained[:2]
+    ]
+    assert found.gained.tokens - found.lost.tokens == found.new.facts["tokens"] - found.old.facts["tokens"]
+    assert [setting.partition(":")[0] for setting in found.settings] == ["views.kept.exclude", "views.kept.split"]
+    (file.parent / "raw" / "web" / "a.jsonl").write_bytes(jsonl(sentences("new", 3)))  # in front of all others
+    make_corpora(Project.open(file), "web")
+    views.make_view(Project.open(file), "kept")
+    result = CliRunner().invoke(nanoset, ["diff", "kept", "--config", str(file), "--json"], catch_exceptions=False)
+    values = json.loads(result.output)
+    assert [one["id"] for one in values["gained"]["first"]] == ["new-0", "new-1", "new-2"]
+    assert (values["gained"]["documents"], values["lost"]["documents"]) == (3, 0)
+    assert [setting.partition(":")[0] for setting in values["settings"]] == ["dataset"]
+    both = diff_views(project, before, views.current_dataset(Project.open(file), "kept"), show=9)
+    assert (both.gained.documents, both.lost.documents) == (len(gained) + 3, 2)
+    shown = CliRunner().invoke(nanoset, ["diff", before.digest, both.new.digest, "--config", str(file)]).output
+    assert f"lost: 2 documents, {both.lost.tokens:,} tokens\n  - {found.lost.first[0].file}:" in shown
 
 
 def test_a_view_is_refused_where_sequences_must_lie_back_to_back(project, tmp_path):

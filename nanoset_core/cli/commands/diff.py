@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from nanoset_core.cli.terminal import Row, print_json, print_rows
 from nanoset_core.serialization.text import format_age
 
 if TYPE_CHECKING:
+    from nanoset_core.outputs.manifest import Manifest
+    from nanoset_core.pipeline.project import Project
     from nanoset_core.versions.diff import DatasetDiff
 
 _STYLES = {
@@ -26,25 +29,35 @@ _UNCHANGED = (
 
 
 @click.command("diff", short_help="Compare two versions of a dataset.")
-@click.argument("first", metavar="CORPUS|A")
+@click.argument("first", metavar="CORPUS|VIEW|A")
 @click.argument("second", metavar="[B]", required=False)
 @CONFIG_OPTION
-@option("--show", "How many files to list.", default=20, show_default=True)
+@option("--show", "How many files to list, or documents of a view.", default=20, show_default=True)
 @flag("--json as_json", "Print JSON, with all files.")
 def command(first: str, second: str | None, config: Path, show: int, as_json: bool) -> None:
-    """Compare two versions of a dataset, A and B (digests or their first digits); of a CORPUS, its last two.
+    """Compare two versions of a dataset, A and B (digests or their first digits); of a CORPUS or VIEW, its last two.
 
-    Documents and tokens in and out by source file, settings that differ, and which outputs stay as they are.
+    Documents and tokens in and out by source file, settings that differ, and which outputs stay as they are; of a view
+    the documents that it gained and lost, and the rules and lists that differ.
     """
     from nanoset_core.pipeline.project import Project
-    from nanoset_core.versions.diff import diff_datasets
+    from nanoset_core.pipeline.views import is_view
+    from nanoset_core.versions.diff import diff_datasets, find_versions
 
-    found = diff_datasets(Project.open(config), first, second)
+    project = Project.open(config)
+    old, new = find_versions(project, first, second)
+    if is_view(new):
+        _show_views(project, old, new, show, as_json)
+        return
+    found = diff_datasets(project, first, second)
     values = found.to_json()
     if as_json:
         print_json(values, ensure_ascii=False)
         return
-    print_rows(_versions(values))
+    sides = {
+        side: values[side] | {"rejected": values[side]["rejected"] + values[side]["faults"]} for side in ("old", "new")
+    }
+    print_rows(_versions(values["corpus"], sides, ("documents", "tokens", "rejected", "files")))
     for setting in found.settings:
         click.echo(f"setting: {setting}")
     print_rows(_files(found, show), text=["change"])
@@ -63,9 +76,24 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     print_rows(outcomes, text=["state", "why"])
 
 
-def _versions(diff: Row) -> list[Row]:
-    corpus, names = diff["corpus"], ("documents", "tokens", "rejected", "files")
-    old, new = (diff[side] | {"rejected": diff[side]["rejected"] + diff[side]["faults"]} for side in ("old", "new"))
+def _show_views(project: Project, old: Manifest, new: Manifest, show: int, as_json: bool) -> None:
+    from nanoset_core.versions.diff_views import diff_views
+
+    values = diff_views(project, old, new, show).to_json()
+    if as_json:
+        print_json(values, ensure_ascii=False)
+        return
+    print_rows(_versions(values["view"], values, ("documents", "tokens")))
+    for setting in values["settings"]:
+        click.echo(f"setting: {setting}")
+    for side, sign in (("gained", "+"), ("lost", "-")):
+        click.echo(f"{side}: {values[side]['documents']:,} documents, {values[side]['tokens']:,} tokens")
+        for one in values[side]["first"]:
+            click.echo(f"  {sign} {one['file']}:{one['line']}{'' if one['id'] is None else ' ' + one['id']}")
+
+
+def _versions(corpus: str, diff: Row, names: Sequence[str]) -> list[Row]:
+    old, new = diff["old"], diff["new"]
     rows = [
         {corpus: f"{label}: {row['digest']}", **{name: row[name] for name in names}}
         | {"age": format_age(time.time() - row["made_at"])}
