@@ -2,9 +2,11 @@
 
 import random
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from nanoset_core.views.conditions import Range, parse_condition
@@ -172,6 +174,49 @@ def test_a_smaller_budget_is_a_subset_and_no_document_changes_sides_by_an_append
     for old, new in zip(before[:3], after[:3], strict=True):
         assert {number for number in new if number < ROWS} <= old
     assert [{number for number in new if number < ROWS} for new in after[3:]] == before[3:]
+
+
+def appended(number: int, rows: int) -> pa.Table:
+    """A file of documents, one in seven of them without an id; it lies among those that were there before."""
+    lines = pa.array(range(1, rows + 1), pa.int64())
+    ids = pc.binary_join_element_wise(f"{number}", lines.cast(pa.string()), "-")
+    ids = pc.if_else(pa.array(np.arange(rows) % 7 == 3), None, ids)
+    file = pa.array([f"{number * 7 % 11:02}.jsonl"]).dictionary_encode()
+    file = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), file.dictionary)
+    offsets, tokens = pc.multiply(lines, 10), pa.array(np.ones(rows, np.int32))
+    return pa.table({"file": file, "line": lines, "byte_offset": offsets, "id": ids, "tokens": tokens})
+
+
+def sides_of(tables: dict[int, pa.Table], scratch) -> dict[int, np.ndarray]:
+    """Which of three parts each document is in, by its file."""
+    order = sorted(tables, key=lambda number: tables[number].column("file")[0].as_py())
+    parts, first = [], 0
+    for number in order:
+        table = tables[number]
+        parts += [Chunk(table.slice(low, 1 << 16), first + low) for low in range(0, table.num_rows, 1 << 16)]
+        first += table.num_rows
+    bounds = [0.0, 0.01, 0.5, 1.0]
+    rules = [Rule((Split("s", "id", *keep),)) for keep in pairwise(bounds)]
+    sides, times = np.zeros(first, np.uint8), np.zeros(first, np.uint8)
+    for side, found in enumerate(select(parts, rules, scratch)):
+        for some in found.chunks():
+            sides[some], times[some] = side, times[some] + 1
+    assert (times == 1).all()
+    ends = np.cumsum([tables[number].num_rows for number in order])
+    return dict(zip(order, np.split(sides, ends[:-1]), strict=True))
+
+
+@pytest.mark.parametrize("documents", [200_000])
+def test_ten_appends_move_no_document_between_splits(documents, tmp_path):
+    tables, before = {}, {}
+    for number in range(11):
+        tables[number] = appended(number, documents // 11)
+        (tmp_path / str(number)).mkdir()
+        after = sides_of(tables, tmp_path / str(number))
+        assert not sum(int((after[one] != sides).sum()) for one, sides in before.items())
+        before = after
+    shares = np.bincount(np.concatenate([*before.values()])) / (documents // 11 * 11)
+    assert np.allclose(shares, [0.01, 0.49, 0.5], atol=0.01)
 
 
 def test_ids_are_found_by_their_texts_and_those_missing_are_counted():
