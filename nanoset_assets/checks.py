@@ -10,6 +10,7 @@ from nanoset_assets.instance_state import CHECK
 from nanoset_assets.stages_table import key_of, partitions_of, subjects_of
 from nanoset_assets.ui.metadata import table
 from nanoset_core.errors import NanosetError
+from nanoset_core.pipeline.attributes import ATTRIBUTES
 from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.held_out import HELD_OUT
@@ -22,12 +23,15 @@ LOSSES = "losses"
 """The name of the check that warns of text that did not become tokens."""
 TRAINER = "trainer"
 """The name of the check that warns of a trainer that will not find what was made."""
+JOINED = "joined"
+"""The name of the check that warns of documents and rows that do not meet."""
 FOUND = "contaminated"
 """The name of the check that warns of documents with texts of evaluations."""
 LEAKED = "held_out_in_train"
 """The name of the check that warns of documents of valid and test that train reads."""
 _WARNINGS = {
     LOSSES: (TOKENIZED, "Warns of text that was lost, or that is there twice; blocks nothing."),
+    JOINED: (ATTRIBUTES, "Warns of documents without a row, or with several, and of rows without one; blocks nothing."),
     FOUND: (CONTAMINATION, "Warns of documents that hold texts of evaluations; blocks nothing."),
     LEAKED: (HELD_OUT, "Warns of documents that are held out and in train; blocks nothing."),
     TRAINER: (TRAINER_FILES, "Warns where the trainer will not find the index files; blocks nothing."),

@@ -35,6 +35,7 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import columns, indexed, packed, raw, shuffling, tokenization
+from nanoset_core.pipeline.attributes import ATTRIBUTES
 from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.disk import check_disk, stale_outputs
 from nanoset_core.pipeline.handoff import TRAINER_FILES
@@ -252,6 +253,14 @@ PAGES: dict[Stage, Page] = {
         "mapping",
         lambda run: held_out_metadata(run.project, run.make()),
         {"pool": WORKERS_POOL},
+    ),
+    ATTRIBUTES: Page(
+        "Columns of tables that others made, joined to a corpus's documents by id, to choose documents by.\n\n"
+        "Only corpora under `attributes`: other partitions stay missing. After an append only new shards are joined.",
+        frozenset({"parquet"}),
+        "columns",
+        _columns,
+        {"output_required": False, "pool": WORKERS_POOL},
     ),
     INDEX_MAPPINGS: Page(
         "Document, sample and shuffle index of each corpus of {subject}, under the trainer's names.",

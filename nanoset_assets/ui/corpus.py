@@ -13,6 +13,7 @@ from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, per_second, p
 from nanoset_assets.ui.previews import first_documents, first_rejects
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.attributes import COUNTS
 from nanoset_core.pipeline.indexed import shards_of
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.tokenization import losses
@@ -247,7 +248,7 @@ def columns_metadata(manifest: Manifest) -> dict[str, Any]:
     facts, columns = manifest.facts, manifest.facts["columns"]
     rows = [{"column": one["name"], "type": str(type_of(one["kind"])), "nulls": one["nulls"]} for one in columns]
     schema = dg.TableSchema([dg.TableColumn(row["column"], row["type"]) for row in rows])
-    counted = ("documents", "missing", "duplicates")
+    counted = ("documents", *COUNTS, "rows")
     return {
         "columns": table(rows, len(rows)),
         "dagster/column_schema": schema,

@@ -12,10 +12,12 @@ from nanoset_core.config.contamination import ContaminationSpec, contamination_e
 from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, resolved
 from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
 from nanoset_core.config.tokenization import (
+    AttributesSpec,
     CorpusSpec,
     DocumentsSpec,
     TokenizationSpec,
     TokenizerSpec,
+    column_errors,
     corpus_errors,
     tokenization_errors,
 )
@@ -72,6 +74,8 @@ class ProjectConfig:
     """How lines become documents."""
     corpora: Mapping[str, CorpusSpec] = field(default_factory=FrozenDict)
     """Name → how a corpus differs from the others; a second corpus of a folder has a name and a text key of its own."""
+    attributes: Mapping[str, AttributesSpec | str] = field(default_factory=FrozenDict)
+    """Corpus → tables of others whose columns are joined to its documents by id, to choose by; or their files alone."""
     tokenization: TokenizationSpec = field(default_factory=TokenizationSpec)
     """How documents become tokens."""
     executor: ExecutorSpec = field(default_factory=ExecutorSpec)
@@ -132,6 +136,11 @@ class ProjectConfig:
         spec = self.corpora.get(corpus, CorpusSpec())
         ours = {name: key for name in ("text_key", "id_key", "columns") if (key := getattr(spec, name)) is not None}
         return replace(self.documents, **ours)
+
+    def attributes_of(self, corpus: str) -> AttributesSpec | None:
+        """Return which tables are joined to a corpus's documents; None where there are none."""
+        spec = self.attributes.get(corpus)
+        return AttributesSpec(spec) if isinstance(spec, str) else spec
 
     @property
     def root_folder(self) -> Path:
@@ -269,6 +278,11 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
     yield from tokenization_errors(file, tokenizer, config.documents, tokenization)
     for name, corpus in config.corpora.items():
         yield from corpus_errors(file, name, corpus)
+    if config.attributes:
+        yield from raised(check_corpora, file, "attributes", tuple(config.attributes))
+    for name in config.attributes:
+        spec = config.attributes_of(name)
+        yield from column_errors(file, f"attributes.{name}.columns", (spec and spec.columns) or ())
     yield from executor_errors(file, config.executor)
     for name, nanoset in config.nanosets.items():
         yield from nanoset_errors(file, name, nanoset)

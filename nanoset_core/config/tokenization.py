@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpus_name
@@ -131,6 +131,23 @@ class CorpusSpec:
     def choice(self) -> FileChoice:
         """Which files of its folder it is made of."""
         return FileChoice(self.files, self.exclude)
+
+
+@dataclass(frozen=True, slots=True)
+class AttributesSpec:
+    """Tables of what others know of a corpus's documents, joined to them by id."""
+
+    files: str = field(metadata={"example": "scores/*.parquet"})
+    """Parquet or Arrow files with the same columns: one, all of a folder, or those that fit a pattern; relative paths
+    start at nanoset.yaml's folder; or s3://bucket/path."""
+    id: str = "id"
+    """Their column that holds the documents' own ids."""
+    columns: tuple[str, ...] | None = None
+    """Columns that are taken; absent = all but the id."""
+    on_missing: Literal["keep", "fail"] = "keep"
+    """What happens where documents have no row: their values are null (keep), or the run fails."""
+    on_duplicate: Literal["first", "fail"] = "first"
+    """What happens where documents have several rows: the first one counts, or the run fails."""
 
 
 def column_errors(file: Path, path: str, columns: tuple[str, ...]) -> Iterator[ConfigError]:

@@ -14,7 +14,8 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import tokenization
-from nanoset_core.pipeline.columns import AlignedColumns, columns_of
+from nanoset_core.pipeline.attributes import columns_of
+from nanoset_core.pipeline.columns import AlignedColumns
 from nanoset_core.pipeline.contamination import contaminated_documents
 from nanoset_core.pipeline.given import given_files
 from nanoset_core.pipeline.indexed import DATASET, shards_of
@@ -192,7 +193,10 @@ def columns_kept(project: Project, dataset: Manifest, name: str) -> frozenset[st
     aligned = columns_of(project, corpus, shards_of(project.outputs, dataset), used) if used else None
     known = () if aligned is None else aligned.schema.names
     if missing := sorted(used.difference(known)):
-        what, remedy = "no such column", "correct the view's rules, or keep the column with documents.columns"
+        what, remedy = (
+            "no such column",
+            "correct the view's rules, or give the column by documents.columns or attributes",
+        )
         where, expected = f"{project.config.file}: views.{name}", f"one of {', '.join(sorted({*_OWN, *known}))}"
         raise ConfigError(what, where=where, found=", ".join(missing), expected=expected, remedy=remedy)
     return used

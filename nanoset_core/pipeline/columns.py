@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, MissingError
@@ -20,7 +20,7 @@ from nanoset_core.pipeline.stage import CorpusStage, Key, Node, Stage, size_byte
 from nanoset_core.pipeline.tokenization import TOKENIZED, current_shards, inventory_at
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.pieces import SourceRange, cut_ranges
-from nanoset_core.raw.values import MOST_BYTES, as_type, joined, type_of
+from nanoset_core.raw.values import MOST_BYTES, as_type, joined
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.tokenization.column_table import TABLE, ColumnTable, row_groups
 from nanoset_core.tokenization.document_table import DocumentRows
@@ -109,34 +109,6 @@ def _value_type(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:
-    """Return name → the outputs that hold some columns of a corpus's documents."""
-    kept, found = config.documents_of(corpus).columns, dict[str, Node]()
-    if not set(used).isdisjoint(kept):
-        found[COLUMNS.folder] = Node(COLUMNS, Key(corpus))
-    return found
-
-
-def columns_of(project: Project, corpus: str, tokenized: Manifest, used: Collection[str]) -> AlignedColumns | None:
-    """Return where some columns of the documents of a corpus's set of shards are; None where none of them is kept.
-
-    MissingError where they were not made yet, or not of this set.
-    """
-    import pyarrow as pa
-
-    fields: dict[str, Any] = {}
-    tables = []
-    for node in column_nodes(project.config, corpus, used).values():
-        stage = cast(AlignedStage, node.stage)
-        made = stage.require(project, node.key)
-        if made.recipe["parents"]["tokenized"] != tokenized.digest:
-            what, remedy = "these columns are of other shards of the corpus", "run `nanoset build`"
-            raise MissingError(what, where=made.url(), expected=f"those of {tokenized.digest}", remedy=remedy)
-        fields = {one["name"]: type_of(one["kind"]) for one in made.facts["columns"]} | fields
-        tables.append((stage.tables.folder, corpus, made.facts[SHARDS]))
-    return AlignedColumns(pa.schema(fields), project.outputs, tuple(tables)) if tables else None
-
-
 @dataclass(frozen=True, slots=True)
 class TableTask:
     """Everything that a worker needs to make the table of one shard."""
@@ -168,17 +140,21 @@ def make_table(task: TableTask) -> Manifest:
         return root.commit(task.recipe, write)
 
 
-def _publish(
+def publish(
     project: Project,
+    stage: AlignedStage,
     recipe: Recipe,
-    tokenized: Manifest,
+    shards: Sequence[Manifest],
     names: Sequence[str],
     fill_of: Callable[[int], Fill],
     executor: Executor | None,
+    more: Callable[[Sequence[int]], Mapping[str, Any]] = lambda there: {},
 ) -> Manifest:
-    """Make the tables of a corpus's shards that are not there yet, and the output that names them; make it current."""
-    stage, outputs, corpus = _BY_FOLDER[recipe.stage], project.outputs, recipe.name
-    shards = current_shards(project, tokenized)
+    """Make the tables of a corpus's shards that are not there yet, and the output that names them; make it current.
+
+    more: returns further facts of all, once the tables are there, given the numbers of those that had been made before.
+    """
+    outputs, corpus = project.outputs, recipe.name
     recipes = [
         Recipe(stage.tables.folder, corpus, recipe.version, {"shard": one.digest}, recipe.options) for one in shards
     ]
@@ -189,15 +165,16 @@ def _publish(
 
     facts = outputs.each_version(find, stage.tables.folder, corpus, [one.digest for one in recipes])
     missing = [number for number, found in enumerate(facts) if found is None]
+    there = [number for number, found in enumerate(facts) if found is not None]
     tasks = (TableTask(outputs, recipes[number], shards[number], names, fill_of(number)) for number in missing)
     done = len(facts) - len(missing)
     for place, made in run_tasks(make_table, tasks, project.config.workers, executor):
         facts[missing[place]], done = _facts_of(made), done + 1
         project.listener(Progress(str(stage.asset), corpus, done, len(facts), "shards"))
-    found = [one for one in facts if one is not None]
+    found, others = [one for one in facts if one is not None], more(there)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        return {**_added(names, found), SHARDS: [one.digest for one in recipes]}, {}
+        return {**_added(names, found), **others, SHARDS: [one.digest for one in recipes]}, {}
 
     return outputs.make_current(outputs.commit(recipe, write))
 
@@ -213,7 +190,7 @@ def _added(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> dict[str
         parts = [one["columns"][number] for one in facts]
         counts = {count: sum(part[count] for part in parts) for count in ("nulls", "left_out")}
         columns.append({"name": name, "kind": joined(part["kind"] for part in parts), **counts})
-    return {"columns": columns} | {name: sum(one[name] for one in facts) for name in ("documents", "bytes")}
+    return {"columns": columns} | {name: sum(one[name] for one in facts) for name in facts[0] if name != "columns"}
 
 
 @holding
@@ -236,7 +213,7 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
         [source] = marked(project, folder, ranges[number : number + 1])
         return partial(_fill_from_text, folder=folder, source=source, keys=keys)
 
-    return _publish(project, recipe, tokenized, names, fill_of, project.executor)
+    return publish(project, COLUMNS, recipe, current_shards(project, tokenized), names, fill_of, project.executor)
 
 
 def _fill_from_text(
@@ -247,7 +224,7 @@ def _fill_from_text(
     return {}
 
 
-class _TableStage(CorpusStage):
+class TableStage(CorpusStage):
     """Tables of single shards, which an output of all of them names."""
 
     asset = None
@@ -256,7 +233,7 @@ class _TableStage(CorpusStage):
         return ()
 
 
-class _ColumnTables(_TableStage):
+class _ColumnTables(TableStage):
     folder = "column_tables"
 
 
@@ -310,4 +287,3 @@ class ColumnsStage(AlignedStage):
 COLUMNS = ColumnsStage()
 COLUMN_TABLES = COLUMNS.tables
 _ColumnTables.named_by = COLUMNS
-_BY_FOLDER: dict[str, AlignedStage] = {COLUMNS.folder: COLUMNS}

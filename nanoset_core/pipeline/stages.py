@@ -5,6 +5,7 @@ from __future__ import annotations
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import sweep_runs
 from nanoset_core.pipeline import held_out
+from nanoset_core.pipeline.attributes import ATTRIBUTE_TABLES, ATTRIBUTES
 from nanoset_core.pipeline.columns import COLUMN_TABLES, COLUMNS
 from nanoset_core.pipeline.contamination import CONTAMINATION, INTERNAL
 from nanoset_core.pipeline.handoff import TRAINER_FILES
@@ -26,6 +27,8 @@ _OURS: tuple[Stage, ...] = (
     DATASET,
     COLUMN_TABLES,
     COLUMNS,
+    ATTRIBUTE_TABLES,
+    ATTRIBUTES,
     *INTERNAL,
     CONTAMINATION,
     VIEW,

@@ -15,8 +15,8 @@ from nanoset_core.errors import MissingError, NanosetError, one_line
 from nanoset_core.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.pipeline.attributes import column_nodes
 from nanoset_core.pipeline.choosing import LISTS, STAGE, Chosen, choose, columns_kept, columns_used, rule_of
-from nanoset_core.pipeline.columns import column_nodes
 from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.given import given_files
 from nanoset_core.pipeline.indexed import DATASET, PIECES

@@ -13,6 +13,7 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import silent
 from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.attributes import ATTRIBUTES
 from nanoset_core.pipeline.columns import COLUMNS
 from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.handoff import TRAINER_FILES
@@ -25,6 +26,7 @@ from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATA
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.pipeline.views import VIEW, dataset_node
+from nanoset_core.verification.attributes import verify_attributes
 from nanoset_core.verification.columns import verify_columns
 from nanoset_core.verification.contamination import verify_contamination
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
@@ -46,6 +48,10 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
         "The .idx fits its .bin; every id is in the vocabulary; sampled lines give the same tokens again.",
     ),
     COLUMNS: (partial(verify_columns, COLUMNS), "The table of every shard has a row for each of its documents."),
+    ATTRIBUTES: (
+        verify_attributes,
+        "Every document has the values of the row with its id; policies are kept.",
+    ),
     CONTAMINATION: (
         verify_contamination,
         "With policy: block, training reads no document that holds texts of evaluations.",
@@ -84,8 +90,8 @@ class Target(NamedTuple):
     """Something that can be verified."""
 
     name: str
-    """A corpus, corpus/columns, corpus/packed, view/view, section/contamination, nanoset/split, nanoset/held_out,
-    nanoset/handoff or webdataset."""
+    """A corpus, corpus/columns, corpus/attributes, corpus/packed, view/view, section/contamination, nanoset/split,
+    nanoset/held_out, nanoset/handoff or webdataset."""
     project: Project
     """What it is part of."""
     check: Callable[..., Report]
@@ -110,7 +116,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     found = [Target(corpus, quiet, verify_corpus, (corpus,)) for corpus in raw.corpora(project)]
     found += [
         Target(f"{key.subject}/{stage.folder}", quiet, CHECKS[stage][0], (key.subject,))
-        for stage in (COLUMNS,)
+        for stage in (COLUMNS, ATTRIBUTES)
         for key in stage.keys(config, raw.corpora(project))
     ]
     views = (dataset_node(config, name).key for name in config.views)

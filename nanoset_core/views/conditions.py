@@ -139,7 +139,7 @@ class Condition:
         return pc.if_else(pc.is_valid(values), inside, pa.scalar(None, pa.bool_()))
 
     def _refused(self, what: str, found: str, expected: str) -> ConfigError:
-        remedy = "correct the condition, or keep the column with documents.columns"
+        remedy = "correct the condition, or give the column by documents.columns or attributes"
         return ConfigError(
             f"the condition cannot be computed: {what}",
             where=self.where,

@@ -10,7 +10,8 @@ import pytest
 from sample_project import encoded, write_corpus
 
 from nanoset_core.pipeline import raw, tokenization
-from nanoset_core.pipeline.columns import COLUMNS, columns_of, keep_columns
+from nanoset_core.pipeline.attributes import columns_of
+from nanoset_core.pipeline.columns import COLUMNS, keep_columns
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.tokenization import column_table, document_table
