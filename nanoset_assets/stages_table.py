@@ -21,6 +21,7 @@ from nanoset_assets.ui.corpus import (
     raw_metadata,
     tokenized_metadata,
 )
+from nanoset_assets.ui.exports import export_metadata
 from nanoset_assets.ui.metadata import failure, per_second, result, snapshot_before
 from nanoset_assets.ui.nanoset import (
     handoff_metadata,
@@ -38,6 +39,7 @@ from nanoset_core.pipeline import columns, indexed, packed, raw, shuffling, toke
 from nanoset_core.pipeline.attributes import ATTRIBUTES
 from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.disk import check_disk, stale_outputs
+from nanoset_core.pipeline.exports import EXPORT
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.held_out import HELD_OUT
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
@@ -300,6 +302,13 @@ PAGES: dict[Stage, Page] = {
         frozenset({"json"}),
         "shuffling",
         lambda run: webdataset_metadata(run.project, run.make()),
+    ),
+    EXPORT: Page(
+        "The dataset of a corpus or view as files of another reader.\n\n"
+        "Tokens are shared with the dataset where the disk or bucket can. Give trainers the folder of this version.",
+        frozenset({"numpy", "file"}),
+        "exports",
+        lambda run: export_metadata(run.make()),
     ),
     packed.PACKED: Page(
         "A corpus as one Modalities .pbin, with the tokens of its indexed_dataset.\n\n"

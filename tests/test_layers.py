@@ -23,7 +23,7 @@ LAYERS = (
     ("contamination",),
     ("loading",),
     ("config",),
-    ("shuffling", "packed", "handoff"),
+    ("shuffling", "packed", "handoff", "exits"),
     ("pipeline",),
     ("lineage",),
     ("verification", "versions"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from nanoset_core.config.contamination import ContaminationSpec, contamination_errors
+from nanoset_core.config.exports import ExportSpec, export_errors
 from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, resolved
 from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
 from nanoset_core.config.tokenization import (
@@ -88,6 +89,8 @@ class ProjectConfig:
     """Name → a dataset of documents that are chosen from a corpus; it may stand wherever a corpus stands."""
     contamination: Mapping[str, ContaminationSpec] = field(default_factory=FrozenDict)
     """Name → evaluation files whose texts are looked for in the corpora."""
+    exports: Mapping[str, ExportSpec] = field(default_factory=FrozenDict)
+    """Name → the dataset of a corpus or view as files of another reader, over the same tokens."""
     packed: tuple[str, ...] = ()
     """Corpora that are also written as Modalities' .pbin."""
     token_target: Annotated[int, Range(1)] | None = None
@@ -128,7 +131,8 @@ class ProjectConfig:
         """Return whether training reads a corpus, as far as the settings tell."""
         nanosets, webdatasets = self.nanosets.values(), self.webdatasets.values()
         names = {corpus} | {view for view in self.views if base_of(self.views, view) == corpus}
-        by_name = not names.isdisjoint(self.packed) or any(not names.isdisjoint(one.corpora) for one in webdatasets)
+        by_name = not names.isdisjoint((*self.packed, *(one.of for one in self.exports.values())))
+        by_name = by_name or any(not names.isdisjoint(one.corpora) for one in webdatasets)
         return by_name or any(one.trains_on(name) for one in nanosets for name in names)
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
@@ -290,6 +294,7 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
         yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
     yield from view_errors(file, config.views, config.corpora)
     yield from contamination_errors(file, config.contamination, config.views)
+    yield from export_errors(file, config.exports)
     if config.packed:
         yield from raised(check_corpora, file, "packed", config.packed)
     yield from automation_errors(file, config.automation)
@@ -333,6 +338,7 @@ def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     names += [f"webdatasets.{name}" for name in config.webdatasets]
     names += dict.fromkeys(f"views.{base_of(config.views, name)}_views" for name in config.views)
     names += [f"packed.{name}_packed" for name in config.packed if name in config.views]
+    names += [f"exports.{name}" for name in config.exports]
     names += [f"contamination.{name}" for name in config.contamination]
     plain = [path.partition(".")[2].replace("-", "_") for path in names]
     for number, path in enumerate(names):

@@ -6,6 +6,7 @@ order, and more than once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from nanoset_core.indexed import layout
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import Index, Tokens
 
+CHUNK_TOKENS = 1 << 19
+_CHUNK_DOCUMENTS = 1 << 16
 Sequences = Index | MMapIndexedDataset
 """What says where sequences lie."""
 
@@ -71,3 +74,34 @@ def gathered(tokens: Tokens, begins: NDArray[np.int64], lengths: NDArray[np.int6
     """Return the tokens of some ranges, one after the other."""
     before = np.cumsum(lengths) - lengths
     return tokens[np.repeat(begins - before, lengths) + np.arange(int(lengths.sum()))]
+
+
+def stream_tokens(
+    dataset: MMapIndexedDataset, stream: Stream, begin: int, end: int
+) -> Iterator[tuple[int, NDArray[np.integer]]]:
+    """Yield (number of the first, tokens) of tokens [begin, end) of a stream, in chunks."""
+    size = dataset.dtype.itemsize
+    for first in range(begin, end, CHUNK_TOKENS):
+        begins, lengths = stream.ranges(np.array([first]), np.array([min(CHUNK_TOKENS, end - first)]))
+        yield first, gathered(dataset.tokens_for(begins * size, (begins + lengths) * size), begins, lengths)
+
+
+Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""First tokens and lengths."""
+
+
+def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) -> Iterator[Spans]:
+    """Yield (first tokens, lengths) in tokens of all documents with tokens, of a .bin without gaps or of a stream."""
+    starts, itemsize, bounds = dataset.sequence_pointers, dataset.dtype.itemsize, dataset.document_indices
+    for first in range(0, len(bounds) - 1, _CHUNK_DOCUMENTS):
+        sequences = bounds[first : first + _CHUNK_DOCUMENTS + 1]
+        if stream is None:
+            begins = np.full(len(sequences), dataset.token_count, np.int64)  # of documents after the last sequence
+            inside = sequences < len(starts)
+            begins[inside] = starts[sequences[inside]] // itemsize
+        else:
+            begins = stream.starts(sequences)
+        lengths = np.diff(begins)
+        kept = lengths > 0
+        if kept.any():
+            yield begins[:-1][kept], lengths[kept]

@@ -19,7 +19,7 @@ from nanoset_core.errors import ConfigError, FormatError, InputError, SourceChan
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
-from nanoset_core.indexed.stream import Stream, gathered, is_back_to_back
+from nanoset_core.indexed.stream import CHUNK_TOKENS, Stream, document_spans, is_back_to_back, stream_tokens
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.packed.layout import HEADER_BYTES, TOKEN_BYTES, encode_header, token_size_bytes
 from nanoset_core.packed.pickle_codec import Entries, encode_index
@@ -30,9 +30,6 @@ from nanoset_core.storage.store import Store
 
 if TYPE_CHECKING:
     from nanoset_core.tokenization.files import TokenizerPath
-
-CHUNK_TOKENS = 1 << 19
-_CHUNK_DOCUMENTS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,33 +246,6 @@ def read_tokens(
         yield first, np.frombuffer(data, dtype)
 
 
-def stream_tokens(
-    dataset: MMapIndexedDataset, stream: Stream, begin: int, end: int
-) -> Iterator[tuple[int, NDArray[np.integer]]]:
-    """Yield the same of the tokens of a view, wherever they lie."""
-    size = dataset.dtype.itemsize
-    for first in range(begin, end, CHUNK_TOKENS):
-        begins, lengths = stream.ranges(np.array([first]), np.array([min(CHUNK_TOKENS, end - first)]))
-        yield first, gathered(dataset.tokens_for(begins * size, (begins + lengths) * size), begins, lengths)
-
-
-def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) -> Iterator[Entries]:
-    """Yield (first tokens, lengths) in tokens of all documents with tokens, of a .bin without gaps or of a stream."""
-    starts, itemsize, bounds = dataset.sequence_pointers, dataset.dtype.itemsize, dataset.document_indices
-    for first in range(0, len(bounds) - 1, _CHUNK_DOCUMENTS):
-        sequences = bounds[first : first + _CHUNK_DOCUMENTS + 1]
-        if stream is None:
-            begins = np.full(len(sequences), dataset.token_count, np.int64)  # of documents after the last sequence
-            inside = sequences < len(starts)
-            begins[inside] = starts[sequences[inside]] // itemsize
-        else:
-            begins = stream.starts(sequences)
-        lengths = np.diff(begins)
-        kept = lengths > 0
-        if kept.any():
-            yield begins[:-1][kept], lengths[kept]
-
-
 def write_file(
     path: str | os.PathLike[str], token_bytes: int, blocks: Iterable[memoryview], entries: Iterable[Entries]
 ) -> int:
@@ -328,8 +298,8 @@ def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: 
 
 def in_chunks(lengths: array[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """Yield some thousand values at a time of what an array holds when the first is asked for."""
-    values = np.frombuffer(lengths, np.int64)
-    yield from (values[first : first + _CHUNK_DOCUMENTS] for first in range(0, len(values), _CHUNK_DOCUMENTS))
+    values, step = np.frombuffer(lengths, np.int64), 1 << 16
+    yield from (values[first : first + step] for first in range(0, len(values), step))
 
 
 def back_to_back(chunks: Iterable[NDArray[np.int64]]) -> Iterator[Entries]:

@@ -8,6 +8,7 @@ from nanoset_core.pipeline import held_out
 from nanoset_core.pipeline.attributes import ATTRIBUTE_TABLES, ATTRIBUTES
 from nanoset_core.pipeline.columns import COLUMN_TABLES, COLUMNS
 from nanoset_core.pipeline.contamination import CONTAMINATION, INTERNAL
+from nanoset_core.pipeline.exports import EXPORT
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
@@ -42,6 +43,7 @@ _OURS: tuple[Stage, ...] = (
     WEBDATASET,
     PACKED,
     PACKED_VIEWS,
+    EXPORT,
 )
 _added: list[Stage] = []
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.stream import Stream, is_back_to_back
+from nanoset_core.indexed.stream import Stream, document_spans, is_back_to_back
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.packed.layout import IndexFacts, PackedFile, open_packed, scan_index
 from nanoset_core.packed.pickle_codec import encode_index
-from nanoset_core.packed.writing import back_to_back, document_spans
+from nanoset_core.packed.writing import back_to_back
 from nanoset_core.pipeline import packed as packed_stage
 from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.project import Project

@@ -16,6 +16,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.attributes import ATTRIBUTES
 from nanoset_core.pipeline.columns import COLUMNS
 from nanoset_core.pipeline.contamination import CONTAMINATION
+from nanoset_core.pipeline.exports import EXPORT
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.held_out import HELD_OUT
 from nanoset_core.pipeline.indexed import DATASET
@@ -30,6 +31,7 @@ from nanoset_core.verification.attributes import verify_attributes
 from nanoset_core.verification.columns import verify_columns
 from nanoset_core.verification.contamination import verify_contamination
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
+from nanoset_core.verification.exports import verify_export
 from nanoset_core.verification.held_out import verify_held_out
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
@@ -79,6 +81,7 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
         verify_group,
         "Every tar of the group is there, of the size written; the first holds the contexts of its plan.",
     ),
+    EXPORT: (verify_export, "The export's tokens are its dataset's, and its documents end where they do there."),
     WEBDATASET: (verify_webdataset, "Every tar is there and listed; opened ones hold the contexts of their plan."),
 }
 """Stages whose faults would spoil what is made of their outputs → the check of one output, and what it looks at.
@@ -90,8 +93,8 @@ class Target(NamedTuple):
     """Something that can be verified."""
 
     name: str
-    """A corpus, corpus/columns, corpus/attributes, corpus/packed, view/view, section/contamination, nanoset/split,
-    nanoset/held_out, nanoset/handoff or webdataset."""
+    """A corpus, corpus/columns, corpus/attributes, corpus/packed, view/view, export/export, section/contamination,
+    nanoset/split, nanoset/held_out, nanoset/handoff or webdataset."""
     project: Project
     """What it is part of."""
     check: Callable[..., Report]
@@ -129,6 +132,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     found += [Target(f"{name}/{split}", quiet, verify_nanoset, (name, split)) for name, split in splits]
     found += [Target(f"{name}/handoff", quiet, verify_handoff, (name,)) for name in config.nanosets]
     found += [Target(name, quiet, verify_webdataset, (name,)) for name in config.webdatasets]
+    found += [Target(f"{name}/export", quiet, verify_export, (name,)) for name in config.exports]
     found += [Target(f"{corpus}/packed", quiet, verify_packed, (corpus,)) for corpus in config.packed]
     for pattern in select:
         if not any(target.matches(pattern) for target in found):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
-from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, stream
 from nanoset_core.packed import PackedDataset, PackedFacts, pack_indexed_dataset, write_packed, writing
 from nanoset_core.packed.writing import fitting_vocab_size
 
@@ -59,8 +59,9 @@ def test_any_documents(tmp_path_factory, documents, dtype, chunk):
     prefix = indexed(folder / "x", documents, dtype)
     flat = [joined(sequences) for sequences in documents]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "_CHUNK_DOCUMENTS", chunk)
+        patch.setattr(stream, "_CHUNK_DOCUMENTS", chunk)
         patch.setattr(writing, "CHUNK_TOKENS", chunk)
+        patch.setattr(stream, "CHUNK_TOKENS", chunk)
         facts = pack_indexed_dataset(prefix, folder / "x.pbin", vocab_size=50257)
     kept = [document for document in flat if document]
     assert [document.tolist() for document in PackedDataset(folder / "x.pbin")] == kept
@@ -98,8 +99,9 @@ def test_end_tokens_go_where_they_lack(tmp_path_factory, documents, dtype, end, 
     folder = tmp_path_factory.mktemp("x")
     prefix = indexed(folder / "x", [[document] for document in documents], dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "_CHUNK_DOCUMENTS", chunks[0])
+        patch.setattr(stream, "_CHUNK_DOCUMENTS", chunks[0])
         patch.setattr(writing, "CHUNK_TOKENS", chunks[1])
+        patch.setattr(stream, "CHUNK_TOKENS", chunks[1])
         facts = pack_indexed_dataset(prefix, folder / "x.pbin", vocab_size=512, end_token=end)
     ended = [[*document, end] if document[-1] != end else document for document in documents if document]
     write_packed(folder / "y.pbin", ended, token_bytes=2)

@@ -26,6 +26,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "nanoset": ("samples", "tokens"),
     "webdataset": ("shards", "sequences", "tokens"),
     "packed": ("documents", "tokens"),
+    "export": ("documents", "tokens"),
 }
 _REJECT_FILES = 3
 _UNBUILT_SHOWN = 50

@@ -34,7 +34,7 @@ _WORDS = {
 @CONFIG_OPTION
 @option(
     "--select -s",
-    "Only these: a corpus, corpus/packed, nanoset, nanoset/split, nanoset/handoff, webdataset, or a pattern.",
+    "Only these: a corpus, corpus/packed, export, nanoset, nanoset/split, nanoset/handoff, webdataset, or a pattern.",
     multiple=True,
 )
 @flag("--deep", "Read every token, and compare every checksum.")

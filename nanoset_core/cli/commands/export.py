@@ -1,0 +1,48 @@
+"""`nanoset export`: one dataset as files of another reader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, option, tokenizer_options
+from nanoset_core.cli.terminal import print_made, progress_bars
+
+if TYPE_CHECKING:
+    from nanoset_core.storage.location import Location
+    from nanoset_core.tokenization.files import TokenizerPath
+
+_FORMATS = click.Choice(["datatrove", "olmo-core"])
+
+
+@click.command("export", short_help="Give a .bin/.idx pair to another reader, over the same tokens.")
+@click.argument("prefix", type=ANY_PATH)
+@option("--format", "What reads it.", type=_FORMATS, required=True)
+@option("--output -o folder", "The folder to write to.", type=ANY_PATH, required=True)
+@option("--name", "Of the files; default: that of the pair.")
+@tokenizer_options("of PREFIX, whose vocabulary is compared with the type of its tokens")
+@option("--tokenizer-name", "What datatrove's metadata call the tokenizer, such as HuggingFaceTB/SmolLM3-3B.")
+@OVERWRITE_OPTION
+def command(
+    prefix: Location,
+    format: str,
+    folder: Location,
+    name: str | None,
+    tokenizer: TokenizerPath | None,
+    tokenizer_name: str | None,
+    overwrite: bool,
+) -> None:
+    """Write the .bin/.idx pair at PREFIX as files that another reader takes: its tokens are linked, not copied.
+
+    Where a link is refused they are copied, and within a bucket the bucket copies them. PREFIX may be a view, whose
+    tokens are written in its order. Each document must end with an end token, by which these readers part them.
+    """
+    from nanoset_core.exits.standalone import ExportOptions, export_pair
+
+    options = ExportOptions(format=format, name=name, tokenizer=tokenizer, tokenizer_name=tokenizer_name)
+    with progress_bars() as (listener, _):
+        facts, files, is_new = export_pair(prefix, folder, options, listener, overwrite=overwrite)
+    left_out = f", {facts['left_out']:,} without tokens left out" if facts["left_out"] else ""
+    counts = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens{left_out}; tokens: {facts['made_by']}"
+    print_made(f"{files[0]}: {counts}", is_new=is_new)

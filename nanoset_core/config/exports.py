@@ -1,0 +1,34 @@
+"""Settings of exports: datasets as files of other readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from nanoset_core.errors import ConfigError, raised
+from nanoset_core.outputs.names import check_asset_name, check_corpus_name
+
+FormatName = Literal["datatrove", "olmo-core"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSpec:
+    """The dataset of a corpus or view as files of another reader, which share its tokens where they can."""
+
+    of: str = field(metadata={"example": "web"})
+    """The corpus or view."""
+    format: FormatName = field(metadata={"example": "datatrove"})
+    """Its reader: `datatrove` (.ds files, which nanotron's main reads, too) or `olmo-core` (.npy files)."""
+    tokenizer_name: str | None = None
+    """What the files call the tokenizer, such as HuggingFaceTB/SmolLM3-3B: nanotron's main loads the tokenizer by the
+    name in datatrove's metadata; absent = tokenizer.path of nanoset.yaml as it is written there."""
+
+
+def export_errors(file: Path, exports: Mapping[str, ExportSpec]) -> Iterator[ConfigError]:
+    """Yield an error for each export whose name, or whose corpus's name, cannot be one."""
+    for name, spec in exports.items():
+        where = f"{file}: exports.{name}"
+        yield from raised(check_asset_name, name, where)
+        yield from raised(check_corpus_name, spec.of, f"{where}.of")

@@ -1,0 +1,105 @@
+"""Write a dataset in the format of another reader: its tokens are linked or copied as they are, in their order."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import FormatError
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.exits.formats import ExitFormat, Tokens
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.layout import bin_path
+from nanoset_core.indexed.stream import Stream, document_spans, is_back_to_back, stream_tokens
+from nanoset_core.storage.local import append_file
+from nanoset_core.storage.regular_files import open_regular
+
+LINKED, COPIED, JOINED, WRITTEN = "hard link", "copy", "copy within the bucket", "written in order"
+"""How the tokens came to be there; a copy shares its blocks where the file system can."""
+
+
+class Ends(NamedTuple):
+    """Documents of an exit."""
+
+    documents: int
+    left_out: int
+    """Documents without tokens, which no reader of it can have."""
+
+
+def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
+    """Return the stream of a dataset whose sequences lie anywhere in the .bin; None where the .bin is the stream.
+
+    FormatError where it is neither.
+    """
+    if not is_back_to_back(dataset):
+        return Stream(dataset)
+    expected = int(dataset.sequence_lengths.sum(dtype=np.int64)) * dataset.dtype.itemsize
+    if dataset.bin_bytes != expected:
+        what, where = "the .bin is not just the tokens of its .idx, back to back", bin_path(dataset.prefix)
+        found, remedy = f"{dataset.bin_bytes:,} bytes", "write this dataset again"
+        raise FormatError(what, where=where, found=found, expected=f"{expected:,} bytes", remedy=remedy)
+    return None
+
+
+def write_beside(
+    exit_format: ExitFormat, folder: Path, name: str, dataset: MMapIndexedDataset, stream: Stream | None, tokens: Tokens
+) -> Ends:
+    """Write the small files of a format to a folder; memory is bounded by a chunk, of a view 16 bytes a sequence."""
+    documents = 0
+
+    def ends() -> Iterator[NDArray[np.uint64]]:
+        nonlocal documents
+        for begins, lengths in document_spans(dataset, stream):
+            documents += len(lengths)
+            yield (begins + lengths).astype(np.uint64)
+
+    exit_format.write_beside(folder, name, tokens, ends())
+    return Ends(documents, len(dataset.document_indices) - 1 - documents)
+
+
+def put_tokens(source: Path, target: Path) -> str:
+    """Let a file be the tokens of another one: by a hard link, or where that is refused a copy; return which."""
+    try:
+        os.link(source.resolve(), target)
+        return LINKED
+    except OSError:
+        with open_regular(source) as file, target.open("xb") as copy:
+            append_file(file, copy, os.fstat(file.fileno()).st_size)
+            copy.flush()
+            os.fsync(copy.fileno())
+        return COPIED
+
+
+def token_blocks(
+    dataset: MMapIndexedDataset, stream: Stream, name: str, listener: ProgressCallback = silent
+) -> Iterator[bytes]:
+    """Yield the tokens of a view in its order, in chunks."""
+    meter = Meter(listener, "export", name, stream.tokens * dataset.dtype.itemsize)
+    for _, tokens in stream_tokens(dataset, stream, 0, stream.tokens):
+        block = tokens.tobytes()
+        yield block
+        meter.advance(len(block))
+
+
+class Hashed:
+    """Passes blocks on, and knows the sha256 and size of all of them."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._sha256, self.size = blocks, hashlib.sha256(), 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for block in self._blocks:
+            self._sha256.update(block)
+            self.size += len(block)
+            yield block
+
+    @property
+    def sha256(self) -> str:
+        """Hex, once all blocks were taken."""
+        return self._sha256.hexdigest()

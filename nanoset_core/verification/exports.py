@@ -1,0 +1,87 @@
+"""Do the files of an export hold the tokens and documents of its dataset?"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.exits.formats import FORMATS
+from nanoset_core.exits.writing import stream_of, write_beside
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline.exports import EXPORT, STAGE, tokens_of
+from nanoset_core.pipeline.indexed import opened
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key
+from nanoset_core.pipeline.tokenization import framing
+from nanoset_core.pipeline.views import dataset_node
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.verification.packed import PackedCheck
+from nanoset_core.verification.ranges import StoredArray
+from nanoset_core.verification.report import BUILD, Report, check_files, check_freshness, live_manifest
+
+_READ_TOKENS = 1 << 20
+
+
+def verify_export(project: Project, name: str, deep: bool = False) -> Report:
+    """Check the current version of an export.
+
+    Its files are those written (`deep`: byte for byte), and documents end where they do in its dataset. With `deep` all
+    tokens are compared with the dataset's, and end tokens within documents are counted: a reader that goes by these
+    splits a document there.
+    """
+    report = Report(f"{STAGE}/{name}")
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, STAGE, name)
+        check_files(report, manifest, deep=deep)
+        report.figures.update({key: manifest.facts[key] for key in ("documents", "tokens", "left_out")})
+        check_freshness(report, project, EXPORT, Key(name), manifest)
+        if report.passed:
+            _check_content(report, project, manifest, deep)
+    return report
+
+
+def _check_content(report: Report, project: Project, manifest: Manifest, deep: bool) -> None:
+    facts, stage = manifest.facts, dataset_node(project.config, manifest.facts["of"]).stage.folder
+    place = project.outputs.folder / stage / facts["of"] / manifest.recipe["parents"]["dataset"]
+    try:
+        made_from = project.outputs.manifest_at(place)
+        dataset = None if made_from is None else opened(made_from, is_sampled=not deep)
+    except NanosetError:  # which is a finding of the dataset
+        dataset = None
+    if dataset is None:
+        report.warn("the dataset is gone or damaged: nothing was compared with it", place, None, None, BUILD)
+        return
+    exit_format, tokens = FORMATS[facts["format"]], tokens_of(project, manifest.name, dataset.dtype, facts["tokens"])
+    own, *beside = exit_format.files(manifest.name)
+    remedy = f"delete {manifest.url()}, and {BUILD}"
+    with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
+        write_beside(exit_format, Path(scratch), manifest.name, dataset, stream_of(dataset), tokens)
+        for file in beside:
+            found, expected = (f"sha256 {sha256_file(one)}" for one in (manifest.path(file), Path(scratch, file)))
+            what = "documents end elsewhere than in the dataset"
+            report.compare(what, manifest.path(file), found, expected, remedy)
+    if deep:
+        _check_tokens(report, project, manifest, own, dataset)
+
+
+def _check_tokens(report: Report, project: Project, manifest: Manifest, own: str, dataset: MMapIndexedDataset) -> None:
+    """Compare all tokens, and warn of end tokens within documents."""
+    remedy, end = f"delete {manifest.url()}, and {BUILD}", framing(project).after[-1]
+    written = StoredArray(*manifest.access.stored_at(manifest.folder / own), dataset.dtype)
+    store, prefix = dataset.stored()
+    check = PackedCheck(written, StoredArray(store, f"{prefix}.bin", dataset.dtype), remedy, stream_of(dataset))
+    count, ends = int(manifest.facts["tokens"]), 0
+    for begin in range(0, count, _READ_TOKENS):
+        part = begin, min(begin + _READ_TOKENS, count)
+        outcome = check.look(part)
+        if outcome[1] is not None:
+            check.conclude(report, [outcome])
+            return
+        ends += int((written.read(*part) == end).sum())
+    report.figures["tokens_read"] = count
+    if (more := ends - manifest.facts["documents"]) > 0:
+        what = f"{more:,} end tokens lie within documents: a reader that finds documents by them splits these"
+        expected, remedy = "one behind each document", "let it read where documents end from the file beside the tokens"
+        report.warn(what, manifest.url(own), None, expected, remedy)

@@ -1,0 +1,163 @@
+"""Exports of a project: made, kept fresh, verified, and collected with what they are of."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from sample_project import jsonl, make_corpora, sentences, write_project
+
+from nanoset_core.config.project import load_config
+from nanoset_core.errors import ConfigError
+from nanoset_core.pipeline import views
+from nanoset_core.pipeline.exports import export
+from nanoset_core.pipeline.graph import graph_over
+from nanoset_core.pipeline.indexed import opened
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.raw import inventory_recipe, survey
+from nanoset_core.verification.verify import targets, verify_project
+from nanoset_core.versions.gc import collect
+
+EXPORTS = """\
+views:
+  kept: {of: web, where: tokens < 100, repeat: 2.5, order: {seed: 3}}
+exports:
+  web-ds: {of: web, format: datatrove, tokenizer_name: some/name}
+  kept-ds: {of: kept, format: datatrove}
+  web-olmo: {of: web, format: olmo-core}
+nanosets:
+"""
+CHANGES = {"nanosets:\n": EXPORTS}
+NAMES = ("web-ds", "kept-ds", "web-olmo")
+
+
+def build(project):
+    make_corpora(project, "web")
+    views.make_view(project, "kept")
+    return {name: export(project, name) for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, tokenizer_file):
+    file = write_project(tmp_path_factory.mktemp("exports") / "project", tokenizer_file, CHANGES)
+    build(Project.open(file))
+    return file
+
+
+@pytest.fixture
+def project(whole, tmp_path):
+    return Project.open(shutil.copytree(whole.parent, tmp_path / "project", symlinks=True) / whole.name)
+
+
+def tokens_of(project, name):
+    dataset = opened(views.current_dataset(project, name))
+    return np.concatenate(dataset[0 : len(dataset)])
+
+
+def stored_tokens(project, name, ending=".ds"):
+    return np.fromfile(project.outputs.current("exports", name).path(f"{name}{ending}"), np.uint16)
+
+
+def test_tokens_are_those_of_the_dataset(whole):
+    project = Project.open(whole)
+    assert np.array_equal(stored_tokens(project, "web-ds"), tokens_of(project, "web"))
+    assert np.array_equal(stored_tokens(project, "kept-ds"), tokens_of(project, "kept"))
+    web = project.outputs.current("datasets", "web")
+    for name, ending in (("web-ds", ".ds"), ("web-olmo", ".npy")):
+        made = project.outputs.current("exports", name)
+        assert os.path.samefile(made.path(f"{name}{ending}"), web.path("web_text_document.bin"))
+        assert made.facts["made_by"] == "hard link"
+    assert project.outputs.current("exports", "kept-ds").facts["made_by"] == "written in order"
+    reports = {one.output: one for one in verify_project(project, ["*-ds", "*-olmo"], deep=True)}
+    assert set(reports) == {f"exports/{name}" for name in NAMES}
+    assert all(report.passed and not report.findings for report in reports.values())
+
+
+def stale(project):
+    graph = graph_over(project, {"web": inventory_recipe(survey(project, "web"))})
+    return {node.key.subject for node in graph.nodes() if node.stage.folder == "exports" and graph.stale_reasons(node)}
+
+
+def test_after_an_append_and_a_changed_rule_only_what_changed_is_made(project):
+    assert stale(project) == set()
+    file = project.config.file
+    file.write_text(file.read_text().replace("tokens < 100", "tokens < 50"))
+    assert stale(Project.open(file)) == {"kept-ds"}
+    file.write_text(file.read_text().replace("some/name", "another/name"))
+    assert stale(Project.open(file)) == {"kept-ds", "web-ds"}
+    (file.parent / "raw/web/more.jsonl").write_bytes(jsonl(sentences("late", 5)))
+    assert stale(Project.open(file)) == {*NAMES}
+    before = {name: project.outputs.current("exports", name).digest for name in NAMES}
+    after = build(Project.open(file))
+    assert all(after[name].digest != before[name] for name in NAMES)
+    collect(Project.open(file))
+    assert all(len(list((file.parent / "data/exports" / name).glob("*/manifest.json"))) == 2 for name in NAMES)
+    assert [report.passed for report in verify_project(Project.open(file), ["*-ds", "*-olmo"])] == [True] * 3
+
+
+def test_damage_is_found(project):
+    made = project.outputs.current("exports", "web-ds")
+    index = made.path("web-ds.ds.index")
+    data = bytearray(index.read_bytes())
+    data[8] += 1
+    index.write_bytes(data)
+    (found,) = verify_project(project, ["web-ds"])
+    assert "documents end elsewhere than in the dataset" in [one.what for one in found.findings]
+    kept = project.outputs.current("exports", "kept-ds").path("kept-ds.ds")
+    data = bytearray(kept.read_bytes())
+    data[1000] ^= 1
+    kept.write_bytes(data)
+    (found,) = verify_project(project, ["kept-ds"], deep=True)
+    assert [one.what for one in found.findings] == ["a file has other bytes than when it was written"]
+
+
+def test_end_tokens_within_documents_are_told(make_project):
+    file = make_project("project", CHANGES)
+    rows = [{"text": "one <|endoftext|> two"}, {"text": "three"}]
+    shutil.rmtree(file.parent / "raw" / "web")
+    (file.parent / "raw" / "web").mkdir()
+    (file.parent / "raw/web/a.jsonl").write_bytes(jsonl(rows))
+    project = Project.open(file)
+    build(project)
+    (report,) = verify_project(project, ["web-olmo"], deep=True)
+    assert report.passed
+    assert any("1 end tokens lie within documents" in one.what for one in report.findings)
+
+
+def test_what_the_reader_cannot_read_is_refused_before_it_is_made(project):
+    file = project.config.file
+    file.write_text(file.read_text().replace("append_eod: true", "append_eod: false"))
+    other = Project.open(file)
+    make_corpora(other, "web")
+    with pytest.raises(ConfigError, match="cannot read this dataset as it is"):
+        export(other, "web-ds")
+    graph = graph_over(other, {"web": inventory_recipe(survey(other, "web"))})
+    (node,) = (node for node in graph.nodes() if node.key.subject == "web-ds")
+    said = node.stage.refusal(other, node.key, graph.recipe(node), None)
+    assert "datatrove cannot read this dataset as it is" in said
+    file.write_text(file.read_text().replace("web-olmo: {of: web", "web-olmo: {of: nowhere"))
+    assert load_config(file).exports["web-olmo"].of == "nowhere"  # a missing corpus is told by the build
+    assert [one.name for one in targets(other) if one.name.endswith("/export")] == [f"{name}/export" for name in NAMES]
+
+
+def test_in_a_bucket_the_bytes_are_the_same(tmp_path, tokenizer_file, whole):
+    import s3_server
+
+    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_server.CREDENTIALS.items():
+            patch.setenv(name, value)
+        place = s3_server.new_bucket(endpoint, "some/prefix")
+        root = {"root: data": f"root: {place.url()}\nstorage: {{endpoint_url: {endpoint!r}}}"}
+        project = Project.open(write_project(tmp_path / "project", tokenizer_file, root | CHANGES))
+        make_corpora(project, "web")
+        views.make_view(project, "kept")
+        made = {name: export(project, name) for name in ("web-ds", "web-olmo")}
+        made["kept-ds"] = export(project, "kept-ds")
+        assert {one.facts["made_by"] for one in made.values()} == {"copy within the bucket", "written in order"}
+        here = Project.open(whole).outputs
+        for name, one in made.items():
+            local = here.current("exports", name)
+            assert one.digest == local.digest
+            for file in local.files:
+                assert place.sha256(f"exports/{name}/{one.digest}/{file}") == local.files[file].sha256
+        assert all(report.passed for report in verify_project(project, ["*-ds", "*-olmo"], deep=True))
