@@ -1,4 +1,4 @@
-"""Views of many documents: ids taken out, hundreds of views in one pass, a condition beside DuckDB's.
+"""Views of many documents: ids taken out, hundreds in one pass, a condition beside DuckDB's, tables joined by id.
 
     python -m benchmarks.views [--millions 10] [--folder FOLDER]
 
@@ -20,6 +20,9 @@ from benchmarks.growth import write_dataset
 from benchmarks.harness import options
 from nanoset_core.indexed.layout import read_idx
 from nanoset_core.pipeline.choosing import statistics_of
+from nanoset_core.raw.contents import stat_file
+from nanoset_core.tokenization.column_table import ColumnTable
+from nanoset_core.views.attributes import AttributeTables
 from nanoset_core.views.conditions import Range, parse_condition
 from nanoset_core.views.ids import Ids
 from nanoset_core.views.rules import Listed, Rule, Split, Where
@@ -99,6 +102,7 @@ def main() -> None:
         without(folder, prefix, documents)
         many(folder)
         condition(folder)
+        joined(folder, documents)
 
 
 def without(folder: Path, prefix: Path, documents: int) -> None:
@@ -150,6 +154,46 @@ def condition(folder: Path) -> None:
     theirs, row = timed("  DuckDB, one thread", lambda: connection.execute(query).fetchone())
     assert row == (count, tokens)
     print(f"  {ours / theirs:.1f}x of DuckDB, counts equal")
+
+
+def joined(folder: Path, documents: int) -> None:
+    """Join a table of scores to all documents, as many rows in an order that has nothing to do with theirs."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def write_scores() -> None:
+        step = next(step for step in range(int(documents * 0.618), documents) if np.gcd(step, documents) == 1)
+        for begin in range(0, documents, SHARD):
+            numbers = np.arange(begin, min(begin + SHARD, documents)) * step % documents
+            ids = np.char.add("https://", np.char.zfill(numbers.astype("U12"), 12))
+            values = {"id": ids, "score": numbers / documents, "language": np.array(["de", "en", "fr"])[numbers % 3]}
+            pq.write_table(pa.table(values), scores / f"{begin // SHARD:06d}.parquet", compression="zstd")
+
+    def read() -> Any:
+        files = [stat_file(scores, path.name) for path in sorted(scores.glob("*.parquet"))]
+        return AttributeTables(scores, files, "id", None, (), "attributes.web").read(scratch, lambda _: None)
+
+    def join() -> None:
+        opened, begin = lookup.opened(), 0
+        for group in groups(folder):
+            rows, _ = opened.find(group.read(["id"]).column("id").combine_chunks())
+            score, language = opened.take(rows)
+            assert np.array_equal(score.to_numpy(), np.arange(begin, begin + group.rows) / documents)
+            begin += group.rows
+            with ColumnTable(scratch / "columns.parquet", ["score", "language"]) as table:
+                table.add([[score, language]])
+
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        scores, scratch = Path(temporary, "scores"), Path(temporary, "scratch")
+        scores.mkdir(), scratch.mkdir()
+        timed("scores made up", write_scores)
+        wall, lookup = timed(f"{documents:,} rows read and sorted by id", read)
+        more, _ = timed(f"{documents:,} documents joined with them", join)
+        status = Path("/proc/self/status").read_text()
+        anonymous = int(status.partition("RssAnon:")[2].split()[0]) / 1e3
+        size = sum(path.stat().st_size for path in scratch.iterdir()) / documents
+        each = (wall + more) / documents * 1e6
+        print(f"  {each:.1f} µs a row, {size:.0f} bytes of scratch a row, {anonymous:.0f} MB of memory")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.attributes import ATTRIBUTES, faults, fill_by_id, read_attributes
+from nanoset_core.pipeline.attributes import ATTRIBUTES, COUNTS, faults, fill_by_id, read_attributes
 from nanoset_core.pipeline.columns import SHARDS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
@@ -32,6 +32,7 @@ def verify_attributes(project: Project, corpus: str, deep: bool = False) -> Repo
         return report
     with report.catching(BUILD):
         manifest = live_manifest(project.outputs, ATTRIBUTES.folder, corpus)
+        report.figures.update({name: manifest.facts[name] for name in (*COUNTS, "rows")})
         for what, remedy in faults(project.config, manifest):
             report.error(what, f"{project.config.file}: attributes.{corpus}", None, None, remedy)
         if report.passed:

@@ -146,6 +146,7 @@ def _sort(folder: Path, lookup: Lookup) -> int:
         upto = kept + len(first)
         by_hash[kept:upto], rows[kept:upto], several[kept:upto] = part[first], part_rows[first], repeated
         kept = upto
+    (folder / "all.hashes").unlink()
     return kept
 
 
