@@ -15,7 +15,15 @@ import numpy as np
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.tokenization import TAKEN_COLUMNS, AttributesSpec
-from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError, one_line, one_of
+from nanoset_core.errors import (
+    ConfigError,
+    InputError,
+    MissingError,
+    NanosetError,
+    SourceChangedError,
+    one_line,
+    one_of,
+)
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest, Recipe
@@ -120,6 +128,7 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
 
     Raises:
         MissingError: it was not tokenized, or there is no such table.
+        SourceChangedError: a table was changed meanwhile.
         ConfigError, FormatError, InputError: a table cannot be joined; documents or rows are as they may not be.
     """
     tokenized = TOKENIZED.require(project, Key(corpus))
@@ -131,6 +140,9 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
     sweep_abandoned(folder)
     with claim_scratch(folder / "joining") as scratch:
         lookup, names = read_attributes(project, corpus, scratch)
+        if ATTRIBUTES.recipe(project, Key(corpus), {"tokenized": tokenized.digest}).digest != recipe.digest:
+            what, remedy = "a table of attributes changed while it was read", "run again when it is finished"
+            raise SourceChangedError(what, where=_spec(project.config, corpus).files, remedy=remedy)
 
         def unmatched(there: Sequence[int]) -> Mapping[str, Any]:
             tasks = (_Marking(project.outputs, shards[number], lookup) for number in there)
