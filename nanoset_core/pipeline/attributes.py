@@ -45,6 +45,8 @@ VERSION = 1
 STAGE = "attributes"
 COUNTS = ("missing", "without_id", "duplicates", "unmatched")
 """Facts: documents without a row, those of them without an id, those whose id has several rows; ids of no document."""
+_FIRST = "first_missing"
+"""Fact: the first id of a document without a row."""
 _MISSING = "missing"
 
 
@@ -96,14 +98,17 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> tuple[Lookup
 
 
 def fill_by_id(table: ColumnTable, rows: DocumentRows, lookup: Lookup) -> Mapping[str, Any]:
-    """Fill the table of a shard with the rows of its documents; return COUNTS of it but the last."""
-    opened, counts = lookup.opened(), np.zeros(3, np.int64)
+    """Fill the table of a shard with the rows of its documents; return COUNTS of it but the last, and _FIRST."""
+    import pyarrow as pa
+
+    opened, counts, first = lookup.opened(), np.zeros(3, np.int64), ""
     for group in range(len(rows.groups)):
         ids = rows.columns(group, ["id"]).column("id").combine_chunks()
         found, several = opened.find(ids)
         table.add([opened.take(found)])
         counts += (found < 0).sum(), ids.null_count, several.sum()
-    return dict(zip(COUNTS, counts.tolist(), strict=False))
+        first = first or next(iter(ids.filter(pa.array(found < 0)).drop_null().slice(0, 1).to_pylist()), "")
+    return dict(zip(COUNTS, counts.tolist(), strict=False)) | {_FIRST: first}
 
 
 class _Marking(NamedTuple):
@@ -144,11 +149,12 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
             what, remedy = "a table of attributes changed while it was read", "run again when it is finished"
             raise SourceChangedError(what, where=_spec(project.config, corpus).files, remedy=remedy)
 
-        def unmatched(there: Sequence[int]) -> Mapping[str, Any]:
+        def unmatched(there: Sequence[int], facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
             tasks = (_Marking(project.outputs, shards[number], lookup) for number in there)
             for _ in run_tasks(_mark, tasks, project.config.workers):
                 pass
-            return {COUNTS[-1]: lookup.unfound, "rows": lookup.rows}
+            first = next((one[_FIRST] for one in facts if one[_FIRST]), "")
+            return {COUNTS[-1]: lookup.unfound, "rows": lookup.rows, _FIRST: first}
 
         fill = partial(fill_by_id, lookup=lookup)
         # The tables lie on this machine alone, so that no workers of others are asked.
@@ -179,9 +185,10 @@ def faults(config: ProjectConfig, made: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _counted(spec: AttributesSpec, facts: Mapping[str, Any]) -> tuple[str, str, str]:
-    without = f", {facts['without_id']:,} of them no id" if facts["without_id"] else ""
+    first = f", as {facts[_FIRST]!r}" if facts[_FIRST] else ""
+    without = f"; {facts['without_id']:,} of them have no id" if facts["without_id"] else ""
     return (
-        f"{facts['missing']:,} of {facts['documents']:,} documents have no row in {spec.files}{without}",
+        f"{facts['missing']:,} of {facts['documents']:,} documents have no row in {spec.files}{first}{without}",
         f"{facts['duplicates']:,} documents have several rows in {spec.files}, of which the first counts",
         f"{facts['unmatched']:,} ids of {spec.files} are of no document",
     )

@@ -148,11 +148,11 @@ def publish(
     names: Sequence[str],
     fill_of: Callable[[int], Fill],
     executor: Executor | None,
-    more: Callable[[Sequence[int]], Mapping[str, Any]] = lambda there: {},
+    more: Callable[[Sequence[int], Sequence[Mapping[str, Any]]], Mapping[str, Any]] = lambda there, facts: {},
 ) -> Manifest:
     """Make the tables of a corpus's shards that are not there yet, and the output that names them; make it current.
 
-    more: returns further facts of all, once the tables are there, given the numbers of those that had been made before.
+    more: returns further facts of all, given the numbers of those that had been made before, and the facts of each.
     """
     outputs, corpus = project.outputs, recipe.name
     recipes = [
@@ -171,7 +171,8 @@ def publish(
     for place, made in run_tasks(make_table, tasks, project.config.workers, executor):
         facts[missing[place]], done = _facts_of(made), done + 1
         project.listener(Progress(str(stage.asset), corpus, done, len(facts), "shards"))
-    found, others = [one for one in facts if one is not None], more(there)
+    found = [one for one in facts if one is not None]
+    others = more(there, found)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         return {**_added(names, found), **others, SHARDS: [one.digest for one in recipes]}, {}
@@ -190,7 +191,8 @@ def _added(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> dict[str
         parts = [one["columns"][number] for one in facts]
         counts = {count: sum(part[count] for part in parts) for count in ("nulls", "left_out")}
         columns.append({"name": name, "kind": joined(part["kind"] for part in parts), **counts})
-    return {"columns": columns} | {name: sum(one[name] for one in facts) for name in facts[0] if name != "columns"}
+    summed = [name for name, value in facts[0].items() if isinstance(value, int)]
+    return {"columns": columns} | {name: sum(one[name] for one in facts) for name in summed}
 
 
 @holding

@@ -226,6 +226,7 @@ def test_views_choose_by_joined_columns_and_counts_are_told(project):
         "rows": sum(n % 7 > 0 for n in range(100)) + 3,
     }
     warnings = list(ATTRIBUTES.warnings(project, found))
+    assert warnings[0].endswith(", as 'd7'; 9 of them have no id")
     assert [text.split(" ")[0] for text in warnings] == [str(facts[k]) for k in ("missing", "duplicates", "unmatched")]
     assert views.VIEW.inputs(project.config, Key("web", "plain")).keys() == {"dataset", "columns"}
     assert views.VIEW.inputs(project.config, Key("web", "good")).keys() == {"dataset", "columns", "attributes"}
