@@ -3,6 +3,7 @@
 #             (in WORKERS processes: three keep two processors busy, since tests wait for servers and children)
 # make coverage  the suite once more, with a table of the lines and branches that it runs
 # make lowest    the suite with the oldest supported versions of all dependencies
+# make readers   environments of their own with the real readers (.ci/readers), and the tests that need these in each
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make cluster-demo  the demo over a bucket and a cluster (Slurm where it is installed), both played by this machine
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
@@ -17,6 +18,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 LOWEST ?= .venv-lowest
+READERS ?= .venv-readers
 CONSTRAINTS ?= constraints.txt
 DEMO ?= demo
 PORT ?= 3000
@@ -28,7 +30,7 @@ STRINGS ?= 20000
 WORKERS ?= 3
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest faults lint types size docs install clean
+.PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest readers faults lint types size docs install clean
 
 install: $(VENV)/.installed
 
@@ -75,6 +77,13 @@ lowest:
 	$(MAKE) install VENV=$(LOWEST) CONSTRAINTS=.ci/lowest.txt
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/live --ignore tests/docs
 
+readers: $(patsubst .ci/readers/%.txt,$(READERS)/%/.tested,$(wildcard .ci/readers/*.txt))
+
+$(READERS)/%/.tested: .ci/readers/%.txt
+	$(PYTHON) -m venv $(READERS)/$*
+	$(READERS)/$*/bin/python -m pip install --disable-pip-version-check --editable . -r $< pytest hypothesis
+	$(READERS)/$*/bin/python -m pytest -q -W default tests/exits tests/docs/test_readers.py tests/views/test_readers.py tests/loading/test_megatron_core.py
+
 lint: install types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -91,4 +100,4 @@ docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file .mkdocs.yml
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(DEMO) build *.egg-info
+	rm -rf $(VENV) $(LOWEST) $(READERS) $(DEMO) build *.egg-info
