@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
+import importlib
 import os
 import random
 import resource
@@ -19,15 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet  # noqa: F401 - what commands import on their way, so that forks need no time for it
-import tokenizers  # noqa: F401
 from child_processes import members, wait_until
 from faults.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, each, watch
-from faults.uses import USES, Use, make_world
+from faults.uses import USES, Use, commands, make_world
 
-import nanoset_core.pipeline.stages
-import nanoset_core.shuffling.standalone
-import nanoset_core.verification.verify  # noqa: F401
 from nanoset_core.cli import main
 from nanoset_core.tokenization import preprocess
 
@@ -38,6 +34,10 @@ SAID_AFTER = {
     for number, by in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM"))
 }
 WORDS = ("error: ", "Error: ", "failed: ", "run the same command again")
+_ON_THEIR_WAY = """isal.isal_zlib multiprocessing.synchronize numpy.random pyarrow.dataset pyarrow.parquet rich.console
+rich.status rich.table tokenizers yaml zstandard nanoset_core.lineage.explain nanoset_core.pipeline.stages
+nanoset_core.shuffling.standalone nanoset_core.verification.verify nanoset_core.versions.status"""
+"""What commands import, besides their own modules: forks need no time for it."""
 _NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
 _ANOTHERS = ("nothing says what it was made from", "something else", "would say what it was made from", "already")
 _SMALL = ("a file may not grow further", "takes no more", "[Errno 0]")  # the last is of workers' semaphores
@@ -74,6 +74,9 @@ class World:
             make_world(self.trial)
 
         Child(make).wait().require_done()  # it leaves no threads here
+        list(commands())  # imports their modules
+        for name in _ON_THEIR_WAY.split():
+            importlib.import_module(name)
         self.trial.rename(self.sound)
 
 

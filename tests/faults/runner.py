@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import ctypes
 import fcntl
+import gc
 import json
 import os
 import random
@@ -193,6 +194,7 @@ class Child:
         self._reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 20)  # more is never said before it is heard
         self._said, self._status = b"", None
+        gc.freeze()  # collecting garbage in the child need not look at, and so copy, all that there is
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._reader)
