@@ -81,6 +81,7 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # each command would compile the package again
         yield
 
 
