@@ -92,8 +92,11 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> tuple[Lookup
     spec, where = _spec(project.config, corpus), f"attributes.{corpus}"
     given = given_files(project, spec.files, f"{where}.files")
     taken = {*TAKEN_COLUMNS, *project.config.documents_of(corpus).columns}
-    tables = AttributeTables(given.folder, given.stats, spec.id, spec.columns, taken, f"{project.config.file}: {where}")
-    meter = Meter(project.listener, STAGE, corpus, sum(stat.size for stat in given.stats))
+    files = [
+        stat for stat in given.stats if not stat.path.rpartition("/")[2].startswith(("_", "."))
+    ]  # as Spark's marks
+    tables = AttributeTables(given.folder, files, spec.id, spec.columns, taken, f"{project.config.file}: {where}")
+    meter = Meter(project.listener, STAGE, corpus, sum(stat.size for stat in files))
     return tables.read(folder, meter.advance), tables.names
 
 

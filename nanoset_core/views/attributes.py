@@ -12,7 +12,7 @@ from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.raw.contents import FileStat
 from nanoset_core.raw.importing import NotJsonError
 from nanoset_core.raw.rejects import FaultError
-from nanoset_core.raw.tables import is_bytes, plain, read_table
+from nanoset_core.raw.tables import plain, read_table
 from nanoset_core.raw.values import MOST_BYTES, narrowed
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.views.lookup import CHUNK, Lookup, LookupWriter
@@ -132,18 +132,18 @@ class AttributeTables:
 
 
 def _kind(kind: Any) -> str | None:
-    """Return of which type the values of a column are kept, None where it has but nulls."""
+    """Return as which type the values of a column are kept, None where it has but nulls; all but numbers as text."""
     import pyarrow as pa
     from pyarrow import types
 
     one = plain(pa.nulls(0, kind))
     if types.is_null(one.type):
         return None
-    if types.is_integer(one.type):
+    if types.is_integer(one.type) or types.is_duration(one.type):
         return "uint64" if types.is_uint64(one.type) else "int64"
     if types.is_floating(one.type):
         return "double"
-    return "string" if is_bytes(one) or types.is_fixed_size_binary(one.type) else str(one.type)
+    return "bool" if types.is_boolean(one.type) else "string"
 
 
 def _values(array: Any) -> Any:

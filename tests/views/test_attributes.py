@@ -131,7 +131,8 @@ def test_tables_that_cannot_be_joined_are_named(tmp_path, case):
 
 def test_values_are_kept_as_those_of_raw_text_and_files_that_are_no_tables_are_named(tmp_path):
     values = {"at": pa.array([0], pa.timestamp("s")), "many": [[1, 2]], "long": ["é" * 3000], "id": [7], "left": [0]}
-    looked_up, names = read(tmp_path / "files", [pa.table(values)], columns=["long", "many", "at"])
+    texts = {"at": ["now"], "many": [{"a": 1}], "long": [b"x"], "id": [8]}
+    looked_up, names = read(tmp_path / "files", [pa.table(values), pa.table(texts)], columns=["long", "many", "at"])
     assert names == ["long", "many", "at"]
     found, _ = looked_up.opened().find(pa.array(["7"]))
     long, many, at = (column[0].as_py() for column in looked_up.opened().take(found))
@@ -145,7 +146,7 @@ def test_values_are_kept_as_those_of_raw_text_and_files_that_are_no_tables_are_n
 
 DOCUMENTS = 90
 SETTINGS = {
-    "attributes": {"web": "scores/*.parquet"},
+    "attributes": {"web": "scores"},
     "documents": {"columns": ["lang"]},
     "tokenization": {"range_mib": 0.001, "workers": 1},
     "views": {
@@ -178,6 +179,7 @@ def made(tmp_path_factory, tokenizer_file):
         (file.parent / "raw" / "web" / f"a{first}.jsonl").write_bytes(jsonl(documents(first, 15)))
     (file.parent / "scores").mkdir()
     pq.write_table(pa.table(scores(0, 60)), file.parent / "scores" / "1.parquet")
+    (file.parent / "scores" / "_SUCCESS").touch()
     repeated = pa.table({"id": ["d1", "d1", "d2"], "quality": [9.0, 8.0, 7.0]})
     pq.write_table(pa.concat_tables([pa.table(scores(60, 40)), repeated]), file.parent / "scores" / "2.parquet")
     built(Project.open(file))
@@ -206,7 +208,7 @@ def tables_of(project):
 def changed(project, **settings):
     """The same project with other settings of attributes."""
     given = json.loads(project.config.file.read_text())
-    given["attributes"] = {"web": {"files": "scores/*.parquet"} | settings}
+    given["attributes"] = {"web": {"files": "scores"} | settings}
     project.config.file.write_text(json.dumps(given))
     return Project.open(project.config.file)
 
