@@ -115,8 +115,8 @@ def select(
     Args:
         groups: the row groups of the corpus, in order.
         rules: of the views.
-        scratch: an empty folder for what is kept beside memory; 2 bytes a document, 12 more of each candidate of a view
-            that has budgets, repeats or a seeded order. The selections need it.
+        scratch: an empty folder for what is kept beside memory: 1 bit to 2 bytes a document, 12 more bytes of each
+            candidate of a view that has budgets, repeats or a seeded order. The selections need it.
         progress: called with the documents of each row group.
 
     Raises:

@@ -2,8 +2,8 @@
 
 Documents that all filters treat alike form a class: they have the same values in columns of few values, the same
 outcomes of comparisons of other columns, and the same answers of filters that look at each document. So conditions are
-computed of one document of each class, documents and tokens are counted by class, and two bytes are stored of a
-document, however many views there are.
+computed of one document of each class, documents and tokens are counted by class, and two bytes at most are stored of
+a document, however many views there are.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class Values:
     """Values of one type, appended to a scratch file and then mapped."""
 
     def __init__(self, path: Path, dtype: Any) -> None:
-        self.path, self.dtype, self._waiting = path, np.dtype(dtype), bytearray()
+        self.path, self.dtype, self.size, self._waiting = path, np.dtype(dtype), 0, bytearray()
 
     def add(self, values: NDArray[Any]) -> None:
         """Append some values."""
+        self.size += len(values)
         self._waiting += np.ascontiguousarray(values, self.dtype).data.cast("B") if len(values) else b""
         if len(self._waiting) > _HELD_BYTES:
             self._flush()
@@ -81,12 +82,27 @@ class _Classes:
         return found
 
 
+def _packed(codes: NDArray[np.int64], classes: int) -> NDArray[np.uint8]:
+    """Return codes as a bit each, a byte or two."""
+    if classes <= 2:
+        return np.packbits(codes.astype(np.bool_))
+    return codes.astype(np.uint8 if classes <= 256 else np.uint16).view(np.uint8)
+
+
+def _unpacked(data: NDArray[np.uint8], rows: int, classes: int) -> NDArray[Any]:
+    if classes <= 2:
+        return np.unpackbits(data[: -(-rows // 8)], count=rows)
+    return data[:rows] if classes <= 256 else data[: 2 * rows].view(np.uint16)
+
+
 class _Kept(NamedTuple):
     """What is known of a row group that was added."""
 
     rows: int
     classes: int
-    place: int
+    codes: int
+    """Where the classes of its documents begin, in bytes."""
+    bits: int
     """Where the bits of its classes begin, in bytes: those of one view after those of another."""
 
 
@@ -120,8 +136,8 @@ class Sieve:
         """Documents and tokens that each node left; of each class, those of row groups that are not in `_left` yet."""
         self._codes, self._passed = np.zeros(0, np.int64), np.zeros((len(nodes) + 1, 0), np.bool_)
         """The class of each document of the last row group; which classes each node keeps."""
-        self._groups, self._place, self._size = list[_Kept](), 0, 0
-        self._all_codes, self._bits = Values(folder / "classes", np.uint16), Values(folder / "bits", np.uint8)
+        self._groups, self._place = list[_Kept](), 0
+        self._all_codes, self._bits = Values(folder / "classes", np.uint8), Values(folder / "bits", np.uint8)
 
     def add(self, rows: Rows) -> None:
         """Take a row group that has documents."""
@@ -132,12 +148,11 @@ class Sieve:
         if passed is not self._passed:
             self._settle()
             self._passed, self._sums = passed, np.zeros((classes.count, 2), np.int64)
-            bits = np.packbits(passed[self._ends], axis=1)
-            self._place, self._size = self._size, self._size + bits.size
-            self._bits.add(bits.reshape(-1))
-        self._groups.append(_Kept(rows.group.rows, classes.count, self._place))
+            self._place = self._bits.size
+            self._bits.add(np.packbits(passed[self._ends], axis=1).reshape(-1))
+        self._groups.append(_Kept(rows.group.rows, classes.count, self._all_codes.size, self._place))
         self._codes = classes.codes
-        self._all_codes.add(self._codes)
+        self._all_codes.add(_packed(self._codes, classes.count))
         self._sums[:, 0] += classes.documents()
         self._sums[:, 1] += np.bincount(self._codes, rows.tokens, classes.count).astype(np.int64)
 
@@ -213,10 +228,11 @@ class Sieve:
         codes, bits, first = self._all_codes.mapped(), self._bits.mapped(), 0
         for begin in range(0, len(self._groups), _AT_ONCE):
             found = list[NDArray[np.int64]]()
-            for rows, classes, place in self._groups[begin : begin + _AT_ONCE]:
-                place += view * -(-classes // 8)
-                kept = np.unpackbits(bits[place : place + -(-classes // 8)], count=classes)
+            for rows, classes, own_codes, own_bits in self._groups[begin : begin + _AT_ONCE]:
+                width = -(-classes // 8)
+                kept = np.unpackbits(bits[own_bits + view * width :][:width], count=classes)
                 if kept.any():
-                    found.append(first + np.flatnonzero(kept.take(codes[first : first + rows], mode="clip")))
+                    own = _unpacked(codes[own_codes:], rows, classes)
+                    found.append(first + np.flatnonzero(kept.take(own, mode="clip")))
                 first += rows
             yield np.concatenate(found) if found else np.empty(0, np.int64)
