@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadRoomScheduling(config, log)
 
 
+sys.dont_write_bytecode = False  # whatever the environment says: three workers and each child would compile all again
 gc.disable()  # until the collection's end: what is imported and collected stays, and is much
 
 
@@ -81,7 +83,7 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # each command would compile the package again
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
 
 
