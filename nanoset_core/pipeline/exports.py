@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import ConfigError, MissingError, one_line
+from nanoset_core.errors import ConfigError, one_line
 from nanoset_core.exits.formats import FORMATS, Tokens
 from nanoset_core.exits.writing import JOINED, WRITTEN, Hashed, put_tokens, stream_of, token_blocks, write_beside
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.contamination import gates
-from nanoset_core.pipeline.indexed import PIECES, opened
+from nanoset_core.pipeline.indexed import PIECES, copy_tokens, opened
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
 from nanoset_core.pipeline.views import current_dataset, dataset_node
@@ -56,7 +55,8 @@ def export(project: Project, name: str) -> Manifest:
         stream, own = stream_of(read), f"{name}{exit_format.endings[0]}"
         ends = write_beside(exit_format, folder, name, read, stream, tokens)
         if stream is None:
-            how, files = _shared(project, dataset, recipe, folder, own)
+            how, shared = _shared(project, dataset, recipe, folder, own)
+            files: dict[str, str | FileFact] = {**shared}
         else:
             blocks = Hashed(token_blocks(read, stream, name, project.listener))
             how, files = WRITTEN, _written(project, recipe, folder, own, blocks)
@@ -68,21 +68,12 @@ def export(project: Project, name: str) -> Manifest:
 
 def _shared(
     project: Project, dataset: Manifest, recipe: Recipe, folder: Path, own: str
-) -> tuple[str, dict[str, str | FileFact]]:
+) -> tuple[str, Mapping[str, FileFact]]:
     """Let the .bin of a dataset be a file of an export, too: no token passes through this process."""
-    outputs, name = project.outputs, f"{dataset.facts['prefix']}.bin"
-    fact = replace(dataset.files[name], pieces=None)
-    if not outputs.access.has_copies:
-        return put_tokens(dataset.folder / name, folder / own), {own: fact}
-    outputs.invalidate(recipe)
-    store, at = outputs.access.store, outputs.access.name
-    if (found := store.stat(at(dataset.folder / name))) is None:
-        raise MissingError("the object is gone", where=dataset.url(name), remedy="run `nanoset build`")
-    store.compose(f"{at(outputs.place(recipe))}/{own}", [found], sha256=[fact.sha256])
-    if (pieces := dataset.files[name].pieces) is not None:
-        (folder / f"{own}{PIECES}").write_bytes(dataset.path(pieces).read_bytes())
-        fact = replace(fact, pieces=f"{own}{PIECES}")
-    return JOINED, {own: fact}
+    if project.outputs.access.has_copies:
+        return JOINED, copy_tokens(project.outputs, dataset, recipe, folder, own)
+    name = f"{dataset.facts['prefix']}.bin"
+    return put_tokens(dataset.folder / name, folder / own), {own: dataset.files[name]}
 
 
 def _written(project: Project, recipe: Recipe, folder: Path, own: str, blocks: Hashed) -> dict[str, str | FileFact]:

@@ -167,6 +167,23 @@ def _stored_shards(project: Project, tokenized: Manifest) -> list[StoredPair]:
     ]
 
 
+def copy_tokens(outputs: OutputRoot, dataset: Manifest, recipe: Recipe, folder: Path, own: str) -> dict[str, FileFact]:
+    """Let a bucket copy the .bin of a dataset to a file of another output; return what is known of that.
+
+    `folder`: where the output's small files are written, the list of its pieces among them.
+    """
+    name, store, at = f"{dataset.facts['prefix']}.bin", outputs.access.store, outputs.access.name
+    fact = dataset.files[name]
+    outputs.invalidate(recipe)
+    if (found := store.stat(at(dataset.folder / name))) is None:
+        raise MissingError("the object is gone", where=dataset.url(name), remedy="run `nanoset build`")
+    store.compose(f"{at(outputs.place(recipe))}/{own}", [found], sha256=[fact.sha256])
+    if fact.pieces is None:
+        return {own: fact}
+    (folder / f"{own}{PIECES}").write_bytes(dataset.path(fact.pieces).read_bytes())
+    return {own: replace(fact, pieces=f"{own}{PIECES}")}
+
+
 def current_dataset(project: Project, corpus: str) -> Manifest:
     """Return the corpus's current dataset; MissingError where it was not made yet."""
     return DATASET.require(project, Key(corpus))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from nanoset_core.pipeline.attributes import column_nodes
 from nanoset_core.pipeline.choosing import LISTS, STAGE, Chosen, choose, columns_kept, columns_used, rule_of
 from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.given import given_files
-from nanoset_core.pipeline.indexed import DATASET, PIECES
+from nanoset_core.pipeline.indexed import DATASET, PIECES, copy_tokens
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Budget as ReadingBudget
 from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
@@ -129,20 +128,12 @@ def _writer(
 
 def _tokens(project: Project, dataset: Manifest, recipe: Recipe, folder: Path, prefix: str) -> dict[str, FileFact]:
     """Put the dataset's .bin beside a view's .idx: a link on this machine, in a bucket a copy that it makes itself."""
-    outputs, name, own = project.outputs, f"{dataset.facts['prefix']}.bin", f"{prefix}.bin"
-    fact = dataset.files[name]
-    if not outputs.access.has_copies:
-        link(dataset.folder / name, folder / own, outputs.place(recipe))
-        return {own: fact}
-    outputs.invalidate(recipe)
-    store, at = outputs.access.store, outputs.access.name
-    if (found := store.stat(at(dataset.folder / name))) is None:
-        raise MissingError("the object is gone", where=dataset.url(name), remedy="run `nanoset build`")
-    store.compose(f"{at(outputs.place(recipe))}/{own}", [found], sha256=[fact.sha256])
-    if fact.pieces is None:
-        return {own: fact}
-    (folder / f"{own}{PIECES}").write_bytes(dataset.path(fact.pieces).read_bytes())
-    return {own: replace(fact, pieces=f"{own}{PIECES}")}
+    own = f"{prefix}.bin"
+    if project.outputs.access.has_copies:
+        return copy_tokens(project.outputs, dataset, recipe, folder, own)
+    name = f"{dataset.facts['prefix']}.bin"
+    link(dataset.folder / name, folder / own, project.outputs.place(recipe))
+    return {own: dataset.files[name]}
 
 
 def link(source: Path, target: Path, place: Path) -> None:
