@@ -322,3 +322,5 @@ def test_the_same_bytes_in_a_bucket(made, tmp_path):
         tables = [stored.name for stored in place.list("attribute_tables") if stored.name.endswith(TABLE)]
         contents = Counter(outputs_of(made)[name] for name in here if name.startswith("attribute_tables"))
         assert Counter(map(place.sha256, tables)) == contents
+        [*_, report] = verify_project(Project.open(file), ["web/attributes"])
+        assert report.passed
