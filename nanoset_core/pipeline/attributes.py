@@ -156,7 +156,7 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
             tasks = (_Marking(project.outputs, shards[number], lookup) for number in there)
             for _ in run_tasks(_mark, tasks, project.config.workers):
                 pass
-            first = next((one[_FIRST] for one in facts if one[_FIRST]), "")
+            first = next((first for one in facts if (first := one.get(_FIRST))), "")
             return {COUNTS[-1]: lookup.unfound, "rows": lookup.rows, _FIRST: first}
 
         fill = partial(fill_by_id, lookup=lookup)
@@ -188,7 +188,7 @@ def faults(config: ProjectConfig, made: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _counted(spec: AttributesSpec, facts: Mapping[str, Any]) -> tuple[str, str, str]:
-    first = f", as {facts[_FIRST]!r}" if facts[_FIRST] else ""
+    first = f", as {facts[_FIRST]!r}" if facts.get(_FIRST) else ""
     without = f"; {facts['without_id']:,} of them have no id" if facts["without_id"] else ""
     return (
         f"{facts['missing']:,} of {facts['documents']:,} documents have no row in {spec.files}{first}{without}",
