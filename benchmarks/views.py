@@ -189,7 +189,7 @@ def joined(folder: Path, documents: int) -> None:
         timed("scores made up", write_scores)
         wall, lookup = timed(f"{documents:,} rows read and sorted by id", read)
         more, _ = timed(f"{documents:,} documents joined with them", join)
-        status = Path("/proc/self/status").read_text()
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
         anonymous = int(status.partition("RssAnon:")[2].split()[0]) / 1e3
         size = sum(path.stat().st_size for path in scratch.iterdir()) / documents
         each = (wall + more) / documents * 1e6
