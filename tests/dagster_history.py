@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ VARIABLE = "NANOSET_TESTS_QUICK_HISTORY"
 """Names the folder of an empty database to the processes that a test starts."""
 
 
+_MOST_ENGINES = 16
+_ENGINES: dict[Any, Any] = {}
 QUICK_COMMAND = "import dagster_history; dagster_history.quicken(); from nanoset_core.cli import main; main()"
 """Python that is the `nanoset` command with such a history."""
 
@@ -30,9 +31,10 @@ def quick_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def quicken(replace: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Engines of SQLAlchemy are kept, and do not wait for the disk; a run's empty database is a copy of the first one.
+    """SQLAlchemy's engines and connections are kept, and do not wait for the disk; a run's empty database is a copy.
 
-    Dagster sets an engine up for every query, so that every query is compiled anew: half the time of a small run.
+    Dagster sets an engine up for every query, so that every query is compiled anew, and opens the database: more than
+    half the time of a small run.
     What a step prints goes to its file alone: to show it as well, Dagster starts four processes for every run.
     Where no test has asked for that, nothing is done.
     """
@@ -55,6 +57,7 @@ def quicken(replace: Callable[[Any, str, Any], None] = setattr) -> None:
             return
         if not empty.exists():
             make(self, engine)
+            engine.pool.dispose()  # what is only in the log goes to the file
             unfinished = empty.with_name(f"{os.getpid()}.db")
             shutil.copyfile(path, unfinished)
             unfinished.replace(empty)
@@ -74,13 +77,30 @@ def _to_file(stream: Any, path: str) -> Iterator[None]:
 
 
 def _create_engine(url: str, *, poolclass: Any, connect_args: dict[str, Any] | None = None) -> Any:
-    return _kept_engine(url, poolclass, tuple((connect_args or {}).items()))
+    from sqlalchemy import make_url
+
+    path = Path(make_url(url).database or "")
+    number = path.stat().st_ino if path.exists() else 0  # another file in its place is another database
+    key = url, number, poolclass, tuple((connect_args or {}).items())
+    if key not in _ENGINES:
+        if len(_ENGINES) >= _MOST_ENGINES:
+            _ENGINES.pop(next(iter(_ENGINES))).pool.dispose()
+        _ENGINES[key] = _made_engine(url, poolclass, connect_args or {})
+    return _ENGINES[key]
 
 
-@lru_cache(maxsize=16)
-def _kept_engine(url: str, poolclass: Any, connect_args: tuple[tuple[str, Any], ...]) -> Any:
+def close_databases() -> None:
+    """Close all that stay open: what is done to their bytes is seen then."""
+    while _ENGINES:
+        _ENGINES.popitem()[1].pool.dispose()
+
+
+def _made_engine(url: str, poolclass: Any, connect_args: dict[str, Any]) -> Any:
     from sqlalchemy import create_engine, event
+    from sqlalchemy.pool import NullPool, QueuePool
 
-    engine = create_engine(url, poolclass=poolclass, connect_args=dict(connect_args))
+    kept = QueuePool if poolclass is NullPool else poolclass
+    engine = create_engine(url, poolclass=kept, connect_args=connect_args)
+    engine.dispose = lambda: None
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
     return engine

@@ -11,6 +11,7 @@ import sys
 
 import dagster as dg
 import pytest
+from dagster_history import close_databases
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from nanoset_assets.build import build
@@ -103,6 +104,7 @@ def test_a_damaged_history_is_named_and_a_new_one_is_begun(config):
     open_instance(config).dispose()
     os.environ["DAGSTER_HOME"] = ""
     home = config.file.parent / ".dagster"
+    close_databases()
     (home / "history" / "runs.db").write_bytes(b"no database" * 500)
     with pytest.raises(HistoryError, match="the history is damaged") as raised:
         open_instance(config)
