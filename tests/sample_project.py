@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline import handoff, indexed, mapping, packed, raw, shuffling, tokenization, views
+from nanoset_core.pipeline import (
+    attributes,
+    columns,
+    exports,
+    handoff,
+    indexed,
+    mapping,
+    packed,
+    raw,
+    shuffling,
+    tokenization,
+    views,
+)
 from nanoset_core.pipeline.project import Project
 
 EOD = "<|endoftext|>"
@@ -177,10 +189,15 @@ def make_corpora(project: Project, *corpora: str) -> None:
 def run_stages(project: Project) -> None:
     """Every stage by the core's own functions, in the order that an engine would choose."""
     make_corpora(project)
+    for stage in (columns.COLUMNS, attributes.ATTRIBUTES):
+        for key in stage.keys(project.config, raw.corpora(project)):
+            stage.make(project, key)
     for name in project.config.views:
         views.make_view(project, name)
     for corpus in project.config.packed:
         packed.pack(project, corpus)
+    for name in project.config.exports:
+        exports.export(project, name)
     for name, spec in project.config.nanosets.items():
         for split in SPLITS:
             mapping.write_mappings(project, name, split)

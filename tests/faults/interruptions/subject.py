@@ -24,6 +24,12 @@ _MORE = """\
     member: json.gz
     groups: 2
 packed: [web, tables]
+corpora: {web: {columns: [text]}}
+attributes: {web: scores.parquet}
+views: {kept: {of: web, where: score < 0.6 and text is not null, order: {seed: 3}}}
+exports:
+  kept-ds: {of: kept, format: datatrove}
+  kept-olmo: {of: kept, format: olmo-core}
 """
 LONG = "long"
 LONG_FILES = ("long-0.jsonl", "long-1.jsonl.gz", "long-2.jsonl.zst", "long-3.parquet")
@@ -65,6 +71,8 @@ def write_subject(folder: Path, *, workers: int = 1, root: str = "data", storage
         (folder / "raw" / "tables" / f"rows-{part}.parquet").write_bytes(data)
     if long:
         _write_long(folder / "raw" / LONG, long)
+    scores = [{"id": f"web-{number}", "score": number % 10 / 10} for number in range(240)]
+    (folder / "scores.parquet").write_bytes(encoded(".parquet", scores, 50))
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
     text = CONFIG.replace("workers: 1", f"workers: {workers}")
     text = text.replace("root: data", f"root: {root}\n{storage}".rstrip())
