@@ -18,6 +18,9 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
     counts = f"**{format_count(facts['documents'], 'document')}, {format_count(facts['tokens'], 'token')}**"
     left_out = f"; {format_count(facts['left_out'], 'document')} without tokens" if facts["left_out"] else ""
     how = f"{counts} of {code(facts['of'])} for {exit_format.reader}; the tokens: {facts['made_by']}{left_out}."
+    if "samples" in facts:
+        how += f" {format_count(facts['samples'], 'sample')} of {format_count(facts['sequence_length'], 'token')}"
+        how += f"; the last {format_count(facts['dropped'], 'token')} it passes over." if facts["dropped"] else "."
     files = [{"file": name, "size": format_bytes(fact.size)} for name, fact in manifest.files.items()]
     return {
         "summary": markdown(how),

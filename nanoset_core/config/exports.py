@@ -7,10 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from nanoset_core.config.webdataset import ContextLength
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_asset_name, check_corpus_name
+from nanoset_core.serialization.parsing import broken
 
-FormatName = Literal["datatrove", "olmo-core"]
+FormatName = Literal["datatrove", "olmo-core", "mds", "litdata"]
+IN_SAMPLES = ("mds", "litdata")
+
+_TEXTS = {
+    "length": ("this format has samples of one length", "set sequence_length"),
+    "no length": ("the length of samples is for the formats mds and litdata", "remove it, or name one of them"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +28,10 @@ class ExportSpec:
     of: str = field(metadata={"example": "web"})
     """The corpus or view."""
     format: FormatName = field(metadata={"example": "datatrove"})
-    """Its reader: `datatrove` (.ds files, which nanotron's main reads, too) or `olmo-core` (.npy files)."""
+    """Its reader: `datatrove` (.ds files, which nanotron's main reads, too), `olmo-core` (.npy files), `mds` (MosaicML
+    streaming, LLM Foundry) or `litdata` (its TokensLoader)."""
+    sequence_length: ContextLength | None = None
+    """Tokens of a sample, for mds and litdata, which need it; readers that predict the next token want one more."""
     tokenizer_name: str | None = None
     """What the files call the tokenizer, such as HuggingFaceTB/SmolLM3-3B: nanotron's main loads the tokenizer by the
     name in datatrove's metadata; absent = tokenizer.path of nanoset.yaml as it is written there."""
@@ -32,3 +43,10 @@ def export_errors(file: Path, exports: Mapping[str, ExportSpec]) -> Iterator[Con
         where = f"{file}: exports.{name}"
         yield from raised(check_asset_name, name, where)
         yield from raised(check_corpus_name, spec.of, f"{where}.of")
+        is_sampled, has_length = spec.format in IN_SAMPLES, spec.sequence_length is not None
+        yield from broken(
+            f"{file}: ",
+            _TEXTS,
+            (is_sampled and not has_length, "length", f"exports.{name}", f"format: {spec.format}"),
+            (has_length and not is_sampled, "no length", f"exports.{name}.sequence_length", f"format: {spec.format}"),
+        )

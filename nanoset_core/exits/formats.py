@@ -8,40 +8,21 @@ from __future__ import annotations
 
 import gzip
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.exits.base import ExitFormat, Tokens
+from nanoset_core.exits.samples import LitData, Mds, SampledFormat
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
-    """What a format must know of a dataset."""
+class LinkedFormat(ExitFormat):
+    """A file that is the tokens of the dataset, and small ones beside it."""
 
-    where: str
-    """The dataset, for messages."""
-    dtype: np.dtype
-    tokens: int
-    vocab_size: int | None = None
-    """Tokens that its tokenizer has; None where that is not known."""
-    has_end: bool | None = None
-    """Whether an end token is behind each document; None where that is not known."""
-    tokenizer: str | None = None
-    """What the reader is to call the tokenizer."""
-
-
-class ExitFormat(ABC):
-    """One format: a file of tokens, and small ones beside it."""
-
-    name: ClassVar[str]
-    reader: ClassVar[str]
-    """What reads it, in words."""
     endings: ClassVar[tuple[str, ...]]
     """Of its files, that of the tokens first."""
 
@@ -49,33 +30,12 @@ class ExitFormat(ABC):
         """Return the names of its files."""
         return [f"{name}{ending}" for ending in self.endings]
 
-    def check(self, tokens: Tokens) -> None:
-        """Raise ConfigError where the reader would not read the dataset as it is."""
-        if tokens.tokens == 0:
-            raise self._refused(tokens, "no tokens", "at least one token", "add documents")
-        if tokens.has_end is False:
-            expected = "an end token behind each document, by which it finds where documents end"
-            raise self._refused(tokens, "no end tokens", expected, "set tokenization.append_eod: true")
-        self._check_type(tokens)
-
-    @abstractmethod
-    def _check_type(self, tokens: Tokens) -> None:
-        """Raise ConfigError where the reader takes tokens of other types."""
-
-    @abstractmethod
-    def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
-        """Return lines of Python by which the reader opens an export."""
-
     @abstractmethod
     def write_beside(self, folder: Path, name: str, tokens: Tokens, ends: Iterable[NDArray[np.uint64]]) -> None:
         """Write the small files; ends: behind which token each document with tokens ends, ascending, in chunks."""
 
-    def _refused(self, tokens: Tokens, found: str, expected: str, remedy: str) -> ConfigError:
-        what = f"{self.reader} cannot read this dataset as it is"
-        return ConfigError(what, where=tokens.where, found=found, expected=expected, remedy=remedy)
 
-
-class Datatrove(ExitFormat):
+class Datatrove(LinkedFormat):
     """`.ds`, as datatrove's `DatatroveFileDataset` and nanotron's main read it."""
 
     name, reader, endings = "datatrove", "datatrove", (".ds", ".ds.index", ".ds.metadata")
@@ -83,7 +43,7 @@ class Datatrove(ExitFormat):
     def _check_type(self, tokens: Tokens) -> None:
         if tokens.dtype not in (np.uint16, np.int32, np.uint32):
             remedy = "tokenize with a preset that gives tokens of such a type"
-            raise self._refused(tokens, f"tokens of type {tokens.dtype.name}", "2 or 4 bytes a token", remedy)
+            raise self.refused(tokens, f"tokens of type {tokens.dtype.name}", "2 or 4 bytes a token", remedy)
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         """Return lines of Python by which datatrove opens an export."""
@@ -113,7 +73,7 @@ def _metric(count: int) -> str:
     return f"{scaled:.{2 - exponent % 3}f} {['', *'kMGTPE'][exponent // 3]}T"
 
 
-class OlmoCore(ExitFormat):
+class OlmoCore(LinkedFormat):
     """`.npy` without a header, as OLMo-core's `NumpyDatasetConfig` reads it, and the documents as `.csv.gz`."""
 
     name, reader, endings = "olmo-core", "OLMo-core", (".npy", ".csv.gz")
@@ -128,7 +88,7 @@ class OlmoCore(ExitFormat):
             remedy = (
                 "tokenize with a preset that gives such tokens, or link the .bin yourself and name its type (dtype)"
             )
-            raise self._refused(tokens, f"{tokens.dtype.itemsize} bytes a token", expected, remedy)
+            raise self.refused(tokens, f"{tokens.dtype.itemsize} bytes a token", expected, remedy)
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         """Return lines of Python by which OLMo-core opens an export."""
@@ -163,4 +123,6 @@ def _with_first(ends: Iterable[NDArray[np.uint64]]) -> Iterator[tuple[int, NDArr
         first = int(some[-1])
 
 
-FORMATS: dict[str, ExitFormat] = {one.name: one for one in (Datatrove(), OlmoCore())}
+FORMATS: dict[str, LinkedFormat | SampledFormat] = {
+    one.name: one for one in (Datatrove(), OlmoCore(), Mds(), LitData())
+}

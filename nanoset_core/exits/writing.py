@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
-from nanoset_core.exits.formats import ExitFormat, Tokens
+from nanoset_core.exits.base import Tokens
+from nanoset_core.exits.formats import LinkedFormat
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
 from nanoset_core.indexed.stream import Stream, document_spans, is_back_to_back, stream_tokens
@@ -48,7 +49,12 @@ def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
 
 
 def write_beside(
-    exit_format: ExitFormat, folder: Path, name: str, dataset: MMapIndexedDataset, stream: Stream | None, tokens: Tokens
+    exit_format: LinkedFormat,
+    folder: Path,
+    name: str,
+    dataset: MMapIndexedDataset,
+    stream: Stream | None,
+    tokens: Tokens,
 ) -> Ends:
     """Write the small files of a format to a folder; memory is bounded by a chunk, of a view 16 bytes a sequence."""
     documents = 0
@@ -60,6 +66,12 @@ def write_beside(
             yield (begins + lengths).astype(np.uint64)
 
     exit_format.write_beside(folder, name, tokens, ends())
+    return Ends(documents, len(dataset.document_indices) - 1 - documents)
+
+
+def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> Ends:
+    """Return how many documents have tokens, and how many have none."""
+    documents = sum(len(lengths) for _, lengths in document_spans(dataset, stream))
     return Ends(documents, len(dataset.document_indices) - 1 - documents)
 
 

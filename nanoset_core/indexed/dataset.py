@@ -134,6 +134,11 @@ class MMapIndexedDataset:
             yield slice(begin, begin + step)
             self._file.trim()
 
+    @property
+    def place(self) -> tuple[FileAccess, Path]:
+        """What reaches the .bin, in any process, and its path."""
+        return self._place[::-1]
+
     def stored(self, *, as_copies: bool = False) -> tuple[Store, str]:
         """Return (store, name of the prefix there) for reading ranges of the files, on other machines, too.
 

@@ -7,7 +7,7 @@ order, and more than once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,29 @@ def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> N
     return starts
 
 
+class TokenFile(Protocol):
+    """What reads a .bin."""
+
+    dtype: np.dtype
+
+    def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
+        """Return all tokens, of which only the bytes of these ranges [begins, ends) are asked for."""
+        ...
+
+
 class Stream:
     """All tokens of some sequences, one sequence after the other; takes 16 bytes of memory a sequence."""
 
     def __init__(self, sequences: Sequences) -> None:
         self._ends = np.cumsum(sequences.sequence_lengths, dtype=np.int64)
         self._begins = sequences.sequence_pointers // sequences.dtype.itemsize
+
+    @classmethod
+    def of_ranges(cls, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> Stream:
+        """Return the stream of some ranges of the .bin, in tokens."""
+        stream = cls.__new__(cls)
+        stream._ends, stream._begins = np.cumsum(lengths), begins
+        return stream
 
     @property
     def tokens(self) -> int:
@@ -72,18 +89,20 @@ class Stream:
 
 def gathered(tokens: Tokens, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
     """Return the tokens of some ranges, one after the other."""
+    if len(begins) == 1:
+        return tokens[begins[0] : begins[0] + lengths[0]].copy()
     before = np.cumsum(lengths) - lengths
     return tokens[np.repeat(begins - before, lengths) + np.arange(int(lengths.sum()))]
 
 
 def stream_tokens(
-    dataset: MMapIndexedDataset, stream: Stream, begin: int, end: int
+    file: TokenFile, stream: Stream, begin: int, end: int, step: int = CHUNK_TOKENS
 ) -> Iterator[tuple[int, NDArray[np.integer]]]:
     """Yield (number of the first, tokens) of tokens [begin, end) of a stream, in chunks."""
-    size = dataset.dtype.itemsize
-    for first in range(begin, end, CHUNK_TOKENS):
-        begins, lengths = stream.ranges(np.array([first]), np.array([min(CHUNK_TOKENS, end - first)]))
-        yield first, gathered(dataset.tokens_for(begins * size, (begins + lengths) * size), begins, lengths)
+    size = file.dtype.itemsize
+    for first in range(begin, end, step):
+        begins, lengths = stream.ranges(np.array([first]), np.array([min(step, end - first)]))
+        yield first, gathered(file.tokens_for(begins * size, (begins + lengths) * size), begins, lengths)
 
 
 Spans = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -10,8 +10,21 @@ import numpy as np
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, one_line
-from nanoset_core.exits.formats import FORMATS, Tokens
-from nanoset_core.exits.writing import JOINED, WRITTEN, Hashed, put_tokens, stream_of, token_blocks, write_beside
+from nanoset_core.execution.progress import Meter
+from nanoset_core.exits.base import Tokens
+from nanoset_core.exits.copying import SampleFiles
+from nanoset_core.exits.formats import FORMATS, LinkedFormat
+from nanoset_core.exits.samples import INDEX, SampledFormat
+from nanoset_core.exits.writing import (
+    JOINED,
+    WRITTEN,
+    Hashed,
+    count_documents,
+    put_tokens,
+    stream_of,
+    token_blocks,
+    write_beside,
+)
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.contamination import gates
@@ -20,6 +33,7 @@ from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
 from nanoset_core.pipeline.views import current_dataset, dataset_node
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import UNFINISHED, sha256_file, sweep_abandoned, write_atomic
 
 VERSION = 1
 STAGE = "exports"
@@ -35,6 +49,7 @@ def tokens_of(project: Project, name: str, dtype: np.dtype, count: int) -> Token
         vocab_size=project.tokenizer.max_id + 1,
         has_end=bool(tokenization.framing(project).after),
         tokenizer=spec.tokenizer_name or config.tokenizer.path,
+        sequence_length=spec.sequence_length,
     )
 
 
@@ -49,6 +64,45 @@ def export(project: Project, name: str) -> Manifest:
     recipe = EXPORT.recipe(project, Key(name), {"dataset": dataset.digest})
     tokens = tokens_of(project, name, np.dtype(dataset.facts["dtype"]), int(dataset.facts["tokens"]))
     exit_format.check(tokens)
+    if isinstance(exit_format, SampledFormat):
+        return project.outputs.make_current(_in_samples(project, dataset, recipe, exit_format, tokens))
+    return project.outputs.make_current(_linked(project, dataset, recipe, exit_format, tokens))
+
+
+def sample_files(
+    project: Project, dataset: Manifest, place: Path, exit_format: SampledFormat, tokens: Tokens
+) -> SampleFiles:
+    """Return the files of an export in samples; place: its folder."""
+    access = project.outputs.access
+    tokens_file = dataset.folder / f"{dataset.facts['prefix']}.bin"
+    return SampleFiles(
+        exit_format, exit_format.cut(tokens), access, tokens_file, access.store.below(access.name(place))
+    )
+
+
+def _in_samples(
+    project: Project, dataset: Manifest, recipe: Recipe, exit_format: SampledFormat, tokens: Tokens
+) -> Manifest:
+    """Write the files that are not there yet, and then what names them."""
+    outputs, place = project.outputs, project.outputs.place(recipe)
+    if not project.rebuild and (done := outputs.find(recipe)) is not None:
+        return done
+    place.mkdir(parents=True, exist_ok=True)
+    sweep_abandoned(place)
+    read = opened(dataset, is_sampled=True)
+    stream, files = stream_of(read), sample_files(project, dataset, place, exit_format, tokens)
+    meter = Meter(project.listener, "export", recipe.name, tokens.tokens * tokens.dtype.itemsize)
+    made = files.make(stream, project.config.workers, project.executor, meter, anew=project.rebuild)
+    write_atomic(place / INDEX, index := files.index(made))
+    names = dict(zip(exit_format.names(files.cut), made, strict=False))
+    names[INDEX] = FileFact(len(index), sha256_file(place / INDEX))
+    counts = {"format": exit_format.name, "of": dataset.name} | count_documents(read, stream)._asdict()
+    more = {"tokens": tokens.tokens, "dtype": tokens.dtype.name, "made_by": WRITTEN}
+    return outputs.finalize(recipe, counts | more | exit_format.facts(files.cut), names)
+
+
+def _linked(project: Project, dataset: Manifest, recipe: Recipe, exit_format: LinkedFormat, tokens: Tokens) -> Manifest:
+    name = recipe.name
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
         read = opened(dataset, is_sampled=True)
@@ -61,9 +115,10 @@ def export(project: Project, name: str) -> Manifest:
             blocks = Hashed(token_blocks(read, stream, name, project.listener))
             how, files = WRITTEN, _written(project, recipe, folder, own, blocks)
         counts = {"documents": ends.documents, "tokens": tokens.tokens, "left_out": ends.left_out}
-        return {"format": spec.format, "of": spec.of, **counts, "dtype": tokens.dtype.name, "made_by": how}, files
+        facts = {"format": exit_format.name, "of": dataset.name, **counts, "dtype": tokens.dtype.name, "made_by": how}
+        return facts, files
 
-    return project.outputs.make_current(project.outputs.commit(recipe, write))
+    return project.outputs.commit(recipe, write)
 
 
 def _shared(
@@ -102,8 +157,11 @@ class ExportStage(Stage):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe: a name of the tokenizer counts for a format that holds one."""
         spec = project.config.exports[key.subject]
-        named = {"tokenizer_name": spec.tokenizer_name or project.config.tokenizer.path}
-        options = {"format": spec.format, **(named if spec.format == "datatrove" else {})}
+        options: dict[str, Any] = {"format": spec.format}
+        if spec.format == "datatrove":
+            options["tokenizer_name"] = spec.tokenizer_name or project.config.tokenizer.path
+        if spec.sequence_length is not None:
+            options["sequence_length"] = spec.sequence_length
         return Recipe(STAGE, key.subject, VERSION, parents, options)
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
@@ -124,10 +182,14 @@ class ExportStage(Stage):
         return {"format": manifest.facts["format"], "tokens by": manifest.facts["made_by"]}
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of an export in a bucket, whose tokens are there before its manifest."""
-        ours = (*(ending for one in FORMATS.values() for ending in one.endings), PIECES)
-        names = set(access.names(folder))
-        return names if access.has_copies and all(name.endswith(ours) for name in names) else None
+        """Return the files of an export whose tokens are there before its manifest: in a bucket, or in samples."""
+        linked = (one.endings for one in FORMATS.values() if isinstance(one, LinkedFormat))
+        endings = (*(ending for some in linked for ending in some), PIECES)
+        names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
+        if access.has_copies and all(name.endswith(endings) for name in names):
+            return names
+        sampled = [one for one in FORMATS.values() if isinstance(one, SampledFormat)]
+        return names if any(all(one.is_file(name) for name in names) for one in sampled) else None
 
 
 EXPORT = ExportStage()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from nanoset_core.errors import NanosetError
-from nanoset_core.exits.formats import FORMATS
+from nanoset_core.exits.copying import SampleFiles
+from nanoset_core.exits.formats import FORMATS, LinkedFormat
+from nanoset_core.exits.samples import INDEX, SampledFormat
 from nanoset_core.exits.writing import stream_of, write_beside
 from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.stream import Stream
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.exports import EXPORT, STAGE, tokens_of
+from nanoset_core.pipeline.exports import EXPORT, STAGE, sample_files, tokens_of
 from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
@@ -27,9 +34,9 @@ _READ_TOKENS = 1 << 20
 def verify_export(project: Project, name: str, deep: bool = False) -> Report:
     """Check the current version of an export.
 
-    Its files are those written (`deep`: byte for byte), and documents end where they do in its dataset. With `deep` all
-    tokens are compared with the dataset's, and end tokens within documents are counted: a reader that goes by these
-    splits a document there.
+    Its files are those written (`deep`: byte for byte), and documents end where they do in its dataset, or index.json
+    is that of samples of its tokens. With `deep` all tokens are compared with the dataset's, and where a reader goes by
+    end tokens those within documents are counted: it splits a document there.
     """
     report = Report(f"{STAGE}/{name}")
     with report.catching(BUILD):
@@ -50,10 +57,25 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
         dataset = None if made_from is None else opened(made_from, is_sampled=not deep)
     except NanosetError:  # which is a finding of the dataset
         dataset = None
-    if dataset is None:
+    if made_from is None or dataset is None:
         report.warn("the dataset is gone or damaged: nothing was compared with it", place, None, None, BUILD)
         return
-    exit_format, tokens = FORMATS[facts["format"]], tokens_of(project, manifest.name, dataset.dtype, facts["tokens"])
+    exit_format = FORMATS[facts["format"]]
+    if isinstance(exit_format, SampledFormat):
+        _check_samples(report, project, manifest, exit_format, made_from, dataset, deep)
+    else:
+        _check_linked(report, project, manifest, exit_format, dataset, deep)
+
+
+def _check_linked(
+    report: Report,
+    project: Project,
+    manifest: Manifest,
+    exit_format: LinkedFormat,
+    dataset: MMapIndexedDataset,
+    deep: bool,
+) -> None:
+    tokens = tokens_of(project, manifest.name, dataset.dtype, manifest.facts["tokens"])
     own, *beside = exit_format.files(manifest.name)
     remedy = f"delete {manifest.url()}, and {BUILD}"
     with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
@@ -64,6 +86,49 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
             report.compare(what, manifest.path(file), found, expected, remedy)
     if deep:
         _check_tokens(report, project, manifest, own, dataset)
+
+
+def _check_samples(
+    report: Report,
+    project: Project,
+    manifest: Manifest,
+    exit_format: SampledFormat,
+    made_from: Manifest,
+    dataset: MMapIndexedDataset,
+    deep: bool,
+) -> None:
+    """Compare files and index.json with what the dataset's tokens give; with `deep` each byte."""
+    count, remedy = int(dataset.sequence_lengths.sum(dtype=np.int64)), f"delete {manifest.url()}, and {BUILD}"
+    length = manifest.facts["sequence_length"]
+    tokens = replace(tokens_of(project, manifest.name, dataset.dtype, count), sequence_length=length)
+    samples = sample_files(project, made_from, manifest.folder, exit_format, tokens)
+    names = exit_format.names(samples.cut)
+    expected = {name: exit_format.size(samples.cut, number) for number, name in enumerate(names[:-1])}
+    found = {name: fact.size for name, fact in manifest.files.items() if name != INDEX}
+    if found != expected:
+        sizes = (f"{len(some):,} files, {sum(some.values()):,} bytes" for some in (found, expected))
+        report.error("these are not the files of its dataset", manifest.url(), *sizes, remedy)
+        return
+    index = samples.index([manifest.files[name] for name in names[:-1]])
+    told, wanted = (f"sha256 {one}" for one in (sha256_file(manifest.path(INDEX)), hashlib.sha256(index).hexdigest()))
+    report.compare("index.json is not that of its dataset", manifest.url(INDEX), told, wanted, remedy)
+    for task in samples.tasks(stream_of(dataset)) if deep else ():
+        if not _check_file(report, samples, task, remedy):
+            return
+        report.figures["tokens_read"] = samples.cut.span(task[0])[1]
+
+
+def _check_file(report: Report, samples: SampleFiles, task: tuple[int, Stream], remedy: str) -> bool:
+    name, at = samples.format.file(task[0]), 0
+    for block in samples.blocks(*task, samples.source):
+        found = samples.target.read_range(name, at, at + len(block))
+        if found != block:
+            at += int((np.frombuffer(found, np.uint8) != np.frombuffer(block, np.uint8)).argmax())
+            where = f"{samples.target.url(name)}, byte {at}"
+            report.error("a token is not that of the dataset", where, None, None, remedy)
+            return False
+        at += len(block)
+    return True
 
 
 def _check_tokens(report: Report, project: Project, manifest: Manifest, own: str, dataset: MMapIndexedDataset) -> None:

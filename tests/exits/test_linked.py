@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from exits.pairs import END, random_pair
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
-from nanoset_core.exits.formats import FORMATS, Tokens, _metric
+from nanoset_core.exits.base import Tokens
+from nanoset_core.exits.formats import FORMATS, _metric
 from nanoset_core.exits.standalone import ExportOptions, export_pair
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
 

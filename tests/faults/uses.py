@@ -70,6 +70,7 @@ explain                    | explain pretrain train 0 {project} | nanoset.yaml
 explain, a document        | explain pretrain train --number 3 --corpus a {project} | nanoset.yaml
 explain, of tars           | explain shuffled 0 {project} | nanoset.yaml
 export                     | export {input} --format datatrove -o {output} | pairs/x | made/out | | --tokenizer-name b
+export, in samples         | export {input} --format mds --sequence-length 9 -o {output} | pairs/x | made/out
 gc                         | gc --yes --unfinished {project} | nanoset.yaml
 import-parquet             | import-parquet {input} --output {output} | table.parquet | made/t.jsonl.gz
                            | table.parquet tables/new.jsonl | --columns text

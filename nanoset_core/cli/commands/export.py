@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerPath
 
-_FORMATS = click.Choice(["datatrove", "olmo-core"])
+_FORMATS = click.Choice(["datatrove", "olmo-core", "mds", "litdata"])
 
 
 @click.command("export", short_help="Give a .bin/.idx pair to another reader, over the same tokens.")
@@ -23,6 +23,7 @@ _FORMATS = click.Choice(["datatrove", "olmo-core"])
 @option("--name", "Of the files; default: that of the pair.")
 @tokenizer_options("of PREFIX, whose vocabulary is compared with the type of its tokens")
 @option("--tokenizer-name", "What datatrove's metadata call the tokenizer, such as HuggingFaceTB/SmolLM3-3B.")
+@option("--sequence-length", "Tokens of a sample: for mds and litdata, which need it.", type=click.IntRange(1, 1 << 24))
 @OVERWRITE_OPTION
 def command(
     prefix: Location,
@@ -31,18 +32,37 @@ def command(
     name: str | None,
     tokenizer: TokenizerPath | None,
     tokenizer_name: str | None,
+    sequence_length: int | None,
     overwrite: bool,
 ) -> None:
     """Write the .bin/.idx pair at PREFIX as files that another reader takes: its tokens are linked, not copied.
 
     Where a link is refused they are copied, and within a bucket the bucket copies them. PREFIX may be a view, whose
     tokens are written in its order. Each document must end with an end token, by which these readers part them.
+
+    The formats mds and litdata have samples of one length, which are written, in files of 64 MiB with an index.json:
+    give them a folder of their own.
     """
+    from nanoset_core.config.exports import IN_SAMPLES
     from nanoset_core.exits.standalone import ExportOptions, export_pair
 
-    options = ExportOptions(format=format, name=name, tokenizer=tokenizer, tokenizer_name=tokenizer_name)
+    is_sampled = format in IN_SAMPLES
+    if is_sampled == (sequence_length is None):
+        found = "needs" if is_sampled else "takes no"
+        raise click.UsageError(f"--format {format} {found} --sequence-length")
+    options = ExportOptions(
+        format=format,
+        name=name,
+        tokenizer=tokenizer,
+        tokenizer_name=tokenizer_name,
+        sequence_length=sequence_length,
+    )
     with progress_bars() as (listener, _):
         facts, files, is_new = export_pair(prefix, folder, options, listener, overwrite=overwrite)
     left_out = f", {facts['left_out']:,} without tokens left out" if facts["left_out"] else ""
+    if is_sampled:
+        left_out += f", {facts['samples']:,} samples"
+    if facts.get("dropped"):
+        left_out += f"; its reader passes over the last {facts['dropped']:,} tokens"
     counts = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens{left_out}; tokens: {facts['made_by']}"
-    print_made(f"{files[0]}: {counts}", is_new=is_new)
+    print_made(f"{files[-1 if is_sampled else 0]}: {counts}", is_new=is_new)
