@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce, wraps
 from pathlib import Path
@@ -107,6 +107,17 @@ CONFIG_OPTION = option(
     "The project's nanoset.yaml; default: that of this folder, or of the nearest above.",
     **{"type": FILE, "default": Path(CONFIG_FILE), "show_default": True, "envvar": "NANOSET_CONFIG"},
     callback=_own_or_above,
+)
+
+
+def _ids_in(context: click.Context, parameter: click.Parameter, value: Path | None) -> Sequence[str]:
+    from nanoset_core.views.ids import listed_ids
+
+    return () if value is None else list[str](listed_ids(value.parent, [value.name]).to_pylist())
+
+
+IDS_FILE_OPTION = option(
+    "--ids-file", "A file of further ids, one a line, as views take them.", type=FILE, callback=_ids_in
 )
 OVERWRITE_OPTION = flag("--overwrite", "Replace an existing output that was made from other input or settings.")
 JSON_OPTION = flag("--json as_json", "Print JSON.")

@@ -55,7 +55,8 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
             what, expected = "a line of a list cannot hold this id", f"one line, that does not begin with {COMMENT!r}"
             raise ConfigError(what, found=repr(one), expected=expected, remedy="leave it out by a condition on `id`")
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    new = [one for one in dict.fromkeys(ids) if one not in text.splitlines()]
+    known = {*text.replace("\r\n", "\n").split("\n")}
+    new = [one for one in dict.fromkeys(ids) if one not in known]
     if new:
         file.parent.mkdir(parents=True, exist_ok=True)
         head = "" if text.endswith("\n") or not text else "\n"

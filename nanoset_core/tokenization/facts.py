@@ -65,6 +65,7 @@ class ShardFacts:
         """Return lines and rejects for a message."""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())
         counts = f"{self.lines:,} lines, {self.rejected:,} rejected, {format_count(self.faults, 'unreadable file')}"
+        counts += f", {self.purged:,} erased" if self.purged else ""
         return counts + (f" ({reasons})" if reasons else "")
 
     def __add__(self, other: ShardFacts) -> ShardFacts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -116,6 +116,28 @@ def make_shard(task: ShardTask) -> Manifest:
     with task.root.in_task() as root:
         here = replace(task, root=root)
         return root.commit(task.recipe, lambda folder: _write_shard(here, folder))
+
+
+def _shard_or_places(task: ShardTask) -> Manifest | Collection[purged.Place]:
+    """Make a shard, or return where its files hold erased documents again."""
+    try:
+        return make_shard(task)
+    except purged.PurgedError as error:
+        return error.places
+
+
+def _all_made(
+    found: Iterable[tuple[int, Manifest | Collection[purged.Place]]],
+) -> Iterator[tuple[int, Manifest]]:
+    """Yield the shards that were made; PurgedError behind the last one, where some hold erased documents again."""
+    back = list[purged.Place]()
+    for place, one in found:
+        if isinstance(one, Manifest):
+            yield place, one
+        else:
+            back += one
+    if back:
+        raise purged.PurgedError(back)
 
 
 def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping[str, str | FileFact]]:
@@ -341,7 +363,7 @@ class TokenizeJob:
             keep(number, shard)
         self.listener(news)
         with hearing(hear):
-            for place, shard in run_tasks(make_shard, tasks(), self.workers, self.executor):
+            for place, shard in _all_made(run_tasks(_shard_or_places, tasks(), self.workers, self.executor)):
                 keep(missing[place], shard)
                 self.listener(_sum(news, begun.values()))
         return PackedManifests((made[number] for number in sorted(made)), self.root.access)

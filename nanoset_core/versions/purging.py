@@ -29,7 +29,7 @@ from nanoset_core.pipeline.stages import stage_of
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.storage.leases import collecting
 from nanoset_core.tokenization import purged
-from nanoset_core.tokenization.document_table import DocumentRows
+from nanoset_core.tokenization.document_table import DocumentRows, LineNumbers
 from nanoset_core.tokenization.shards import BIN, DOCUMENTS, shard_recipe
 from nanoset_core.tokenization.shards import STAGE as SHARDS
 from nanoset_core.tokenization.shortening import ShortenTask, shorten
@@ -84,7 +84,7 @@ class Plan:
     rows: Mapping[tuple[str, str], Sequence[Row]]
     """Corpus, and digest of each shard that holds some of the documents → these."""
     current: Mapping[str, Sequence[Row]]
-    """Corpus → those of its current shards."""
+    """Corpus → those of its current shards, each with the number of its line in its file."""
     versions: tuple[Version, ...]
     """Those to erase, each before what it was made of."""
 
@@ -98,7 +98,7 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
         corpora: those that are meant; none: all.
 
     Raises:
-        ConfigError: a corpus with such documents is not in the raw folder any more, so it could not be made again.
+        ConfigError: a corpus with such documents is not in the raw folder any more, so its others would be lost.
         FormatError, StorageError: what a version was made of cannot be told.
     """
     import pyarrow as pa
@@ -117,15 +117,21 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
 
         found = zip(digests, outputs.each_version(look, SHARDS, name, digests), strict=True)
         rows |= {(name, digest): hits for digest, hits in found if hits}
-    current: dict[str, Sequence[Row]] = {}
+    current, others, there = dict[str, Sequence[Row]](), dict[str, int](), {*raw.corpora(project)}
     for name in dict.fromkeys(name for name, _ in rows):
         tokenized = outputs.current(tokenization.STAGE, name)
-        shards = () if tokenized is None else tokenized.facts[tokenization.SHARDS]
-        current[name] = [row for digest in shards for row in rows.get((name, digest), ())]
-    if gone := [name for name in current if name not in raw.corpora(project)]:
-        what = "a corpus with such documents is not in the raw folder any more"
-        places = ", ".join(f"{stage}/{one}" for one in gone for stage in (SHARDS, tokenization.STAGE, _DATASETS))
-        remedy = f"restore it, or delete {places}; then run it again"
+        facts: Mapping[str, Any] = {tokenization.SHARDS: (), "documents": 0} if tokenized is None else tokenized.facts
+        numbers = LineNumbers.of(facts)
+        current[name] = [
+            row._replace(line=numbers.in_file(row.file, row.offset, row.line))
+            for digest in facts[tokenization.SHARDS]
+            for row in rows.get((name, digest), ())
+        ]
+        if name not in there:
+            others[name] = facts["documents"] - len(current[name])
+    if gone := [name for name, count in others.items() if count]:
+        what = "a corpus with such documents, and others, is not in the raw folder any more"
+        remedy = "restore it, or name all of its documents; then run it again"
         raise ConfigError(what, where=outputs.folder, found=", ".join(gone), remedy=remedy)
     return Plan(tuple(ids), tuple(corpora), rows, current, tuple(_made_of(project, rows)))
 
@@ -243,7 +249,7 @@ def _begun(outputs: OutputRoot, path: Path, plan: Plan, day: str) -> dict[str, A
         for corpus, rows in plan.current.items()
         for row in rows
     ]
-    receipt["documents"] = [one for number, one in enumerate(documents) if one not in documents[:number]]
+    receipt["documents"] = [*{(one["corpus"], one["file"], one["line"]): one for one in documents}.values()]
     receipt["erased"] |= {one.path: one.files for one in plan.versions}
     outputs.access.write(_unfinished(path), _bytes(receipt))
     return receipt
@@ -280,7 +286,7 @@ def _shorten(project: Project, corpus: str, plan: Plan) -> None:
     tokenized = outputs.current(tokenization.STAGE, corpus)
     parent = None if tokenized is None else tokenized.recipe["parents"]["inventory"]
     inventory = None if parent is None else tokenization.inventory_at(outputs, corpus, parent)
-    if tokenized is None or inventory is None:
+    if tokenized is None or inventory is None or tokenized.recipe["version"] != tokenization.VERSION:
         purged.note(outputs, corpus, (), ids)  # these are left out by their ids when the corpus is tokenized
         return
     size, digests = tokenized.recipe["options"]["range_bytes"], tokenized.facts[tokenization.SHARDS]

@@ -57,7 +57,12 @@ class Ids:
 
 
 def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
-    """Read files of ids, one a line, in UTF-8; InputError for a line that is not."""
+    """Read files of ids, as `listed_ids`."""
+    return Ids(listed_ids(folder, names))
+
+
+def listed_ids(folder: RawFolder, names: Iterable[str]) -> Any:
+    """Return the ids in files, one a line, in UTF-8, as an Arrow array; InputError for a line that is not."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -76,4 +81,4 @@ def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
         lines = pc.split_pattern(pa.array([text.replace("\r\n", "\n")], pa.large_string()), "\n").flatten()
         kept = pc.and_(pc.not_equal(lines, ""), pc.invert(pc.starts_with(lines, COMMENT)))
         parts.append(lines.filter(kept))
-    return Ids(pa.chunked_array(parts).combine_chunks())
+    return pa.chunked_array(parts).combine_chunks()

@@ -28,6 +28,7 @@ from nanoset_core.tokenization.document_table import FACT, LineNumbers
 from nanoset_core.tokenization.losses import read_rejects
 from nanoset_core.tokenization.shards import REJECTS
 from nanoset_core.verification.verify import verify_project
+from nanoset_core.versions.purging import plan_purge
 
 PIECE_BYTES, WINDOW_BYTES = 6000, 256
 CONFIG = f"""\
@@ -157,6 +158,9 @@ def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread)
         assert (places.origin.document, places.origin.line) == (origin.document, origin.line)
         (places,) = find_document(ours, "plain", "train", file=f"web/{origin.file}:{origin.line}")
         assert places.origin.id == origin.id
+    ids = [origin.id for origin in wanted[::23]]
+    erased = [plan_purge(project, ids).current["web"] for project in (ours, counted)]
+    assert [row[1:] for row in erased[0]] == [row[1:] for row in erased[1]]
     for reject in list(rejects(counted))[::7]:
         hints = []
         for project in (ours, counted):

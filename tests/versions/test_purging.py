@@ -224,15 +224,24 @@ def test_a_document_that_comes_back_elsewhere_is_left_out(project):
     facts = project.outputs.current("tokenized", "web").facts
     assert (facts["documents"], facts["purged"]) == (243, 6)
     (raw / "secret.jsonl").unlink()
+    for old, new in (("part-0/web-0.jsonl", "part-0/web-00.jsonl"), ("part-1/web-3.jsonl", "part-1/web-30.jsonl")):
+        (raw / old).rename(raw / new)
     make_corpora(project, "web")
     assert project.outputs.current("tokenized", "web").facts["documents"] == 241
+    # One record of the purge, and one for each build that found some, in however many shards.
+    assert len([*(project.config.root_folder / purged.FOLDER / "web").iterdir()]) == 3
 
 
 def test_the_command_lists_first_and_names_the_raw_text(project):
     words = ["purge", "secret-1", "nobody", "--config", str(project.config.file)]
     before = outputs_of(project.config.file)
-    said = CliRunner().invoke(nanoset, words, catch_exceptions=False).output.replace("\n", "")
+    (ids := project.config.file.with_name("ids.txt")).write_bytes("\ufeffsecret-2\r\n# why\na\x85b\u2028c".encode())
+    said = (
+        CliRunner().invoke(nanoset, [*words, "--ids-file", str(ids)], catch_exceptions=False).output.replace("\n", "")
+    )
     assert "secret.jsonl:2" in said
+    assert "secret.jsonl:3" in said
+    assert "no output holds a document with 2 of these ids, as 'nobody'" in said
     assert "add --yes to erase it" in said
     assert outputs_of(project.config.file) == before
     said = CliRunner().invoke(nanoset, [*words[:1], "nobody", *words[3:]], catch_exceptions=False).output
@@ -252,6 +261,8 @@ def test_what_cannot_be_erased_is_refused(project):
     shutil.rmtree(project.config.file.parent / "raw" / "web")
     with pytest.raises(ConfigError, match="not in the raw folder any more"):
         plan_purge(project, IDS)
+    shutil.rmtree(project.config.file.parent / "raw" / "books")
+    assert len(plan_purge(project, [f"books-{number}" for number in range(90)]).current["books"]) == 90
 
 
 def test_a_damaged_record_is_named(project):

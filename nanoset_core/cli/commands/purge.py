@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION, FILE, flag, option
+from nanoset_core.cli.options import CONFIG_OPTION, IDS_FILE_OPTION, flag, option
 from nanoset_core.cli.terminal import print_rows
 from nanoset_core.serialization.text import format_bytes
 
@@ -22,7 +23,7 @@ _SHOWN = 50
 @click.command("purge", short_help="Erase documents from all outputs.")
 @click.argument("ids", nargs=-1)
 @CONFIG_OPTION
-@option("--ids-file", "A file of further ids, one a line.", type=FILE)
+@IDS_FILE_OPTION
 @option("--corpus corpora", "Only documents of this corpus; may be given several times.", multiple=True)
 @flag("--yes", "Erase what is listed; without this, nothing is changed.")
 @click.pass_context
@@ -30,7 +31,7 @@ def command(
     context: click.Context,
     ids: tuple[str, ...],
     config: Path,
-    ids_file: Path | None,
+    ids_file: Sequence[str],
     corpora: tuple[str, ...],
     yes: bool,
 ) -> None:
@@ -44,8 +45,7 @@ def command(
     from nanoset_core.pipeline.project import Project
     from nanoset_core.versions.purging import is_unfinished, plan_purge, purge
 
-    lines = () if ids_file is None else ids_file.read_text(encoding="utf-8").splitlines()
-    wanted = list(dict.fromkeys(filter(None, [*ids, *lines])))
+    wanted = list(dict.fromkeys(filter(None, [*ids, *ids_file])))
     if not wanted:
         raise click.UsageError("Missing argument 'IDS...'.", context)
     project = Project.open(config)
@@ -75,5 +75,8 @@ def _print_plan(project: Project, plan: Plan) -> None:
     if len(rows) > _SHOWN:
         click.echo(f"… and {len(rows) - _SHOWN:,} documents more")
     print_rows([{"version": one.path, "size": format_bytes(one.size)} for one in plan.versions[:_SHOWN]])
+    known = {row.id for found in plan.rows.values() for row in found}
+    if unknown := [one for one in plan.ids if one not in known]:
+        click.echo(f"no output holds a document with {len(unknown):,} of these ids, as {unknown[0]!r}")
     size = format_bytes(sum(one.size for one in plan.versions))
     click.echo(f"{len(rows):,} documents; {len(plan.versions):,} versions of outputs, {size}, were made of them")

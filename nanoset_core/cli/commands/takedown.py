@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION, FILE, flag, option
+from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, flag, option
 from nanoset_core.cli.terminal import print_rows
 from nanoset_core.errors import ConfigError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("ids", nargs=-1)
 @CONFIG_OPTION
 @option("--reason", "Why; it goes into the list, with the day.", required=True)
-@option("--ids-file", "A file of further ids, one a line.", type=FILE)
+@IDS_FILE_OPTION
 @option("--list listed", "The list to add them to; default: the one file that views exclude.", type=FILE)
 @flag("--no-build", "Add and show them only; do not build.")
 @click.pass_context
@@ -30,7 +30,7 @@ def command(
     ids: tuple[str, ...],
     config: Path,
     reason: str,
-    ids_file: Path | None,
+    ids_file: Sequence[str],
     listed: Path | None,
     no_build: bool,
 ) -> None:
@@ -43,7 +43,7 @@ def command(
     from nanoset_core.pipeline.project import Project
 
     project = Project.open(config)
-    wanted = [*ids, *(ids_file.read_text(encoding="utf-8").splitlines() if ids_file is not None else ())]
+    wanted = [*ids, *ids_file]
     if not wanted:
         raise click.UsageError("Missing argument 'IDS...'.", context)
     file = listed if listed is not None else _only_list(project.config)
