@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,7 @@ class SampleFiles:
 
 
 class _TokenFile:
-    """A .bin, opened for one pass: what was read of it counts as memory until it is closed."""
+    """A .bin, opened for one pass."""
 
     def __init__(self, access: FileAccess, path: Path, dtype: np.dtype) -> None:
         self._file, self.dtype = access.open_bytes(path), dtype
@@ -103,4 +104,6 @@ class _TokenFile:
         self._file.fetch(begins * self.dtype.itemsize, (begins + lengths) * self.dtype.itemsize)
 
     def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
+        if isinstance(self._file.buffer, mmap.mmap):
+            self._file.buffer.madvise(mmap.MADV_DONTNEED)  # or what was read would count as memory
         return self._tokens
