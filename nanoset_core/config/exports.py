@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.webdataset import ContextLength
 from nanoset_core.errors import ConfigError, raised
+from nanoset_core.mapping.presets import get_preset
 from nanoset_core.outputs.names import check_asset_name, check_corpus_name
 from nanoset_core.serialization.parsing import broken
 
@@ -50,3 +52,27 @@ def export_errors(file: Path, exports: Mapping[str, ExportSpec]) -> Iterator[Con
             (is_sampled and not has_length, "length", f"exports.{name}", f"format: {spec.format}"),
             (has_length and not is_sampled, "no length", f"exports.{name}.sequence_length", f"format: {spec.format}"),
         )
+
+
+def exports_read(nanoset: NanosetSpec, exports: Mapping[str, ExportSpec]) -> dict[str, str | None]:
+    """Return corpus or view of a nanoset → the export that its trainer reads, None where there is none; {} for .bin."""
+    if not get_preset(nanoset.preset).windows:
+        return {}
+    of = {spec.of: name for name, spec in reversed([*exports.items()]) if spec.format == "datatrove"}
+    return {corpus: of.get(corpus) for corpus in nanoset.corpora}
+
+
+def reader_errors(
+    file: Path, nanosets: Mapping[str, NanosetSpec], exports: Mapping[str, ExportSpec]
+) -> Iterator[ConfigError]:
+    """Yield an error for each nanoset whose trainer reads exports that there are not, or of several tokenizers."""
+    for name, nanoset in nanosets.items():
+        read, where = exports_read(nanoset, exports), f"{file}: nanosets.{name}"
+        for corpus in (corpus for corpus, export in read.items() if export is None):
+            what = "the trainer reads .ds files, and there is no export of this corpus or view with format datatrove"
+            remedy = f"add to exports: `{corpus}-ds: {{of: {corpus}, format: datatrove, tokenizer_name: …}}`"
+            yield ConfigError(what, where=where, found=f"preset {nanoset.preset}, {corpus}", remedy=remedy)
+        named = {str(exports[export].tokenizer_name) for export in read.values() if export is not None}
+        if len(named) > 1:
+            what, remedy = "the trainer refuses folders of several tokenizers", "give all the same tokenizer_name"
+            yield ConfigError(what, where=where, found=", ".join(sorted(named)), remedy=remedy)

@@ -43,6 +43,7 @@ _TEXTS = {
         "the preset is that of another version of megatron-core",
         "set preset to megatron-0.10 for core 0.9 and 0.10, to megatron for newer ones",
     ),
+    "windows": ("this trainer reads whole folders, in one stage: it has no splits and phases", "remove the key"),
     "share": ("samples are asked of a split that gets no documents", "give it a share in `split`, or remove the key"),
 }
 """Rule of a nanoset → what is wrong, and the remedy; see `broken`."""
@@ -131,8 +132,10 @@ class NanosetSpec:
     held_out: Literal["warn", "block"] | None = None
     """What a document of valid or test means that train reads too, or a document with the same tokens: a warning, or
     nothing is made that trains on it. Absent = a warning where the same document of a corpus is on both sides."""
-    preset: Literal["megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000"] = "megatron"
-    """Trainer whose index files are matched bit for bit."""
+    preset: Literal[
+        "megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000", "nanotron-main", "nanotron-main-bytes"
+    ] = "megatron"
+    """Trainer whose index files are matched bit for bit; nanotron's main reads `exports` of format datatrove."""
     trainer_path: str | None = None
     """How the trainer spells the output root; goes into its cache names. Absent = the root's absolute path."""
     trainer_python: str | None = None
@@ -179,11 +182,13 @@ class NanosetSpec:
     @property
     def is_blended(self) -> bool:
         """Whether any split is a mixture."""
-        return any(is_blended(self.blend_of(split)) for split in SPLITS)
+        return get_preset(self.preset).windows or any(is_blended(self.blend_of(split)) for split in SPLITS)
 
     @property
     def shares(self) -> str | None:
         """Shares of train, valid and test; None where each has data of its own."""
+        if get_preset(self.preset).windows:
+            return "1,0,0"
         split = self.split or DEFAULT_SPLIT
         if get_preset(self.preset).hashes_tokenizer:
             split = "".join(split.split())  # Megatron-LM hashes the text, and its command line is cut at spaces
@@ -302,6 +307,8 @@ def _data_rules(nanoset: NanosetSpec) -> Iterator[Rule]:
 def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Errors of options that the trainer does not have."""
     preset, found = get_preset(nanoset.preset), f"preset {nanoset.preset}"
+    alien = [key for key in ("split", "phases") if getattr(nanoset, key)] if preset.windows else []
+    yield from broken(where, _TEXTS, *((True, "windows", f".{key}", found) for key in alien))
     for error in raised(preset.compensates, nanoset.trainer_python):
         yield error.at(f"{where}.trainer_python", "remove the key, or correct it")
     yield from broken(where, _TEXTS, *((name not in preset.masks, "mask", f".{name}", found) for name in nanoset.masks))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from nanoset_core.config.contamination import ContaminationSpec, contamination_errors
-from nanoset_core.config.exports import ExportSpec, export_errors
+from nanoset_core.config.exports import ExportSpec, export_errors, reader_errors
 from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, resolved
 from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
 from nanoset_core.config.tokenization import (
@@ -295,6 +295,7 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
     yield from view_errors(file, config.views, config.corpora)
     yield from contamination_errors(file, config.contamination, config.views)
     yield from export_errors(file, config.exports)
+    yield from reader_errors(file, config.nanosets, config.exports)
     if config.packed:
         yield from raised(check_corpora, file, "packed", config.packed)
     yield from automation_errors(file, config.automation)

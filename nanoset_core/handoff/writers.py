@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pprint import pformat
 from typing import Any
 
+import numpy as np
+
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.config.trainer import UNNAMED
 from nanoset_core.errors import ConfigError
@@ -82,7 +84,11 @@ class Handoff:
     empty: Mapping[SplitName, str] = field(default_factory=dict)
     """Split that has a share of the data and no sample → why."""
     views: Sequence[str] = ()
-    """Names of the datasets that are views."""
+    """Names of the datasets that are views, of which the trainer reads the .idx."""
+    exports: Mapping[str, str] = field(default_factory=dict)
+    """Prefix → folder of the dataset's .ds file, for a trainer that reads those."""
+    tokenizer_name: str | None = None
+    """What these call the tokenizer."""
 
     @property
     def section(self) -> str:
@@ -349,6 +355,33 @@ def _nanotron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
     return _yaml({"data": {"dataset": dataset, "seed": config.random_seed}, "tokens": tokens}), notes
 
 
+def _nanotron_main_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
+    """Return the data and tokens sections of the YAML of nanotron's main, and notes.
+
+    Source: nanotron 2411b022 `config/config.py` (NanosetDatasetsArgs, DataArgs), `run_train.py`.
+    """
+    config, parts = handoff.config, handoff.data("train")
+    weights = [weight for weight, _ in parts if weight is not None]
+    dataset = {
+        "dataset_folder": [handoff.exports[path] for _, path in parts],
+        "dataset_weights": weights or None,
+        "dataset_max_tokens": None,
+        "tokenizer_name": handoff.tokenizer_name,
+        "vocab_size": handoff.vocab_size,
+        "token_size_in_bytes": np.dtype(next(iter(handoff.datasets.values())).dtype).itemsize,
+    }
+    tokens: dict[str, Any] = {"sequence_length": config.sequence_length}
+    if handoff.run is not None:
+        tokens["train_steps"] = handoff.run.iterations
+    notes = [
+        f"It needs datatrove's branch nouamane/avoid-s3: `{_AVOID_S3}`. No release up to 0.10.1 takes `folder_path`, "
+        "`eos_token_id` and `matched_files`: nanotron would end in a TypeError.",
+        f"{handoff.samples['train']:,} samples: train_steps * global batch size must be that.",
+        _NANOSET_ORDER if config.rules.shuffles_blend else _BYTES_ORDER,
+    ]
+    return _yaml({"data": {"dataset": dataset, "seed": config.random_seed}, "tokens": tokens}), notes
+
+
 def _nemo_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
     """Return the data section of NeMo's YAML, and notes.
 
@@ -395,11 +428,23 @@ _MEGATRON = rf"""torchrun --nproc-per-node 8 pretrain_gpt.py $(cat {{folder}}/{A
 
 The options of the model and its training, from --num-layers on, are an example."""
 _NANOTRON = "merge data.yaml into nanotron's YAML, then run_train.py --config-file …"
+_COMMIT = "2c895af7a95010a96fa53e2dc77cc0ce92799e3f"
+_AVOID_S3 = f"pip install git+https://github.com/huggingface/datatrove@{_COMMIT}"
+_NANOSET_ORDER = (
+    "The order is that of its class Nanoset. run_train.py of 2411b022 trains through TokenizedBytes, in another order: "
+    "that of preset nanotron-main-bytes."
+)
+_BYTES_ORDER = (
+    "The order is that of TokenizedBytes, through which run_train.py of 2411b022 trains, with the defaults of its "
+    "dataset section and without data stages."
+)
 _WRITERS: dict[str, tuple[_Writer, str]] = {
     "megatron": (_megatron_files, _MEGATRON),
     "megatron-0.10": (_megatron_files, _MEGATRON),
     "nemo": (_nemo_files, "merge data.yaml into the model's YAML"),
     "nanotron": (_nanotron_files, _NANOTRON),
     "nanotron-000": (_nanotron_files, _NANOTRON),
+    "nanotron-main": (_nanotron_main_files, _NANOTRON),
+    "nanotron-main-bytes": (_nanotron_main_files, _NANOTRON),
 }
 """Preset → what makes its files, and the command that START.md shows."""

@@ -157,7 +157,7 @@ def _spans_at(nanoset: Nanoset, place: int) -> NDArray[np.int64]:
     # Row j is where sample j begins and, inclusively, where sample j - 1 ends: both may lie in this entry.
     begin = max(bisect_left(rows[:, 0], place) - 1, 0)
     end = min(bisect_right(rows[:, 0], place), len(rows) - 1)
-    extra, sequence = int(nanoset.config.add_extra_token), int(nanoset.document_index[place])
+    extra, sequence = nanoset.config.overlap, int(nanoset.document_index[place])
     # [end - begin + 1, 2]: (place, offset), with the row after the last sample
     part = rows[begin : end + 1].astype(np.int64)
     if len(part) < 2:

@@ -129,7 +129,7 @@ class Nanoset(_Samples):
         )
         self._form = SampleForm(config, pads=self.may_pad)
         self._token_count = dataset.token_count
-        self._extra, self._width = int(config.add_extra_token), config.sample_tokens
+        self._extra, self._width = config.overlap, config.sample_tokens
         self._item_shift = dataset.dtype.itemsize.bit_length() - 1
         self._shuffle, self._rows = _entries(self.shuffle_index), _entries(self.sample_index)
         self._documents, self._bytes = _entries(self.document_index), dataset.stored_bytes

@@ -22,13 +22,16 @@ class SampleForm:
     """Makes sample dictionaries for one configuration.
 
     Sources: Megatron-LM `gpt_dataset.py`, `GPTDataset.__getitem__` and `_get_ltor_masks_and_position_ids`; NeMo
-    `gpt_dataset.py`; nanotron `nanoset.py`. Unlike the first two, a short sample's mask never leaks into later ones.
+    `gpt_dataset.py`; nanotron `nanoset.py`; datatrove `dataset.py`, `_get_positions_from_tokens`. Unlike the first two,
+    a short sample's mask never leaks into later ones.
     """
 
     def __init__(self, config: NanosetConfig, *, pads: bool = True) -> None:
         """Prepare what all samples share; `pads` = a sample can hold the id that fills short ones."""
         self.form = config.rules.sample_form
         self.extra, self.length = config.add_extra_token, config.sequence_length
+        if self.form in _BARE:
+            self.length = config.sample_tokens
         pad = config.masked_pad_token
         self.pad = _NO_TOKEN if pad is None else pad
         self.pads, self.eod = pads, config.eod_token
@@ -63,7 +66,9 @@ class SampleForm:
     def _parts(self, text: Tokens) -> Sample:
         """Return name → array of a sample, or of many, whose axis comes first in `text` and in each array."""
         if self.form in _BARE:
-            return {self.form: text.astype(np.int64)}
+            tokens = text.astype(np.int64)
+            positions = {"positions": self._positions(tokens.shape, tokens == self.eod)} if self.reset_positions else {}
+            return {self.form: tokens, **positions}
         tokens, labels = self._shift(text)
         ends = tokens == self.eod if self.looks_for_eod else None
         loss_mask = np.broadcast_to(self._ones, tokens.shape).copy() if text.ndim > 1 else self._ones.copy()

@@ -44,7 +44,7 @@ class NanosetConfig:
     blend_per_split: Sequence[Blend | None] | None = None
     """Data of train, valid and test, each like `data_path` or None; instead of `data_path` and `split`."""
     split: str = DEFAULT_SPLIT
-    """Shares of train, valid and test in the sequences of every dataset."""
+    """Shares of train, valid and test in the sequences of every dataset; nanotron's main has train alone."""
     train_split_samples: int | None = None
     """Samples of train to have at least; None is one epoch."""
     valid_split_samples: int | None = None
@@ -108,7 +108,19 @@ class NanosetConfig:
     def shares(self) -> tuple[float, float, float]:
         """Return the shares of train, valid and test, as the trainer does; ConfigError where `split` holds none."""
         rules = self.rules
+        if rules.windows:
+            return 1.0, 0.0, 0.0
         return parse_split(self.split, exactly_three=rules.exactly_three_shares, compensated=self.compensated_sums)
+
+    @property
+    def step(self) -> int:
+        """Tokens from the begin of a sample to that of the next."""
+        return self.sequence_length + int(self.rules.windows)
+
+    @property
+    def overlap(self) -> int:
+        """Tokens that a sample shares with the next: 1 or 0."""
+        return self.sample_tokens - self.step
 
     @property
     def sample_tokens(self) -> int:
@@ -125,8 +137,7 @@ class NanosetConfig:
 
     def samples_in(self, tokens: int, *, drop_last_partial: bool = True) -> int:
         """Return how many samples a number of tokens gives; see `sample_count`."""
-        extra = int(self.add_extra_token)
-        return sample_count(tokens, self.sequence_length, extra, drop_last_partial=drop_last_partial)
+        return sample_count(tokens, self.step, self.overlap, drop_last_partial=drop_last_partial)
 
     def samples(self, split: SplitName) -> int | None:
         """Return the samples asked for, or None."""
@@ -139,9 +150,9 @@ class NanosetConfig:
 
     def with_masks(self, masks: Collection[str], eod_token: int | None) -> NanosetConfig:
         """Return a copy with just these of `MASKS` set; ConfigError where the preset or the token allows none."""
-        if masks and self.rules.sample_form in ("text", "input_ids"):
+        if not set(masks) <= set(self.rules.masks) and self.rules.sample_form in ("text", "input_ids"):
             raise ConfigError(
-                "samples of this trainer are tokens alone, without masks",
+                "samples of this trainer are tokens, without such masks",
                 where=", ".join(masks),
                 found=f"preset {self.preset}",
                 remedy="leave these options out, or use another preset",

@@ -68,6 +68,7 @@ def coverage(
     taken = list(given) if given is not None else _planned(plan, config)
     weights: Sequence[float] = (1.0,) if plan.blend is None else plan.blend.weights
     whole, total = plain_sum(weights), sum(taken)
+    epoch = sum(member.samples_given for member in plan.members) if config.rules.shuffles_blend else None
     return [
         MemberCoverage(
             prefix=member.prefix,
@@ -80,7 +81,7 @@ def coverage(
             samples_built=member.samples_given,
             epochs=epochs_drawn(count, member, config),
             max_epochs=(limits or {}).get(member.prefix),
-            tokens_unseen=_unseen(member, count, config),
+            tokens_unseen=_unseen(member, count, config, None if epoch is None else math.ceil(epoch * weight / whole)),
         )
         for member, weight, count in zip(plan.members, weights, taken, strict=True)
     ]
@@ -110,8 +111,13 @@ def epochs_drawn(taken: int, member: MemberPlan, config: NanosetConfig) -> float
     return taken * config.sequence_length / member.tokens if member.tokens else 0.0
 
 
-def _unseen(member: MemberPlan, taken: int, config: NanosetConfig) -> int | None:
-    length, extra = config.sequence_length, int(config.add_extra_token)
+def _unseen(member: MemberPlan, taken: int, config: NanosetConfig, in_epoch: int | None) -> int | None:
+    """Return the tokens that no sample holds; `in_epoch`: samples of it in a blend that repeats one epoch."""
+    if in_epoch is not None:
+        if taken < in_epoch > member.samples_given:
+            return None  # some of them twice
+        taken = min(taken, in_epoch)
+    length, extra = config.step, config.overlap
     if taken == 0:
         return member.tokens
     if member.epochs > 1:

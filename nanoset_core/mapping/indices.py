@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.mapping.blending import build_blending_indices, build_exhaustive_blending_indices
 from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.document_index import build_document_index
+from nanoset_core.mapping.document_index import build_document_index, shuffle_in_place
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
-from nanoset_core.mapping.shuffle_index import build_shuffle_index
+from nanoset_core.mapping.shuffle_index import build_shuffle_index, shuffle_dtype
 from nanoset_core.mapping.splits import sample_count
 
 _CHUNK = 1 << 20
@@ -61,20 +61,22 @@ def build_member_indices(
     does not hold the tokens that were planned with.
     """
     state = np.random.RandomState(config.random_seed)
-    apart, shuffle = member.separate_last_epoch, config.shuffle_documents
+    apart, shuffle = member.separate_last_epoch, config.shuffle_documents and not config.rules.windows
     document_index = build_document_index(member.rows, member.epochs, state, separate_last_epoch=apart, shuffle=shuffle)
     sample_index = build_sample_index(
         lengths,
         document_index,
-        config.sequence_length,
+        config.step,
         member.epochs,
         member.tokens,
-        int(config.add_extra_token),
+        config.overlap,
         drop_last_partial_sequence=config.drops_last_partial(member.split),
         empty_end=config.rules.empty_end,
         threads=threads,
     )
     samples = len(sample_index) - 1
+    if config.rules.windows:
+        return MemberIndices(document_index, sample_index, np.arange(samples, dtype=shuffle_dtype(samples)))
     first = config.samples_in((member.epochs - 1) * member.tokens) if apart else samples
     shuffle_index = build_shuffle_index(samples, first, state, repeats=member.repeats)
     return MemberIndices(document_index, sample_index, shuffle_index)
@@ -85,11 +87,12 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
     blend, preset, where = plan.blend, get_preset(plan.preset), f"split {plan.split}"
     if blend is None:
         raise SampleIndexError("the split is a plain dataset: there is no blend to build", where=where)
+    lengths = np.array([member.samples_given for member in plan.members], dtype=np.int64)
     if blend.exhaustive:
         dataset_index, numbers = build_exhaustive_blending_indices([int(length) for length in blend.weights])
     else:
-        dataset_index, numbers = build_blending_indices(blend.weights, blend.size)
-    lengths = np.array([member.samples_given for member in plan.members], dtype=np.int64)
+        size = blend.size if blend.seed is None else int(lengths.sum())
+        dataset_index, numbers = build_blending_indices(blend.weights, size)
     for begin in range(0, len(numbers), _CHUNK):
         chunk = slice(begin, begin + _CHUNK)
         limits = lengths[dataset_index[chunk]]
@@ -107,7 +110,18 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
             )
         if preset.wraps == "built":
             numbers[chunk] %= limits
-    return BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), numbers)
+    found = BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), numbers)
+    return found if blend.seed is None else _shuffled(found, blend.size, blend.seed)
+
+
+def _shuffled(epoch: BlendIndices, size: int, seed: int) -> BlendIndices:
+    """Shuffle the blend of one epoch, and repeat it until there are `size` samples.
+
+    Source: nanotron `nanoset.py`, `build_nanoset_index`: both arrays are shuffled with one seed, and epochs are alike.
+    """
+    for array in (epoch.dataset_index, epoch.dataset_sample_index):
+        shuffle_in_place(array, np.random.RandomState(seed))
+    return BlendIndices(np.resize(epoch.dataset_index, size), np.resize(epoch.dataset_sample_index, size))
 
 
 def build_sample_index(

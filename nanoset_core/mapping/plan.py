@@ -169,7 +169,8 @@ class _Planner:
             return None
         prefixes, weights = data
         self._check_data(prefixes, weights)
-        if len(prefixes) == 1 and (weights is None or (self.shares is None and rules.lone_weight_is_plain)):
+        is_plain = weights is None or (self.shares is None and rules.lone_weight_is_plain)
+        if len(prefixes) == 1 and is_plain and not rules.windows:
             member = self._member(prefixes[0], None, self.asked, self.asked)
             return None if member is None else SplitPlan(self.split, rules.name, (member,), None)
         members = self._members(prefixes, weights)
@@ -185,7 +186,7 @@ class _Planner:
             raise self._error("the blend needs weights", f"preset {rules.name}, a list of prefixes", "{prefix: weight}")
         if self.asked is not None and not rules.takes_samples(self.split):
             raise self._error("the split is always one epoch", f"{self.asked} samples, preset {rules.name}", "None")
-        if weights is not None and self.asked is None and rules.takes_samples(self.split):
+        if weights is not None and self.asked is None and rules.needs_samples(self.split):
             raise self._error(
                 "a blend with weights needs a number of samples",
                 f"{self.split}_split_samples=None",
@@ -210,7 +211,6 @@ class _Planner:
 
     def _member(self, prefix: str, share: float | None, target: int | None, requested: int | None) -> MemberPlan | None:
         config, rules = self.config, self.rules
-        length, extra = config.sequence_length, int(config.add_extra_token)
         rows, tokens, digest = self.measure(prefix)
         if rows[0] == rows[1] and rules.empty_split == "skip":
             return None
@@ -223,7 +223,7 @@ class _Planner:
         epochs = self._epochs(prefix, tokens, requested)
         keeps = not config.drops_last_partial(self.split)
         built = config.samples_in(epochs * tokens, drop_last_partial=not keeps)
-        if rules.one_epoch and requested is not None and built == 0:
+        if rules.one_epoch and (requested is not None or rules.windows) and built == 0:
             raise self._error("too few tokens for a sample", f"{prefix}: {tokens}", f"{config.sample_tokens} or more")
         repeats = rules.repeats(requested, built)
         return MemberPlan(
@@ -237,7 +237,7 @@ class _Planner:
             samples_target=target,
             samples_requested=requested,
             epochs=epochs,
-            separate_last_epoch=separate_last_epoch(epochs, tokens, requested, length, extra),
+            separate_last_epoch=separate_last_epoch(epochs, tokens, requested, config.step, config.overlap),
             samples_built=built,
             repeats=repeats,
             samples_given=built * repeats,
@@ -248,7 +248,7 @@ class _Planner:
         """Return the least number of epochs with tokens for the samples requested."""
         if requested is None:
             return 1
-        needed = requested * self.config.sequence_length + int(self.config.add_extra_token)
+        needed = requested * self.config.step + self.config.overlap
         if needed > 0 and tokens == 0:
             raise self._error(
                 "samples are asked of a split without tokens (the trainer would never return)",
@@ -268,9 +268,10 @@ class _Planner:
         size, shares = self._mix(members, weights)
         if size == 0 and rules.zero_samples != "any":
             raise self._error("a blend needs samples", f"preset {rules.name}, a size of 0", "1 or more")
-        exhaustive = weights is None and self.asked is None
+        exhaustive = weights is None and self.asked is None and not rules.windows
         names = blend_names(rules, self.split, members, shares, None if exhaustive else size)
-        return BlendPlan(size=size, weights=shares, exhaustive=exhaustive, **names)
+        seed = self.config.random_seed if rules.shuffles_blend else None
+        return BlendPlan(size=size, weights=shares, exhaustive=exhaustive, **names, seed=seed)
 
     def _mix(
         self, members: tuple[MemberPlan, ...], weights: list[float] | None
@@ -278,6 +279,8 @@ class _Planner:
         """Return (size of the blend, weights that it is built with and described by)."""
         rules, asked = self.rules, self.asked
         lengths = tuple(member.samples_given for member in members)
+        if rules.windows:
+            return sum(lengths) if asked is None else asked, tuple(rules.normalized(weights or lengths))
         if weights is None:
             if asked is None:
                 return sum(lengths), lengths

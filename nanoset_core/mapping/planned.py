@@ -93,6 +93,8 @@ class BlendPlan(_Part):
     """Part → file name: dataset_index, dataset_sample_index, description."""
     sidecar: str
     """Name of our own file beside them."""
+    seed: int | None = None
+    """Of the shuffle of its epoch, for trainers that shuffle it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,10 @@ class SplitPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain types, for `from_json`."""
-        return asdict(self)
+        values = asdict(self)
+        if self.blend is not None and self.blend.seed is None:
+            del values["blend"]["seed"]
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:

@@ -2,7 +2,8 @@
 
 Sources: `megatron` Megatron-LM core 0.11 and newer (read at 0.16.1); `megatron-0.10` core 0.9 and 0.10; `nemo` NeMo's
 Megatron collection (`nlp/data/language_modeling/megatron`, 8cfedd72); `nanotron` 896473d; `nanotron-000` 31ff34c for a
-single dataset and 698c85b4 for blends (31ff34c has none).
+single dataset and 698c85b4 for blends (31ff34c has none); `nanotron-main` the `Nanoset` of 2411b022, and
+`nanotron-main-bytes` its TokenizedBytes, by which its `run_train.py` trains.
 """
 
 from __future__ import annotations
@@ -69,9 +70,14 @@ class Preset:
     """What may have no samples at all: anything, anything but a blend, or nothing."""
     one_epoch: bool = False
     """Whether it draws samples from one epoch, and repeats them, instead of shuffling several epochs together."""
+    windows: bool = False
+    """Whether a dataset's samples lie side by side in its order and share no token, as datatrove reads a .ds file: then
+    there is no split, and a dataset alone is a blend too."""
+    shuffles_blend: bool = False
+    """Whether the blend of one epoch, of as many samples as its datasets have, is shuffled and repeated."""
     samples_asked: Literal["any", "always", "train"] = "any"
     """Which splits take a number of samples: any may; all must (where none is given, that of one epoch); train only."""
-    blend_margin: Literal["surplus", "ceil", "floor"] = "surplus"
+    blend_margin: Literal["surplus", "ceil", "floor", "none"] = "surplus"
     """How many more samples than its share a dataset of a blend gets."""
     blend_size: Literal["targets", "buffers", "asked"] = "targets"
     """How long a weighted blend is: the datasets' shares, the same with margin, or what was asked for."""
@@ -146,6 +152,8 @@ class Preset:
         if self.blend_margin == "surplus":
             target = math.ceil(size * weight)
             return target, math.ceil(target * (1 + surplus))
+        if self.blend_margin == "none":
+            return math.ceil(size * weight), math.ceil(size * weight)
         if self.blend_margin == "ceil":
             buffer = math.ceil(size * weight * _OWN_MARGIN)
             return buffer, buffer
@@ -165,9 +173,13 @@ class Preset:
         """Return whether a number of samples can be asked for; otherwise the split is one epoch."""
         return self.samples_asked != "train" or split == "train"
 
+    def needs_samples(self, split: SplitName) -> bool:
+        """Return whether a blend with weights must be given a number of samples."""
+        return self.takes_samples(split) and not self.shuffles_blend
+
     def repeats(self, asked: int | None, samples: int) -> int:
         """Return how often the shuffled samples of an epoch are written one after the other (nanotron `Nanoset`)."""
-        return int(asked / samples) + 1 if self.one_epoch and asked is not None else 1
+        return int(asked / samples) + 1 if self.one_epoch and not self.windows and asked is not None else 1
 
     def _cannot(self, found: str, expected: str) -> ConfigError:
         return ConfigError(f"preset {self.name} has no such option", found=found, expected=expected)
@@ -275,7 +287,35 @@ _NANOTRON = replace(
     wraps="built",
 )
 
-PRESETS = {preset.name: preset for preset in (_MEGATRON, _MEGATRON_010, _NEMO, _NANOTRON, _NANOTRON_000)}
+_NANOTRON_MAIN = replace(
+    _NANOTRON,
+    name="nanotron-main",
+    member_kind="DatatroveFolderDataset",
+    member_keys=("class", "path_prefix", "num_samples", "random_seed", "sequence_length"),
+    blend_kind="Nanoset",
+    blend_keys=("class", "datasets", "weights", "size"),
+    describes=False,  # it keeps no index files: ours alone
+    windows=True,
+    shuffles_blend=True,
+    blend_margin="none",
+    unweighted_blends=True,
+    masks=("reset_position_ids",),
+)
+
+_NANOTRON_MAIN_BYTES = replace(
+    _NANOTRON_MAIN,
+    name="nanotron-main-bytes",
+    blend_kind="BlendableDataset",
+    blend_dtype="int16",
+    shuffles_blend=False,
+    unweighted_blends=False,
+    wraps="never",
+)
+
+PRESETS = {
+    preset.name: preset
+    for preset in (*(_MEGATRON, _MEGATRON_010, _NEMO, _NANOTRON, _NANOTRON_000, _NANOTRON_MAIN, _NANOTRON_MAIN_BYTES),)
+}
 
 
 def get_preset(name: str) -> Preset:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.config.exports import exports_read
 from nanoset_core.config.nanoset import corpora_of
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
@@ -29,6 +30,7 @@ from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
+from nanoset_core.pipeline.exports import EXPORT
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, mappings_recipe
 from nanoset_core.pipeline.planning import NanosetContext
 from nanoset_core.pipeline.project import Project, holding
@@ -44,6 +46,22 @@ def _tokenizer_arguments(nanoset: NanosetContext) -> tuple[str, ...]:
     return tokenizer_arguments(define(nanoset.project.config.tokenizer_file))
 
 
+def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
+    """Return corpus or view → the export of it that a nanoset's trainer reads."""
+    read = exports_read(config.nanosets[name], config.exports)
+    return {corpus: Node(EXPORT, Key(export)) for corpus, export in read.items() if export is not None}
+
+
+def _exports(nanoset: NanosetContext) -> dict[str, Manifest]:
+    """Return corpus or view → its current export; MissingError, StaleError without one of its current dataset."""
+    found = {}
+    for corpus, node in _export_nodes(nanoset.project.config, nanoset.name).items():
+        made = found[corpus] = EXPORT.require(nanoset.project, node.key)
+        recipe = EXPORT.recipe(nanoset.project, node.key, {"dataset": nanoset.dataset(corpus).digest})
+        EXPORT.check_current(node.key, made, recipe)
+    return found
+
+
 @holding
 def write_handoff(project: Project, name: str) -> Manifest:
     """Write the files with which the nanoset's trainer is started, over its built splits.
@@ -54,9 +72,11 @@ def write_handoff(project: Project, name: str) -> Manifest:
     blended = nanoset.spec.is_blended
     last = BLENDED if blended else INDEX_MAPPINGS
     built = {split: last.require(project, Key(name, split)) for split in SPLITS}
-    recipe = TRAINER_FILES.recipe(project, Key(name), {split: manifest.digest for split, manifest in built.items()})
+    exports = _exports(nanoset)
+    parents = built | {f"export of {corpus}": manifest for corpus, manifest in exports.items()}
+    recipe = TRAINER_FILES.recipe(project, Key(name), {one: manifest.digest for one, manifest in parents.items()})
     _check_cache(nanoset)
-    request = _request(nanoset, recipe, built)
+    request = _request(nanoset, recipe, built, exports)
     for split, manifest in built.items():
         key, expected = Key(name, split), mappings_recipe(nanoset, split)
         if blended:
@@ -90,7 +110,9 @@ def _check_cache(nanoset: NanosetContext) -> None:
         )
 
 
-def _request(nanoset: NanosetContext, recipe: Recipe, built: Mapping[SplitName, Manifest]) -> Handoff:
+def _request(
+    nanoset: NanosetContext, recipe: Recipe, built: Mapping[SplitName, Manifest], exports: Mapping[str, Manifest]
+) -> Handoff:
     definition = define(nanoset.project.config.tokenizer_file)
     spec, root = nanoset.spec, nanoset.project.outputs.folder
     # What was built, not planned again: an older version may have built other shares.
@@ -112,7 +134,12 @@ def _request(nanoset: NanosetContext, recipe: Recipe, built: Mapping[SplitName, 
         tokenizer=_tokenizer_arguments(nanoset),
         tokenizer_note=tokenizer_note(definition, nanoset.project.config.tokenizer.eod),
         indexes=_indexes(planned),
-        views=_views(nanoset),
+        views=[] if exports else _views(nanoset),
+        exports={
+            nanoset.trainer_prefix(corpus): f"{nanoset.trainer_root}/{made.stage}/{made.name}/{made.digest}"
+            for corpus, made in exports.items()
+        },
+        tokenizer_name=next((made.recipe["options"]["tokenizer_name"] for made in exports.values()), None),
     )
 
 
@@ -159,7 +186,8 @@ class HandoffStage(Stage):
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         last = BLENDED if config.nanosets[key.subject].is_blended else INDEX_MAPPINGS
-        return {split: Node(last, Key(key.subject, split)) for split in SPLITS}
+        splits = {split: Node(last, Key(key.subject, split)) for split in SPLITS}
+        return splits | {f"export of {name}": node for name, node in _export_nodes(config, key.subject).items()}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         nanoset = NanosetContext(project, key.subject)

@@ -191,7 +191,7 @@ class NanosetContext:
             config, exceeded = apply_epoch_limits(config, limits, spec.on_exhaustion, self.reader)
         samples = config.samples(split)
         weighted = isinstance(spec.blend_of(split), Mapping)
-        if weighted and samples is None and config.rules.takes_samples(split):
+        if weighted and samples is None and config.rules.needs_samples(split):
             samples = self._epoch_of_scarcest(config, split)
         return config.with_samples({split: samples}), limits, exceeded
 

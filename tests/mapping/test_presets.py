@@ -97,6 +97,7 @@ def test_blend_sizes():
         for per_split in (False, True)
     }
     shared = {"megatron": 101, "megatron-0.10": 103, "nemo": 103, "nanotron": 100, "nanotron-000": 103}
+    shared |= {"nanotron-main": 100, "nanotron-main-bytes": 100}
     own = shared | {"nemo": 100}
     assert sizes == {(name, per_split): (own if per_split else shared)[name] for name, per_split in sizes}
 
