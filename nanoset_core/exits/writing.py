@@ -11,12 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import FormatError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.exits.base import Tokens
 from nanoset_core.exits.formats import LinkedFormat
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import bin_path
 from nanoset_core.indexed.stream import Stream, document_spans, is_back_to_back, stream_tokens
 from nanoset_core.storage.local import append_file
 from nanoset_core.storage.regular_files import open_regular
@@ -34,18 +32,8 @@ class Ends(NamedTuple):
 
 
 def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
-    """Return the stream of a dataset whose sequences lie anywhere in the .bin; None where the .bin is the stream.
-
-    FormatError where it is neither.
-    """
-    if not is_back_to_back(dataset):
-        return Stream(dataset)
-    expected = int(dataset.sequence_lengths.sum(dtype=np.int64)) * dataset.dtype.itemsize
-    if dataset.bin_bytes != expected:
-        what, where = "the .bin is not just the tokens of its .idx, back to back", bin_path(dataset.prefix)
-        found, remedy = f"{dataset.bin_bytes:,} bytes", "write this dataset again"
-        raise FormatError(what, where=where, found=found, expected=f"{expected:,} bytes", remedy=remedy)
-    return None
+    """Return the stream of a dataset whose sequences lie anywhere in the .bin; None where the .bin is the stream."""
+    return None if is_back_to_back(dataset) else Stream(dataset)
 
 
 def write_beside(

@@ -22,9 +22,11 @@ Sequences = Index | MMapIndexedDataset
 """What says where sequences lie."""
 
 
-def is_back_to_back(sequences: Sequences) -> bool:
-    """Return whether each sequence begins where the one in front of it ends, the first at the beginning."""
-    return layout.is_back_to_back(sequences.sequence_lengths, sequences.sequence_pointers, sequences.dtype.itemsize)
+def is_back_to_back(dataset: MMapIndexedDataset) -> bool:
+    """Return whether the sequences, one behind the other, are all of the .bin: not those of a view that begins it."""
+    lengths, size = dataset.sequence_lengths, dataset.dtype.itemsize
+    fills = dataset.bin_bytes == int(lengths.sum(dtype=np.int64)) * size
+    return fills and layout.is_back_to_back(lengths, dataset.sequence_pointers, size)
 
 
 def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:

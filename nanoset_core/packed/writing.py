@@ -160,16 +160,12 @@ class _Packing:
         listener: ProgressCallback,
         name: str,
     ) -> None:
-        path, size = bin_path(dataset.prefix), dataset.bin_bytes
-        tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
-        expected = tokens * dataset.dtype.itemsize
-        is_view = not is_back_to_back(dataset)
-        if dataset.dtype.kind not in "iu" or (size != expected and not is_view):
-            what, where = "the .bin is not just the tokens of its .idx, back to back", f"{path}, byte {expected}"
-            found, wanted = f"{size} bytes of {dataset.dtype.name}", f"{expected} bytes of whole numbers"
-            raise FormatError(what, where=where, found=found, expected=wanted, remedy="write this dataset again")
+        path, tokens = bin_path(dataset.prefix), int(dataset.sequence_lengths.sum(dtype=np.int64))
+        if dataset.dtype.kind not in "iu":
+            what, found, remedy = "the .bin holds no tokens", dataset.dtype.name, "write this dataset again"
+            raise FormatError(what, where=path, found=found, expected="whole numbers", remedy=remedy)
         check_not_empty(dataset.prefix, tokens)
-        self.stream = Stream(dataset) if is_view else None
+        self.stream = None if is_back_to_back(dataset) else Stream(dataset)
         """Of a view, whose sequences lie anywhere in the .bin."""
         self.tokens = tokens
         """How many there are."""

@@ -11,6 +11,7 @@ from nanoset_core.errors import ConfigError, FormatError, InputError, MissingErr
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, stream
 from nanoset_core.packed import PackedDataset, PackedFacts, pack_indexed_dataset, write_packed, writing
 from nanoset_core.packed.writing import fitting_vocab_size
+from nanoset_core.shuffling.sources import TokenSource
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 
@@ -161,11 +162,14 @@ def test_no_tokens(tmp_path, documents):
 
 @pytest.mark.parametrize("extra", [b"a", b"ab"])
 def test_a_bin_with_other_bytes(tmp_path, extra):
+    """As that of a view which keeps the first documents of a dataset."""
     prefix = indexed(tmp_path / "x", [[[1, 2]]])
+    pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
     with open(f"{prefix}.bin", "ab") as file:
         file.write(extra)
-    with pytest.raises(FormatError, match=r"x\.bin, byte 4: the \.bin is not just the tokens"):
-        pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
+    pack_indexed_dataset(prefix, tmp_path / "y.pbin", vocab_size=512)
+    assert (tmp_path / "y.pbin").read_bytes() == (tmp_path / "x.pbin").read_bytes()
+    assert TokenSource.of_dataset("x", Path(prefix)).count == 2
 
 
 def test_a_bin_of_floats_a_short_one_and_none(tmp_path):
