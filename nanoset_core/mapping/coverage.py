@@ -78,7 +78,7 @@ def coverage(
             share=count / total if total else 0.0,
             samples_asked=count if member.samples_target is None else member.samples_target,
             samples_given=count,
-            samples_built=member.samples_given,
+            samples_built=member.samples_given if epoch is None else max(member.samples_given, count),
             epochs=epochs_drawn(count, member, config),
             max_epochs=(limits or {}).get(member.prefix),
             tokens_unseen=_unseen(member, count, config, None if epoch is None else math.ceil(epoch * weight / whole)),

@@ -33,6 +33,7 @@ _OURS: tuple[Stage, ...] = (
     *INTERNAL,
     CONTAMINATION,
     VIEW,
+    EXPORT,
     *held_out.INTERNAL,
     held_out.HELD_OUT,
     INDEX_MAPPINGS,
@@ -43,7 +44,6 @@ _OURS: tuple[Stage, ...] = (
     WEBDATASET,
     PACKED,
     PACKED_VIEWS,
-    EXPORT,
 )
 _added: list[Stage] = []
 

@@ -13,10 +13,12 @@ from nanoset_core import load_nanoset
 from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, StaleError
 from nanoset_core.pipeline.exports import export
+from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.handoff import TRAINER_FILES, write_handoff
 from nanoset_core.pipeline.mapping import write_blended, write_mappings
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Key
+from nanoset_core.pipeline.raw import inventory_recipe, survey
+from nanoset_core.pipeline.stage import Key, Node
 from nanoset_core.verification.verify import verify_project
 
 S = 16
@@ -129,7 +131,11 @@ def test_a_handoff_follows_its_exports(built, tmp_path):
     shutil.rmtree(project.outputs.folder / "exports" / "web-ds")
     with pytest.raises(MissingError, match="web-ds"):
         write_handoff(project, "smol")
-    assert [*TRAINER_FILES.inputs(project.config, Key("smol"))][3:] == ["export of kept", "export of web"]
+    inventories = {name: inventory_recipe(survey(project, name)) for name in ("web", "code")}
+    nodes = list(graph_over(project, inventories).nodes())
+    inputs = TRAINER_FILES.inputs(project.config, Key("smol"))
+    assert [*inputs][3:] == ["export of kept", "export of web"]
+    assert all(nodes.index(one) < nodes.index(Node(TRAINER_FILES, Key("smol"))) for one in inputs.values())
 
 
 @pytest.mark.parametrize(

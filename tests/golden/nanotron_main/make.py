@@ -42,6 +42,8 @@ def load(nanotron, datatrove, scratch):
     import torch
 
     sys.path.insert(0, str(Path(datatrove) / "src"))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "datatrove"]:
+        del sys.modules[name]  # a release that other tests read with
     source = Path(nanotron) / "src" / "nanotron" / "data"
     for name in ("nanotron", *_EMPTY):
         module = sys.modules[name] = types.ModuleType(name)
