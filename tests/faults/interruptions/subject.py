@@ -30,6 +30,7 @@ views: {kept: {of: web, where: score < 0.6 and text is not null, order: {seed: 3
 exports:
   kept-ds: {of: kept, format: datatrove}
   kept-olmo: {of: kept, format: olmo-core}
+  kept-mds: {of: kept, format: mds, sequence_length: 17}
 """
 LONG = "long"
 LONG_FILES = ("long-0.jsonl", "long-1.jsonl.gz", "long-2.jsonl.zst", "long-3.parquet")
