@@ -1,9 +1,10 @@
-"""Exports in samples against the formats' own writers, where they are installed, in one process, in turn.
+"""Exports against `cp`, and against the formats' own writers where they are installed, in one process, in turn.
 
-python -m benchmarks.exits [--megabytes N] [--length N] [--rounds N]
+python -m benchmarks.exits [--megabytes N] [--linked N] [--length N] [--rounds N]
 
-Each writes the same tokens from a .bin to a new folder; the format's own reader then reads all of them back. Ours also
-hashes what it writes, and syncs it to the disk.
+Exports that share tokens: of `--linked` MB, beside `cp` of the .bin to the disk, and datatrove's own writer of tokens.
+Exports in samples: each writes the same tokens from a .bin to a new folder; the format's own reader then reads all of
+them back. Ours also hashes what it writes, and syncs it to the disk.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +28,9 @@ FILE_BYTES = 1 << 26
 
 
 def main() -> None:
-    arguments = options(__doc__, megabytes=200, length=2049, rounds=5)
+    arguments = options(__doc__, megabytes=200, linked=1000, length=2049, rounds=5)
+    with tempfile.TemporaryDirectory() as name:
+        linked(Path(name), arguments.linked, arguments.rounds)
     with tempfile.TemporaryDirectory() as name:
         folder, length = Path(name), arguments.length
         prefix = prepare(folder, arguments.megabytes)
@@ -38,6 +42,41 @@ def main() -> None:
             is_same = same(np.fromfile(f"{prefix}.bin", np.uint16), length, read if has_peer else None)
             head(f"{kind}, {arguments.megabytes:,} MB in samples of {length:,} tokens")
             show(interleaved_calls(calls, arguments.rounds, is_same))
+
+
+def linked(folder: Path, megabytes: int, rounds: int) -> None:
+    """Time exports that share the tokens of a pair."""
+    prefix, copy = prepare(folder, megabytes), folder / "copy.bin"
+    binary = Path(f"{prefix}.bin")
+
+    def copied() -> Path:
+        copy.unlink(missing_ok=True)
+        subprocess.run(["sh", "-c", f"cp {binary} {copy} && sync {copy}"], check=True)
+        return copy
+
+    def exported(kind: str, ending: str) -> Path:
+        export_pair(prefix, emptied(folder / kind), ExportOptions(format=kind))
+        return folder / kind / f"pair{ending}"
+
+    def datatroves_own() -> Path:
+        from datatrove.pipeline.tokens.tokenizer import TokenizedFile
+
+        file = TokenizedFile(str(emptied(folder / "theirs")), "pair.ds", save_final_metadata=True)
+        tokens = np.memmap(binary, np.uint16, "r")
+        for first in range(0, len(tokens), 1000):
+            file.write(tokens[first : first + 1000].tolist(), None)
+        file.close()
+        return folder / "theirs" / "pair.ds"
+
+    calls: dict[str, Callable[[], Path]] = {
+        "cp + sync": copied,
+        "datatrove": lambda: exported("datatrove", ".ds"),
+        "olmo-core": lambda: exported("olmo-core", ".npy"),
+    }
+    if importlib.util.find_spec("datatrove") is not None:
+        calls["datatrove's own writer, tokens given"] = datatroves_own
+    head(f"shared tokens, {megabytes:,} MB")
+    show(interleaved_calls(calls, rounds, lambda one, other: one.stat().st_size == other.stat().st_size))
 
 
 def prepare(folder: Path, megabytes: int) -> Path:
