@@ -160,7 +160,7 @@ def _previous_and_current(outputs: OutputRoot, stage: str, corpus: str) -> tuple
     found = f"the current one alone, {current.manifest.digest}"
     remedy = "name two digests, or build again once its text or settings changed"
     raise MissingError(
-        "this corpus has no previous version", where=outputs.access.url(folder), found=found, remedy=remedy
+        "there is no previous version of it", where=outputs.access.url(folder), found=found, remedy=remedy
     )
 
 
