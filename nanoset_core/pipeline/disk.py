@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Collection, Mapping
 
+from nanoset_core.config.exports import IN_SAMPLES
+from nanoset_core.config.views import base_of
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.exports import EXPORT
 from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.packed import PACKED
@@ -66,9 +69,11 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     that are there (the last ones where settings are the same, and those of a build that was cut short), and indexes.
     """
     width, tokens = project.tokenizer.dtype.itemsize, dict[str, float]()
-    need = dict.fromkeys(("shards", "datasets", "tars", "packed"), 0)
+    need, config = dict.fromkeys(("shards", "datasets", "tars", "packed", "exports"), 0), project.config
+    exports = (config.exports[node.key.subject] for node in nodes if node.stage is EXPORT)
+    written = [base_of(config.views, one.of) for one in exports if one.format in IN_SAMPLES or one.of in config.views]
     tars = [project.webdataset(node.key.subject) for node in nodes if node.stage is SHUFFLED_TARS]
-    named = {corpus for spec in tars for corpus in spec.corpora}
+    named = {*written, *(corpus for spec in tars for corpus in spec.corpora)}
     for corpus in named | {node.key.subject for node in nodes if node.stage.by_corpus}:
         try:
             size = raw.contents_now(project, corpus).size
@@ -89,6 +94,7 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
             need["shards"] += max(0, int(grown * rate * width) - _made(project, corpus, earlier))
         need["datasets"] += stored if Node(DATASET, Key(corpus)) in nodes else 0
         need["packed"] += stored if Node(PACKED, Key(corpus)) in nodes else 0
+    need["exports"] += sum(int(tokens.get(corpus, 0) * width) for corpus in written)
     for spec in tars:
         need["tars"] += int(_in_tars(spec, tokens) * width / spec.groups)
     return need

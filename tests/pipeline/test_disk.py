@@ -55,6 +55,19 @@ def test_tars_hold_what_is_taken_of_the_corpora(make_project, settings, share):
     assert disk_need(project, every_node(project))["tars"] == pytest.approx(2 * share(web, books), abs=8)
 
 
+def test_exports_take_what_they_write_and_nothing_for_links(make_project):
+    exports = "views: {few: {of: web, documents: 9}}\nexports:\n  one: {of: web, format: datatrove}\n"
+    project = Project.open(make_project(replacements={"nanosets:\n": exports + "nanosets:\n"}))
+    need = disk_need(project, every_node(project))
+    assert need["exports"] == 0
+    more = "  two: {of: web, format: mds, sequence_length: 9}\n  three: {of: few, format: olmo-core}\n"
+    file = project.config.file
+    file.write_text(file.read_text().replace("format: datatrove}\n", "format: datatrove}\n" + more))
+    project = Project.open(file)
+    web = sum(path.stat().st_size for path in (file.parent / "raw" / "web").rglob("*.*")) / 4 * 2
+    assert disk_need(project, every_node(project))["exports"] == pytest.approx(2 * web, abs=8)
+
+
 def test_a_build_is_refused_only_where_it_is_clearly_too_large(make_project, monkeypatch):
     project = Project.open(make_project())
     nodes = every_node(project)
