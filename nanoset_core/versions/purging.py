@@ -221,10 +221,11 @@ def purge(project: Project, plan: Plan, build: Callable[[], None], day: str) -> 
     for corpus in plan.current:
         _shorten(project, corpus, plan)
     build()
+    seen = _shards(outputs)
     _check_fresh(project, again := plan_purge(project, plan.ids, plan.corpora))
     list(drop(project))
     _check_apart(project, again)
-    _erase(project, again.versions)
+    _erase(project, again, seen)
     collect(project, keep=_ALL_VERSIONS, unfinished=True)
     receipt["erased"] |= {one.path: one.files for one in again.versions}
     now = (output.folder / one for output in all_outputs(outputs.access.listing()) for one in sorted(output.versions))
@@ -341,14 +342,27 @@ def _check_apart(project: Project, plan: Plan) -> None:
             raise StorageError(what, where=outputs.folder, found=", ".join(sorted(inside)), remedy=remedy)
 
 
-def _erase(project: Project, versions: Sequence[Version]) -> None:
-    """Remove versions from every reader and from the disk or bucket, while no build can begin."""
+def _shards(outputs: OutputRoot) -> set[tuple[str, str]]:
+    """Return corpus and digest of all shards."""
+    found = (output for output in all_outputs(outputs.access.listing()) if output.stage == SHARDS)
+    return {(output.name, digest) for output in found for digest in output.versions}
+
+
+def _erase(project: Project, plan: Plan, seen: Collection[tuple[str, str]]) -> None:
+    """Remove versions from every reader and from the disk or bucket, while no build can begin.
+
+    seen: shards that were there before the documents were looked for.
+    """
     access = project.outputs.access
     with collecting(access) as leases:
-        if busy := sorted({one.path for one in versions if one.path.split("/")[1] in leases}):
+        busy = {one.path for one in plan.versions if one.path.split("/")[1] in leases}
+        busy |= {
+            f"{SHARDS}/{name}/{digest}" for name, digest in _shards(project.outputs) - {*seen} if name in plan.current
+        }
+        if busy:
             what, remedy = "a build works on what is to be erased", "run it again once that build has ended"
-            raise StorageError(what, where=access.folder, found=", ".join(busy), remedy=remedy)
-        for one in versions:
+            raise StorageError(what, where=access.folder, found=", ".join(sorted(busy)), remedy=remedy)
+        for one in plan.versions:
             folder = access.folder / one.path
             if one.is_current:  # nothing asks for this output any more
                 access.remove(folder.parent / CURRENT)

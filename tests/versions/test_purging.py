@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from sample_project import jsonl, make_corpora, outputs_of, run_stages, tree, write_project
 
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import ConfigError, FormatError, StaleError
+from nanoset_core.errors import ConfigError, FormatError, StaleError, StorageError
 from nanoset_core.pipeline import views
 from nanoset_core.pipeline.columns import keep_columns
 from nanoset_core.pipeline.project import Project
@@ -253,6 +253,20 @@ def test_nothing_is_erased_while_something_is_of_the_old_shards(project):
     with pytest.raises(StaleError, match="were not made again"):
         erase(project, how=lambda _: None)
     assert {name for name in outputs_of(project.config.file) if name.startswith("datasets/")} >= before
+
+
+def test_nothing_is_erased_where_a_build_made_shards_meanwhile(project, monkeypatch):
+    shards = project.config.root_folder / "shards" / "web"
+
+    def made_meanwhile(_):
+        shutil.copytree(next(shards.iterdir()), shards / ("f" * 20))
+        return ()
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="a build works on what is to be erased"):
+        patch.setattr(purging, "drop", made_meanwhile)
+        erase(project)
+    shutil.rmtree(shards / ("f" * 20))
+    erase(project)
 
 
 def test_what_cannot_be_erased_is_refused(project):
