@@ -312,10 +312,8 @@ _NANOTRON_MAIN_BYTES = replace(
     wraps="never",
 )
 
-PRESETS = {
-    preset.name: preset
-    for preset in (*(_MEGATRON, _MEGATRON_010, _NEMO, _NANOTRON, _NANOTRON_000, _NANOTRON_MAIN, _NANOTRON_MAIN_BYTES),)
-}
+_ALL = (_MEGATRON, _MEGATRON_010, _NEMO, _NANOTRON, _NANOTRON_000, _NANOTRON_MAIN, _NANOTRON_MAIN_BYTES)
+PRESETS = {preset.name: preset for preset in _ALL}
 
 
 def get_preset(name: str) -> Preset:
