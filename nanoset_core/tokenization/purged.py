@@ -72,7 +72,7 @@ def note(outputs: OutputRoot, corpus: str, places: Iterable[Place], ids: Iterabl
         return
     value = {"ids": ids, "places": places}
     outputs.access.write(outputs.folder / FOLDER / corpus / f"{digest_of(value)}.json", canonical_json(value) + b"\n")
-    _read.pop((outputs.folder, corpus), None)
+    _read.pop(outputs.folder, None)
 
 
 def noted(outputs: OutputRoot, corpus: str, *, again: bool = False) -> Purged:
@@ -80,15 +80,20 @@ def noted(outputs: OutputRoot, corpus: str, *, again: bool = False) -> Purged:
 
     Where outputs live in a bucket, it is remembered for some seconds, unless it is to be read `again`.
     """
-    read_at, found = _read.get((outputs.folder, corpus), (float("-inf"), Purged()))
-    if again or not outputs.access.has_copies or time.monotonic() - read_at > SEEN_SECONDS:
-        found = _records(outputs, corpus)
-        _read[outputs.folder, corpus] = time.monotonic(), found
-    return found
+    if not outputs.access.has_copies:
+        return _records(outputs, corpus)
+    read_at, found = _read.get(outputs.folder, (float("-inf"), {}))
+    if again or time.monotonic() - read_at > SEEN_SECONDS:
+        found = dict.fromkeys(outputs.access.names(outputs.folder / FOLDER))
+        _read[outputs.folder] = time.monotonic(), found
+    if corpus not in found:
+        return Purged()
+    known = found[corpus] = found[corpus] or _records(outputs, corpus)
+    return known
 
 
-_read: dict[tuple[Path, str], tuple[float, Purged]] = {}
-"""Folder of a root, corpus → (when its records were read, what they say)."""
+_read: dict[Path, tuple[float, dict[str, Purged | None]]] = {}
+"""Folder of a root → (when its corpora with records were listed, these → what they say; None: not read yet)."""
 
 
 def _records(outputs: OutputRoot, corpus: str) -> Purged:

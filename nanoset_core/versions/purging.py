@@ -24,6 +24,7 @@ from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe, digest_of
 from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.graph import asked_nodes
+from nanoset_core.pipeline.indexed import STAGE as DATASETS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stage_of
 from nanoset_core.raw.pieces import SourceRange
@@ -41,7 +42,6 @@ from nanoset_core.views.ids import Ids
 
 RECEIPTS = "purge_receipts"
 """Folder of the receipts, below the root."""
-_DATASETS = "datasets"
 _ALL_VERSIONS = 1_000_000_000
 
 
@@ -162,7 +162,7 @@ def _made_of(project: Project, shards: Collection[tuple[str, str]]) -> Iterator[
     outputs = all_outputs(root.access.listing())
     for output in outputs:
         digests = sorted(output.versions if output.stage != SHARDS else tainted & output.versions)
-        is_dataset = output.stage == _DATASETS and output.name in corpora
+        is_dataset = output.stage == DATASETS and output.name in corpora
         for digest, found in zip(digests, root.each_version(_needs, output.stage, output.name, digests), strict=True):
             places[digest], needs[digest] = output.folder / digest, found
             if output.stage == SHARDS:
@@ -190,7 +190,7 @@ def _needs(root: OutputRoot, place: Path) -> set[str]:
     stage = None if manifest is None else stage_of(manifest.stage, manifest.name)
     if manifest is None or manifest.stage == SHARDS:
         return set()
-    return _parents(root, place) | {*(() if stage is None else stage.references(root, manifest))}
+    return {*manifest.recipe["parents"].values(), *(() if stage is None else stage.references(root, manifest))}
 
 
 def _path(manifest: Manifest) -> str:

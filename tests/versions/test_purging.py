@@ -299,6 +299,9 @@ def test_in_a_bucket(tmp_path, tokenizer_file):
         (file.parent / "drop.txt").write_text("web-7\n")
         (file.parent / "raw/web/secret.jsonl").write_bytes(jsonl(rows()))
         project = Project.open(file)
+        before = s3_server.requests_answered[place.endpoint_url]
+        assert all(purged.noted(project.outputs, f"corpus-{number}") == purged.Purged() for number in range(20))
+        assert s3_server.requests_answered[place.endpoint_url] == before + 1, "one look for all corpora"
         how = bucket_build
         how(project)
         receipt = erase(project, how=how)
