@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, option, tokenizer_options
 from nanoset_core.cli.terminal import print_made, progress_bars
+from nanoset_core.config.exports import FormatName
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenization.files import TokenizerPath
 
-_FORMATS = click.Choice(["datatrove", "olmo-core", "mds", "litdata"])
+_FORMATS = click.Choice(get_args(FormatName))
 
 
 @click.command("export", short_help="Give a .bin/.idx pair to another reader, over the same tokens.")
