@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
+    from nanoset_core.loading.boundaries import collate_varlen
     from nanoset_core.loading.builder import NanosetBuilder
     from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
     from nanoset_core.loading.opening import load_nanoset
@@ -29,6 +30,7 @@ __all__ = [
     "StorageSpec",
     "build_blending_indices",
     "build_sample_index",
+    "collate_varlen",
     "load_nanoset",
     "merge_indexed_datasets",
 ]
@@ -45,6 +47,7 @@ _PLACES = {
     "StorageSpec": "storage.location",
     "build_blending_indices": "mapping.blending",
     "build_sample_index": "mapping.indices",
+    "collate_varlen": "loading.boundaries",
     "load_nanoset": "loading.opening",
     "merge_indexed_datasets": "indexed",
 }

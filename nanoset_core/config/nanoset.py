@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from nanoset_core.config.trainer import TrainerSpec
+from nanoset_core.config.trainer import DOCUMENTS_SINCE, TrainerSpec
 from nanoset_core.errors import ConfigError, raised
-from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT, MASKS, check_masks
+from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT, DOCUMENTS, MASKS, check_masks
 from nanoset_core.mapping.coverage import Policy
 from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.mapping.presets import get_preset
@@ -154,6 +154,9 @@ class NanosetSpec:
     """Whether the loss leaves out end-of-document tokens."""
     create_attention_mask: bool = False
     """Whether `load_nanoset` gives each sample its attention mask (Megatron-LM makes one by default)."""
+    inter_document_masking: bool = False
+    """Whether samples tell where documents begin, so that attention and positions stay within one (Megatron-LM from
+    core 0.19 on)."""
     span: tuple[int, int] | None = field(default=None, init=False)
     """Iterations of the phase that it is, (begin, end excl); set by `resolved`."""
 
@@ -315,7 +318,11 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     for error in raised(check_masks, nanoset.masks):
         yield error.at(f"{where}.{error.where}")
     if nanoset.trainer is not None:
-        yield from trainer_errors(f"{where}.", nanoset.trainer, nanoset.preset, nanoset.tokenizer_identifiers)
+        errors = [*trainer_errors(f"{where}.", nanoset.trainer, nanoset.preset, nanoset.tokenizer_identifiers)]
+        yield from errors
+        is_older = nanoset.inter_document_masking and not errors and nanoset.trainer.minor < DOCUMENTS_SINCE
+        found = f"megatron_core {nanoset.trainer.megatron_core}"
+        yield from broken(where, _TEXTS, (is_older, "mask", f".{DOCUMENTS}", found))
 
 
 def trainer_errors(where: str, trainer: TrainerSpec, preset: str, identifiers: object) -> Iterator[ConfigError]:

@@ -16,6 +16,8 @@ from nanoset_core.serialization.settings import Range
 
 MAIN, _MAIN = "main", 1000
 """The newest version's name, and what stands for its second number."""
+DOCUMENTS_SINCE = 19
+"""First second number of a version with --dataloader-inter-document-masking."""
 _FIRST, _CORE_TOKENIZERS = 9, 15
 _PATTERNS = {
     "v1": r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",

@@ -15,7 +15,7 @@ from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.config.trainer import UNNAMED
 from nanoset_core.errors import ConfigError
 from nanoset_core.handoff import preflight
-from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.mapping.config import DOCUMENTS, NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
 
 START = "START.md"
@@ -261,7 +261,7 @@ def _arguments(handoff: Handoff, files: dict[str, str]) -> Iterator[str]:
     yield f"--data-cache-path {handoff.cache}"
     for mask in handoff.spec.masks:
         if mask != "create_attention_mask":  # which is Megatron-LM's default
-            yield f"--{mask.replace('_', '-')}"
+            yield f"--{'dataloader-' * (mask == DOCUMENTS)}{mask.replace('_', '-')}"
     if SEQUENCES in files and config.rules.starts_without_scanning:
         yield f"--per-dataset-sequences-path {handoff.folder}/{SEQUENCES}"
     if loads_fast(handoff):

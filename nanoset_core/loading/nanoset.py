@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from nanoset_core.errors import SampleIndexError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import Tokens
+from nanoset_core.loading.boundaries import cu_seqlens_of
 from nanoset_core.loading.samples import Sample, SampleForm
 from nanoset_core.mapping.cache import open_blend, open_member
 from nanoset_core.mapping.config import NanosetConfig
@@ -58,11 +59,22 @@ class _Samples:
 
     def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
         """Return `[self[index] for index in indices]`, faster; torch's DataLoader fetches batches by it."""
-        return self._form.samples(self.batch(self._asked(indices)), indices)
+        asked = self._asked(indices)
+        return self._form.samples(self.batch(asked), indices, self._boundaries(asked))
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
         """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without the extra token."""
         raise NotImplementedError
+
+    def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
+        """Return where documents begin in many samples, shape (samples, sequence_length + 1).
+
+        Each row begins with 0, and is filled up with sequence_length.
+        """
+        raise NotImplementedError
+
+    def _boundaries(self, asked: NDArray[np.int64]) -> NDArray[np.int32] | None:
+        return self.cu_seqlens(asked) if self._form.by_document else None
 
     def _position(self, index: int) -> int:
         position = operator.index(index)
@@ -144,7 +156,8 @@ class Nanoset(_Samples):
 
     def sample_of(self, index: int, asked: int | None) -> Sample:
         """Return sample `index` as the dictionary for the index `asked`, which differs from it in a blend."""
-        return self._form.sample(self._text(index), asked)
+        bounds = self.cu_seqlens([index])[0] if self._form.by_document else None
+        return self._form.sample(self._text(index), asked, bounds)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of sample k, shape (sequence_length + 1,), or one less without the extra token."""
@@ -207,6 +220,27 @@ class Nanoset(_Samples):
         samples, width = self.shuffle_index[self._positions(indices)].astype(np.int64), self._width
         if not len(samples):
             return np.empty((0, width), np.int64)
+        starts, lengths, pieces = self._stretches(samples)
+        # (samples,): tokens of each
+        filled = np.add.reduceat(lengths, np.cumsum(pieces) - pieces)
+        if (filled == width).all():
+            return self._gather(starts, lengths).astype(np.int64).reshape(len(samples), width)
+        for sample in np.flatnonzero(filled != width):  # one at most, unless something is wrong
+            self._check_short(int(samples[sample]), int(filled[sample]))
+        out = np.full((len(samples), width), self._form.pad, np.int64)
+        out[np.arange(width) < filled[:, None]] = self._gather(starts, lengths)
+        return out
+
+    def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
+        """Return where documents begin in many samples, shape (samples, sequence_length + 1); see `cu_seqlens_of`."""
+        samples = self.shuffle_index[self._positions(indices)].astype(np.int64)
+        if not len(samples):
+            return np.empty((0, self.config.sequence_length + 1), np.int32)
+        _, lengths, pieces = self._stretches(samples)
+        return cu_seqlens_of(lengths, pieces, self.config.sequence_length, int(self.config.add_extra_token))
+
+    def _stretches(self, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return (first token, tokens) of each part of a sequence, sample after sample, and the parts of each."""
         # (samples, 2): (position in document_index, offset)
         if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
             raise self._misfit("a sample outside of the sample index")
@@ -216,7 +250,6 @@ class Nanoset(_Samples):
         pieces = ends[:, 0] - begins[:, 0] + 1
         last = np.cumsum(pieces) - 1
         first = last - pieces + 1
-        # (pieces,): every stretch of tokens inside one sequence, sample after sample
         total = int(pieces.sum())
         sequences = self._sequences[np.repeat(begins[:, 0] - first, pieces) + np.arange(total)]
         if sequences.max() >= len(self.dataset):
@@ -226,17 +259,9 @@ class Nanoset(_Samples):
         lengths[last] = ends[:, 1] + self._extra
         starts[first] += begins[:, 1]
         lengths[first] -= begins[:, 1]
-        # (samples,): tokens of each
-        filled = np.add.reduceat(lengths, first)
         if lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > self._token_count:
             raise self._misfit("samples outside of their sequences")
-        if (filled == width).all():
-            return self._gather(starts, lengths).astype(np.int64).reshape(len(samples), width)
-        for sample in np.flatnonzero(filled != width):  # one at most, unless something is wrong
-            self._check_short(int(samples[sample]), int(filled[sample]))
-        out = np.full((len(samples), width), self._form.pad, np.int64)
-        out[np.arange(width) < filled[:, None]] = self._gather(starts, lengths)
-        return out
+        return starts, lengths, pieces
 
     def _gather(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
         begins, ends = starts << self._item_shift, (starts + lengths) << self._item_shift
@@ -337,7 +362,7 @@ class BlendedNanoset(_Samples):
     def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
         """Return `[self[index] for index in indices]`, faster."""
         wanted = self._asked(indices)
-        found = self._form.samples(self.batch(wanted), indices)
+        found = self._form.samples(self.batch(wanted), indices, self._boundaries(wanted))
         if not self._names_dataset:
             return found
         numbers = self.dataset_index[wanted]
@@ -351,15 +376,27 @@ class BlendedNanoset(_Samples):
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
         """Return the tokens of many samples, shape (samples, sequence_length + 1), one less without the extra token."""
         wanted = self._positions(indices)
+        out = np.empty((len(wanted), self.config.sample_tokens), np.int64)
+        for dataset, rows, samples in self._by_dataset(wanted):
+            out[rows] = dataset.batch(samples)
+        return out
+
+    def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
+        """Return where documents begin in many samples, as `Nanoset.cu_seqlens`."""
+        wanted = self._positions(indices)
+        out = np.empty((len(wanted), self.config.sequence_length + 1), np.int32)
+        for dataset, rows, samples in self._by_dataset(wanted):
+            out[rows] = dataset.cu_seqlens(samples)
+        return out
+
+    def _by_dataset(self, wanted: NDArray[np.int64]) -> Iterator[tuple[Nanoset, NDArray[np.intp], NDArray[np.int64]]]:
+        """Yield (dataset, rows of `wanted` that it has, their samples there)."""
         numbers, samples = self.dataset_index[wanted].astype(np.int64), self.dataset_sample_index[wanted]
         if len(wanted) and (numbers.min() < 0 or numbers.max() >= len(self.datasets) or samples.min() < 0):
             raise self._misfit("an entry of the blend that leads nowhere")
-        out = np.empty((len(wanted), self.config.sample_tokens), np.int64)
         for number in np.unique(numbers):
-            rows = np.flatnonzero(numbers == number)
-            dataset = self.datasets[number]
-            out[rows] = dataset.batch(samples[rows] % len(dataset) if self._wraps else samples[rows])
-        return out
+            rows, dataset = np.flatnonzero(numbers == number), self.datasets[number]
+            yield dataset, rows, samples[rows] % len(dataset) if self._wraps else samples[rows]
 
     def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
         """Return (number of the dataset of sample k, its `Nanoset.sources` there)."""

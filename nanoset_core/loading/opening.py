@@ -39,6 +39,7 @@ def load_nanoset(
     reset_attention_mask: bool | None = None,
     eod_mask_loss: bool | None = None,
     create_attention_mask: bool | None = None,
+    inter_document_masking: bool | None = None,
 ) -> Nanoset | BlendedNanoset:
     """Open the live version of one split of a nanoset; a mask of None is as nanoset.yaml said at the live handoff.
 
@@ -53,6 +54,7 @@ def load_nanoset(
         eod_mask_loss: whether the loss leaves out end-of-document tokens.
         create_attention_mask: whether samples carry their attention mask, bool, shape (1, sequence_length,
             sequence_length).
+        inter_document_masking: whether samples tell where documents begin, and positions begin again there.
 
     Raises:
         ConfigError: a mask that the preset's samples do not have, or without another that it needs, or the documents
@@ -70,7 +72,7 @@ def load_nanoset(
             found = config.split if lacks is None else lacks
             raise MissingError(what, where=manifest.url(), found=found, remedy=remedy)
         values = (reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask)
-        asked = dict(zip(MASKS, values, strict=True))
+        asked = dict(zip(MASKS, (*values, inter_document_masking), strict=True))
         masks = _masks(outputs, name, asked)
         if masks:
             config = config.with_masks(masks, _end_token(outputs, plan))

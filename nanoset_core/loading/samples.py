@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.indexed.layout import Tokens
+from nanoset_core.loading.boundaries import by_document
 from nanoset_core.mapping.config import NanosetConfig
 
 _NO_TOKEN = -1
@@ -36,24 +37,31 @@ class SampleForm:
         self.pad = _NO_TOKEN if pad is None else pad
         self.pads, self.eod = pads, config.eod_token
         self.reset_positions, self.reset_attention = config.reset_position_ids, config.reset_attention_mask
-        self.masks_eod, self.with_attention = config.eod_mask_loss, config.create_attention_mask
+        self.masks_eod, self.with_attention = (
+            config.eod_mask_loss,
+            config.create_attention_mask and not config.inter_document_masking,
+        )
+        self.by_document = config.inter_document_masking
         self.looks_for_eod = self.reset_positions or self.reset_attention or self.masks_eod
         self._causal: NDArray[np.bool_] | None = None
         self._ones, self._range = np.ones(self.length, np.float32), np.arange(self.length, dtype=np.int64)
 
-    def sample(self, text: Tokens, index: int | None) -> Sample:
+    def sample(self, text: Tokens, index: int | None, cu_seqlens: NDArray[np.int32] | None = None) -> Sample:
         """Return the dictionary for a sample's tokens, shape (tokens,), one more than `sequence_length` or as many.
 
-        `index` is as it was asked for; None where a trainer asks for padding.
+        `index` is as it was asked for; None where a trainer asks for padding. `cu_seqlens` tells where documents begin
+        (`by_document`).
         """
-        parts = self._parts(text)
+        parts = self._parts(text, cu_seqlens)
         if self._is_padding(index):
             parts["loss_mask"][:] = 0.0
         return parts
 
-    def samples(self, texts: NDArray[np.int64], indices: Sequence[int | None]) -> list[Sample]:
+    def samples(
+        self, texts: NDArray[np.int64], indices: Sequence[int | None], cu_seqlens: NDArray[np.int32] | None = None
+    ) -> list[Sample]:
         """Return the dictionaries for many samples' tokens, shape (samples, tokens), as `sample` does."""
-        parts = self._parts(texts)
+        parts = self._parts(texts, cu_seqlens)
         if padding := [row for row, index in enumerate(indices) if self._is_padding(index)]:
             parts["loss_mask"][padding] = 0.0
         return [dict(zip(parts, rows, strict=True)) for rows in zip(*parts.values(), strict=True)]
@@ -63,7 +71,7 @@ class SampleForm:
             return False
         return index is None or (self.form == "nemo" and index < 0)
 
-    def _parts(self, text: Tokens) -> Sample:
+    def _parts(self, text: Tokens, cu_seqlens: NDArray[np.int32] | None) -> Sample:
         """Return name → array of a sample, or of many, whose axis comes first in `text` and in each array."""
         if self.form in _BARE:
             tokens = text.astype(np.int64)
@@ -81,7 +89,8 @@ class SampleForm:
             labels[labels == self.pad] = 0
         position_ids = self._positions(tokens.shape, ends)
         attention = {"attention_mask": self._attention(tokens.shape, ends)} if self.with_attention else {}
-        return {"tokens": tokens, "labels": labels, **attention, "loss_mask": loss_mask, "position_ids": position_ids}
+        found = {"tokens": tokens, "labels": labels, **attention, "loss_mask": loss_mask, "position_ids": position_ids}
+        return found if cu_seqlens is None else found | by_document(cu_seqlens)
 
     def _shift(self, text: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (tokens, labels), separate arrays of shape (…, sequence_length)."""

@@ -22,7 +22,8 @@ DEFAULT_SEED = 1234
 DEFAULT_SPLIT = "969,30,1"
 """Shares of train, valid and test; Megatron-LM's --split."""
 
-MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
+DOCUMENTS = "inter_document_masking"
+MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask", DOCUMENTS)
 """Options that concern samples alone, and no index file."""
 
 
@@ -83,6 +84,8 @@ class NanosetConfig:
     """Whether the loss leaves out end-of-document tokens."""
     create_attention_mask: bool = False
     """Whether samples carry their attention mask, bool, shape (1, sequence_length, sequence_length)."""
+    inter_document_masking: bool = False
+    """Whether samples tell where documents begin (cu_seqlens, max_seqlen), with positions of each document."""
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -185,6 +188,8 @@ class NanosetConfig:
         values = asdict(self)
         if not self.compensated_sums:
             del values["compensated_sums"]
+        if not self.inter_document_masking:
+            del values[DOCUMENTS]
         return values
 
     @classmethod

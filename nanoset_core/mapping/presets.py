@@ -203,13 +203,20 @@ _MEGATRON = Preset(
     pads="unless eod",
     lone_weight_is_plain=True,
     names_dataset=True,
-    masks=("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask"),
+    masks=(
+        "reset_position_ids",
+        "reset_attention_mask",
+        "eod_mask_loss",
+        "create_attention_mask",
+        "inter_document_masking",
+    ),
     starts_without_scanning=True,
 )
 
 _MEGATRON_010 = replace(
     _MEGATRON,
     name="megatron-0.10",
+    masks=_MEGATRON.masks[:-1],
     blend_keys=(*_MEGATRON.blend_keys, "renormalize_blend_weights"),
     pads="always",
     blend_margin="ceil",

@@ -14,6 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
+from nanoset_core.loading.boundaries import bounded_sample
 from nanoset_core.shuffling.members import read_member
 from nanoset_core.shuffling.tar import iterate_members, map_archive
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
@@ -40,6 +41,8 @@ class ShardReader:
             ever at the end: an error, or `drop`: each rank takes as many as the smallest one has; `repeat`: as many as
             the largest, its own again from the start (torch's DistributedSampler has both); `keep`: what its tars hold,
             be it none.
+        eod_token: what documents end with; where it is given, dictionaries with tokens, labels and boundaries of
+            documents come instead of contexts, as of a `Nanoset` with inter_document_masking.
 
     Raises:
         MissingError: there is no manifest.
@@ -47,12 +50,20 @@ class ShardReader:
             kept) one has none.
     """
 
-    def __init__(self, folder: Path | str, *, rank: int = 0, world_size: int = 1, uneven: Uneven = "raise") -> None:
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        uneven: Uneven = "raise",
+        eod_token: int | None = None,
+    ) -> None:
         if not 0 <= rank < world_size:
             found, remedy = f"{rank} of {world_size}", "give the rank within the data-parallel group, and its size"
             raise ConfigError("no such rank", found=found, expected="0 <= rank < world_size", remedy=remedy)
         self.folder = Path(folder)
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size, self.eod_token = rank, world_size, eod_token
         self._rows = manifest_rows(self.folder / MANIFEST_NAME)
         self._shards = _shards_of(self._rows, rank, world_size, uneven, self.folder)
         made_from = (uneven, self._rows) if uneven in ("drop", "repeat") else self._rows
@@ -68,8 +79,8 @@ class ShardReader:
         """Samples of this rank, all its workers together."""
         return sum(taken for *_, taken in self._shards)
 
-    def __iter__(self) -> Iterator[NDArray[np.integer[Any]]]:
-        """Yield the contexts from the current position on, each of shape (length,).
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the contexts from the current position on, each of shape (length,), or as samples with `eod_token`.
 
         Raises:
             StaleError: the state that was loaded is another worker's.
@@ -86,7 +97,7 @@ class ShardReader:
                 begin += 1
                 # The state counts a sample as soon as it is handed out.
                 self._place = (number, begin) if begin < taken else (number + 1, 0)
-                yield context
+                yield context if self.eod_token is None else bounded_sample(context, self.eod_token)
             begin = 0
         self._place = (0, 0)
 

@@ -230,6 +230,8 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (MINIMAL + "webdatasets: {a-b: {corpora: [web]}, a_b: {corpora: [web]}}", "share a", "webdatasets.a_b", ""),
         (MINIMAL + "documents: {text_key: a/b}", "file's name", "documents.text_key", "rename the key"),
         (nanoset(preset="nemo", trainer_python="'2'"), "not a version", "nanosets.pretrain.trainer_python", "correct"),
+        (nanoset(preset="megatron-0.10", inter_document_masking="true"), "no such option",
+         "nanosets.pretrain.inter_document_masking", "remove the key"),
         (nanoset(trainer_python='"3.12"'), "no such option", "nanosets.pretrain.trainer_python", "remove the key"),
         (MINIMAL + "executor: {kind: dask}", "not the address", "executor.address", "processes"),
         (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1 '}", "not the address", "executor.address", "processes"),

@@ -104,6 +104,7 @@ def test_what_is_wrong_is_named(tmp_path, tokenizer_file, trainer, where, found)
 @pytest.mark.parametrize(
     ("more", "what"),
     [
+        ("inter_document_masking: true", "no such option"),
         ("preset: nemo", "do not hold its tokenizer"),
         ("preset: nanotron", "do not hold its tokenizer"),
         ("preset: megatron-0.10", "another version of megatron-core"),

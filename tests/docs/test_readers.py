@@ -26,7 +26,7 @@ def test_the_example_runs(block, demo_folder, monkeypatch):
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5
 
 
 def _tokens(train) -> np.ndarray:

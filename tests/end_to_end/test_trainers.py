@@ -227,14 +227,15 @@ def masked(built_from, keys):
 
 
 def test_masks_at_ends_of_documents_from_nanoset_yaml_and_by_argument(built_from):
-    project = masked(built_from, ["reset_position_ids", "eod_mask_loss"])
+    project = masked(built_from, ["reset_position_ids", "eod_mask_loss", "inter_document_masking"])
     root, eod = project.config.root_folder, project.special("eod")
-    plain = {"reset_position_ids": False, "eod_mask_loss": False}
+    plain = {"reset_position_ids": False, "eod_mask_loss": False, "inter_document_masking": False}
     for name, masks in (("pretrain", {}), ("plain", dict.fromkeys(plain, True))):
         train, without = load_nanoset(root, name, "train", **masks), load_nanoset(root, name, "train", **plain)
         for sample, other in zip(train.__getitems__(range(60)), without.__getitems__(range(60)), strict=True):
             ends = np.flatnonzero(sample["tokens"] == eod)
             assert not sample["loss_mask"][ends].any()
+            assert set(sample["cu_seqlens"]) == {0, *ends + 1, len(sample["tokens"])}
             assert not sample["position_ids"][ends[ends + 1 < len(sample["tokens"])] + 1].any()
             assert other["loss_mask"].all()
             assert np.array_equal(other["position_ids"], np.arange(len(other["tokens"])))
@@ -242,9 +243,10 @@ def test_masks_at_ends_of_documents_from_nanoset_yaml_and_by_argument(built_from
         assert any((sample["tokens"] == eod).any() for sample in train.__getitems__(range(60)))
         assert pickle.loads(pickle.dumps(train))[0]["loss_mask"].tolist() == train[0]["loss_mask"].tolist()
     arguments = project.outputs.current("nanosets", "pretrain/handoff").path("arguments.txt").read_text().splitlines()
-    assert {"--reset-position-ids", "--eod-mask-loss"} <= set(arguments)
+    given = {"--reset-position-ids", "--eod-mask-loss", "--dataloader-inter-document-masking"}
+    assert given <= set(arguments)
     assert "--reset-attention-mask" not in arguments
-    masks = {"reset_attention_mask": True, "create_attention_mask": True}
+    masks = {"reset_attention_mask": True, "create_attention_mask": True, "inter_document_masking": False}
     sample = load_nanoset(root, "pretrain", "valid", **masks)[0]
     length = len(sample["tokens"])
     documents = np.concatenate([[0], np.cumsum(sample["tokens"] == eod)[:-1]])

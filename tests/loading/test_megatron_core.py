@@ -9,6 +9,7 @@ import pytest
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.indexed.layout import write_idx
 from nanoset_core.loading import NanosetBuilder, NanosetConfig
+from nanoset_core.mapping.config import DOCUMENTS
 
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"], "vocab_size": "50000"}
 SPLITS = ("train", "valid", "test")
@@ -206,6 +207,26 @@ def test_builds_the_files_that_we_build(peer, prefixes, tmp_path):
     for path in (tmp_path / "theirs").iterdir():
         assert (tmp_path / "ours" / path.name).read_bytes() == path.read_bytes()
     assert len(list((tmp_path / "theirs").iterdir())) == 12
+
+
+@pytest.mark.parametrize("case", CONFIGS, ids=str)
+def test_the_same_boundaries_of_documents(peer, prefixes, case, tmp_path):
+    if not hasattr(peer[1].GPTDatasetConfig, DOCUMENTS):
+        pytest.skip("this megatron-core is older than 0.19")
+    with MMapIndexedDatasetBuilder(prefixes[0], np.uint16) as builder:  # with empty documents, and of one token
+        for length in np.random.RandomState(5).randint(0, 40, 500):
+            builder.add_document(
+                np.arange(1, length + 1) if length % 3 else np.empty(0, np.uint16), [length * bool(length % 3)]
+            )
+    config = NanosetConfig.from_json(our_config(prefixes, case, tmp_path / "cache").to_json() | {DOCUMENTS: True})
+    theirs = peers_splits(peer, config, case["samples"], **{DOCUMENTS: True})
+    for mine, peers in zip(NanosetBuilder(config).build(), theirs, strict=True):
+        for index in [*range(len(mine or ())), *([] if case["data_path"] or not mine else [None])]:
+            sample, expected = mine[index], peers[index]
+            assert list(sample) == list(expected)
+            for key, value in expected.items():
+                assert sample[key].dtype == np.asarray(value).dtype
+                np.testing.assert_array_equal(sample[key], np.asarray(value), err_msg=key)
 
 
 def test_reads_our_pairs_and_writes_the_same_bytes(peer, prefixes, tmp_path):
