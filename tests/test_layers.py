@@ -20,7 +20,7 @@ LAYERS = (
     ("raw",),
     ("tokenization",),
     ("mapping", "views"),
-    ("contamination",),
+    ("contamination", "packing"),
     ("loading",),
     ("config",),
     ("shuffling", "packed", "handoff", "exits"),

@@ -1,0 +1,1 @@
+"""Best-fit packing: documents laid whole into packs of one length; see `plan`, `assignment` and `writing`."""
