@@ -35,6 +35,21 @@ _TEXTS = {
         "give each phase but the last an `until` above that of the phase before, and below schedule.iterations",
     ),
     "samples": ("samples and schedule both give the number of samples", "keep one of them"),
+    "continue": ("the phases before the first are not known", "give `phases`, or `continue_from` in place of it"),
+    "one phase": ("phases and continue_from both say what came before", "keep one of them"),
+    "goes on": (
+        "this trainer cannot go on with another blend without repeating samples",
+        "remove the key, or use preset megatron, megatron-0.10 or nemo",
+    ),
+    "no weights": (
+        "a blend without weights has no shares to go on with",
+        "give each corpus a weight, for example {web: 0.8, code: 0.2}",
+    ),
+    "unnamed": (
+        "the trainer would not find the index files of a run that goes on, and build its own, which repeat samples",
+        "add `trainer`, with its version and tokenizer options, or `tokenizer_identifiers`",
+    ),
+    "no samples": ("a run that goes on needs the number of its samples", "add `schedule`, or `samples: {train: …}`"),
     "max_epochs": ("this corpus is not in the blend", "name a corpus of the blend, or remove the key"),
     "mask": ("this trainer has no such option, or fails with it", "remove the key"),
     "identifiers": ("trainer and tokenizer_identifiers both give the tokenizer's identifiers", "keep one of them"),
@@ -77,6 +92,16 @@ class PhaseSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ContinueSpec:
+    """The run that a nanoset goes on with: what it has read is not read again."""
+
+    handoff: str = field(metadata={"example": "data/nanosets/pretrain/handoff/0a1b2c3d4e5f60718293"})
+    """Folder of the version of a handoff that the run was started with."""
+    consumed_samples: Annotated[int, Range(0, 1 << 62)] = field(metadata={"example": 2_560_000})
+    """Samples of train that the run has consumed, of all ranks (Megatron-LM prints them with each iteration)."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleSpec:
     """The trainer's run, from which the number of samples follows."""
 
@@ -116,6 +141,10 @@ class NanosetSpec:
     """Split → its own blend, instead of `blend` and `split`."""
     phases: tuple[PhaseSpec, ...] = ()
     """Blends that follow one another in one run, instead of `blend`; each becomes a nanoset of its own."""
+    continue_: bool = False
+    """Whether each of the `phases` goes on with the samples of a corpus where the ones before it stopped."""
+    continue_from: ContinueSpec | None = None
+    """The run that goes on with this blend; `schedule` or `samples` are those of the whole run."""
     split: str | None = None
     """Shares of train, valid and test; absent = "969,30,1"."""
     seed: Annotated[int, Range(0, 2**32 - 1)] = DEFAULT_SEED
@@ -159,6 +188,10 @@ class NanosetSpec:
     core 0.19 on)."""
     span: tuple[int, int] | None = field(default=None, init=False)
     """Iterations of the phase that it is, (begin, end excl); set by `resolved`."""
+    after: str | None = field(default=None, init=False)
+    """Name of the phase that it goes on from; set by `resolved`."""
+    earlier: tuple[str, ...] = field(default=(), init=False)
+    """Corpora of the phases that it goes on from; set by `resolved`."""
 
     def blend_of(self, split: SplitName) -> BlendSpec | None:
         """Return the blend of one split; None where it has no data of its own."""
@@ -166,10 +199,17 @@ class NanosetSpec:
 
     def corpora_of(self, split: SplitName) -> tuple[str, ...]:
         """Return the corpora that a split depends on: its own; all where it has no data, or where the folder of all
-        splits' index files is named after them.
+        splits' index files is named after them, or is that of a run that goes on.
         """
+        if self.goes_on:
+            return tuple(dict.fromkeys((*self.corpora, *self.earlier)))
         own = corpora_of(self.blend_of(split)) if get_preset(self.preset).names_tell_versions else ()
         return own or self.corpora
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether train goes on where a run, or the phases before, stopped."""
+        return self.after is not None or self.continue_from is not None
 
     def trains_on(self, corpus: str) -> bool:
         """Return whether train reads a corpus."""
@@ -246,9 +286,14 @@ def _resolved(name: str, spec: NanosetSpec) -> Iterator[tuple[str, NanosetSpec]]
     if not spec.phases:
         yield name, _with_samples(spec, None)
         return
+    before: list[str] = []
     for number, (phase, span) in enumerate(zip(spec.phases, pairwise(spec.phase_bounds), strict=True), start=1):
         one = _with_samples(replace(spec, blend=phase.blend), span[1] - span[0])
         object.__setattr__(one, "span", span)
+        if spec.continue_ and number > 1:
+            object.__setattr__(one, "after", f"{name}-phase-{number - 1}")
+            object.__setattr__(one, "earlier", tuple(dict.fromkeys(before)))
+        before += corpora_of(phase.blend)
         yield f"{name}-phase-{number}", one
 
 
@@ -303,8 +348,24 @@ def _data_rules(nanoset: NanosetSpec) -> Iterator[Rule]:
         yield nanoset.schedule is None, "schedule", ".schedule", None
         yield nanoset.schedule and wrong, "phases", ".phases", found
     yield nanoset.schedule and nanoset.samples, "samples", "", "both"
+    yield from _continue_rules(nanoset)
     for corpus in nanoset.max_epochs if isinstance(nanoset.max_epochs, Mapping) else ():
         yield corpus not in nanoset.corpora, "max_epochs", f".max_epochs.{corpus}", None
+
+
+def _continue_rules(nanoset: NanosetSpec) -> Iterator[Rule]:
+    asked = (nanoset.continue_ and nanoset.phases) or nanoset.continue_from
+    key = ".continue_from" if nanoset.continue_from else ".continue"
+    yield nanoset.continue_ and not nanoset.phases, "continue", ".continue", None
+    yield nanoset.continue_from and nanoset.phases, "one phase", "", "both"
+    rules, blends = get_preset(nanoset.preset), [nanoset.blend_of("train"), *(phase.blend for phase in nanoset.phases)]
+    yield asked and not rules.goes_on, "goes on", key, f"preset {nanoset.preset}"
+    named = nanoset.trainer is not None or nanoset.tokenizer_identifiers
+    yield asked and rules.hashes_tokenizer and not named, "unnamed", ".trainer", None
+    plain = [blend for blend in blends if isinstance(blend, tuple) and len(blend) > 1]
+    yield asked and plain, "no weights", key, plain[0] if plain else None
+    has_samples = nanoset.schedule or "train" in nanoset.samples or nanoset.phases
+    yield asked and not has_samples, "no samples", key, None
 
 
 def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:

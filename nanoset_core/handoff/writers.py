@@ -15,6 +15,7 @@ from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.config.trainer import UNNAMED
 from nanoset_core.errors import ConfigError
 from nanoset_core.handoff import preflight
+from nanoset_core.handoff.notes import notes_of
 from nanoset_core.mapping.config import DOCUMENTS, NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
 
@@ -30,11 +31,6 @@ _VERSION = 'megatron_core: "0.16.1"   # python -c "import megatron.core as core;
 _TRAINER = ("tokenizer_type: HuggingFaceTokenizer", "tokenizer_model: /models/x   # as the trainer is given it")
 _RUN = "--train-iters … --global-batch-size … --eval-interval … --eval-iters …"
 _NAMED = "--tokenizer-type … --tokenizer-model …"
-_VIEWS = (
-    "{names}: chosen from a corpus by the .idx alone; beside it lies the .bin of the whole corpus. A reader that takes "
-    "the number of tokens from the size of the .bin (MaxText, readers of raw tokens) trains on what was left out: "
-    "never give it this prefix, but tars or a .pbin of the view."
-)
 _UINT16_VOCABULARY = 65536  # GPTDatasetConfig.token_dtype_code: above it int32
 _NEMO_NAMES: dict[SplitName, str] = {"train": "train", "valid": "validation", "test": "test"}
 _NEMO_SAMPLES: dict[SplitName, str] = {
@@ -156,8 +152,7 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
             raise ConfigError(what, where=where, found=repr(path), remedy=remedy)
     writer, command = _WRITERS[handoff.config.preset]
     texts, notes = writer(handoff)
-    notes += [f"{split}: {why}." for split, why in handoff.empty.items()]
-    notes += [_VIEWS.format(names=", ".join(handoff.views))] if handoff.views else []
+    notes += notes_of(handoff.config, handoff.empty, handoff.views)
     more = "" if handoff.tokenizer else f" {_NAMED}"
     command = command.format(folder=handoff.folder, more=more, length=handoff.config.sequence_length)
     texts[START] = _start(handoff, command, sorted(texts), notes)

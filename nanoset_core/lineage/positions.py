@@ -91,7 +91,8 @@ class Split(NamedTuple):
         begin, end = member.dataset.document_indices[origin.document : origin.document + 2].tolist()
         for sequence in range(begin, end):
             spans = spans_of(member, sequence)
-            seen = drawn = renumbered(spans, member.shuffle_index)
+            drawn = renumbered(spans, member.shuffle_index)
+            seen = drawn = drawn[drawn[:, 0] >= member.member.begin]  # what a run that goes on reads again
             if not isinstance(self.loaded, Nanoset):
                 seen = blended(self.loaded, self.loaded.datasets.index(member), drawn)
             for sample, into, first, last in seen.tolist():
@@ -116,6 +117,8 @@ class Split(NamedTuple):
             why = f"it belongs to {self._other_split(member, sequence)}"
         elif in_rows < tokens and in_rows == seen:
             why = "they lie in the tail, which does not fill a sample"
+        elif drawn < in_rows and drawn == seen and member.member.order is not None:
+            why = "earlier phases of the run read the samples that hold them"
         elif drawn < in_rows and drawn == seen:
             why = "the samples that hold them are not drawn"
         else:

@@ -158,7 +158,8 @@ def _respelled(value: Mapping[str, Any], spell: Callable[[str], str]) -> dict[st
         config["data_path"] = _respelled_blend(config["data_path"], spell)
     else:
         config["blend_per_split"] = [_respelled_blend(blend, spell) for blend in config["blend_per_split"]]
-    config["trainer_paths"] = {spell(prefix): path for prefix, path in config["trainer_paths"].items()}
+    for key in ("trainer_paths", *filter(config.__contains__, ("orders",))):
+        config[key] = {spell(prefix): value for prefix, value in config[key].items()}
     if plan is not None:
         members = [member | {"prefix": spell(member["prefix"])} for member in plan["members"]]
         plan = dict(plan) | {"members": members}

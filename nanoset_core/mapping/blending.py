@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +110,26 @@ def build_exhaustive_blending_indices(
     if not np.array_equal(taken, wanted):
         _finish_unspent(weights, wanted, dataset_index, numbers)
     return dataset_index, numbers
+
+
+@lru_cache(maxsize=64)
+def samples_taken(weights: tuple[float, ...], begin: int, end: int, *, exact: bool = True) -> tuple[int, ...]:
+    """Return how many of the samples from `begin` to `end` (excl) of a blend are of each dataset.
+
+    Args:
+        weights: share of each dataset, shape (datasets,).
+        begin: sample of the blend.
+        end: a later one, exclusive.
+        exact: False gives counts within a sample or two a dataset, by their weights alone.
+    """
+    values = np.ascontiguousarray(weights, dtype=np.float64)
+    if not exact:
+        shares = values / values.sum()
+        return tuple(map(int, np.floor(shares * end + 0.5) - np.floor(shares * begin + 0.5)))
+    counts = np.zeros(len(values), np.int64)
+    for first, picks in greedy_segments(values, end):
+        counts += np.bincount(picks[max(begin - first, 0) :], minlength=len(values))
+    return tuple(map(int, counts))
 
 
 class OccurrenceCounter:

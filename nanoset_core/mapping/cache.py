@@ -12,7 +12,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,10 @@ def member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.Pa
         "shuffle_documents": config.shuffle_documents,
         "description": member.hash,
     }
+    if member.order is not None:
+        note = "the order of the whole run, which goes on where earlier phases stopped: the trainer would build another"
+        made_from |= {"order": asdict(member.order) | {"rows": list(member.order.rows)}, "begin": member.begin}
+        made_from["note"] = note
 
     def build() -> MemberIndices:
         idx = index_here(member.prefix)

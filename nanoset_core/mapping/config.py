@@ -12,7 +12,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.presets import Preset, get_preset
-from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, sample_count
+from nanoset_core.mapping.splits import SPLITS, Rows, SplitName, parse_split, sample_count
 from nanoset_core.serialization.parsing import FrozenDict, freeze
 
 Blend = str | os.PathLike[str] | Mapping[str, float] | Sequence[str]
@@ -25,6 +25,20 @@ DEFAULT_SPLIT = "969,30,1"
 DOCUMENTS = "inter_document_masking"
 MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask", DOCUMENTS)
 """Options that concern samples alone, and no index file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How a dataset was read by the phases of a run before this one."""
+
+    taken: int
+    """Samples that they took of it."""
+    rows: Rows
+    """Sequences of the split, (begin, end excl)."""
+    epochs: int
+    """Epochs of the order that the first of them had, which is the trainer's own."""
+    separate_last_epoch: bool
+    """Whether the last of these was shuffled apart from the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +84,10 @@ class NanosetConfig:
     """False keeps the order of documents, where the trainer can (preset nemo)."""
     compensated_sums: bool = False
     """Whether the trainer's Python is 3.12 or newer, so that shares are divided by its compensated sum (nemo)."""
+    orders: Mapping[str, Order] = field(default_factory=dict)
+    """Prefix → how a run that goes on has read a dataset of train before; none where it begins."""
+    consumed_samples: int = 0
+    """Position of train at which such a run goes on: the trainer asks for the samples of the whole run."""
     eod_token: int | None = None
     """Id of the end-of-document token; needed by the three options that look for it."""
     pad_token: int | None = None
@@ -186,11 +204,8 @@ class NanosetConfig:
     def to_json(self) -> dict[str, Any]:
         """Return plain types, for `from_json`."""
         values = asdict(self)
-        if not self.compensated_sums:
-            del values["compensated_sums"]
-        if not self.inter_document_masking:
-            del values[DOCUMENTS]
-        return values
+        optional = ("compensated_sums", "orders", "consumed_samples", DOCUMENTS)
+        return {name: value for name, value in values.items() if name not in optional or value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> NanosetConfig:
@@ -228,7 +243,13 @@ class NanosetConfig:
             object.__setattr__(self, "blend_per_split", tuple(plain))
         paths = {os.fspath(prefix): str(path) for prefix, path in self.trainer_paths.items()}
         object.__setattr__(self, "trainer_paths", FrozenDict(paths))
+        orders = {prefix: order if isinstance(order, Order) else _order(order) for prefix, order in self.orders.items()}
+        object.__setattr__(self, "orders", FrozenDict(orders))
         object.__setattr__(self, "tokenizer_identifiers", freeze(dict(self.tokenizer_identifiers)))
+
+
+def _order(values: Mapping[str, Any]) -> Order:
+    return Order(**{**values, "rows": tuple(values["rows"])})
 
 
 def check_masks(masks: Collection[str]) -> None:

@@ -47,7 +47,8 @@ class MemberCoverage:
     samples_built: int
     """Samples that its indices hold; the rest is surplus."""
     epochs: float
-    """Samples taken over samples of one epoch; where that has none, tokens over tokens."""
+    """Samples taken, those of earlier phases among them, over samples of one epoch; where that has none, tokens over
+    tokens."""
     max_epochs: float | None
     """How often it may be read, if there is a limit."""
     tokens_unseen: int | None
@@ -66,6 +67,7 @@ def coverage(
 ) -> list[MemberCoverage]:
     """Return what a split takes of each dataset; `given`: samples taken of each, counted in a built blend."""
     taken = list(given) if given is not None else _planned(plan, config)
+    taken = [count - member.begin for member, count in zip(plan.members, taken, strict=True)]
     weights: Sequence[float] = (1.0,) if plan.blend is None else plan.blend.weights
     whole, total = plain_sum(weights), sum(taken)
     epoch = sum(member.samples_given for member in plan.members) if config.rules.shuffles_blend else None
@@ -76,10 +78,10 @@ def coverage(
             tokens=member.tokens,
             weight=weight / whole,
             share=count / total if total else 0.0,
-            samples_asked=count if member.samples_target is None else member.samples_target,
+            samples_asked=count if member.samples_target is None else max(member.samples_target - member.begin, 0),
             samples_given=count,
-            samples_built=member.samples_given if epoch is None else max(member.samples_given, count),
-            epochs=epochs_drawn(count, member, config),
+            samples_built=member.samples_given - member.begin if epoch is None else max(member.samples_given, count),
+            epochs=epochs_drawn(_before(member) + count, member, config),
             max_epochs=(limits or {}).get(member.prefix),
             tokens_unseen=_unseen(member, count, config, None if epoch is None else math.ceil(epoch * weight / whole)),
         )
@@ -104,6 +106,11 @@ def _planned(plan: SplitPlan, config: NanosetConfig) -> list[int]:
     return list(map(int, counts))
 
 
+def _before(member: MemberPlan) -> int:
+    """Return the samples that earlier phases of the run took."""
+    return 0 if member.order is None else member.order.taken
+
+
 def epochs_drawn(taken: int, member: MemberPlan, config: NanosetConfig) -> float:
     """Return how often samples read a dataset: in samples of one epoch, or in tokens where they fill none."""
     if once := config.samples_in(member.tokens):
@@ -118,6 +125,7 @@ def _unseen(member: MemberPlan, taken: int, config: NanosetConfig, in_epoch: int
             return None  # some of them twice
         taken = min(taken, in_epoch)
     length, extra = config.step, config.overlap
+    taken += _before(member)
     if taken == 0:
         return member.tokens
     if member.epochs > 1:
@@ -202,8 +210,9 @@ def _exceeded(
     found = []
     for member in (member for member in plan.members if member.prefix in limits):
         drawn = member.samples_given if member.samples_target is None else member.samples_target
-        if (member.samples_requested or 0) > most_samples(member.tokens, limits[member.prefix], config):
-            epochs = epochs_drawn(drawn, member, config)
+        before = _before(member) - member.begin
+        if (member.samples_requested or 0) + before > most_samples(member.tokens, limits[member.prefix], config):
+            epochs = epochs_drawn(drawn + before, member, config)
             found.append(ExceededLimit(member.prefix, split, epochs, limits[member.prefix]))
     return found
 
@@ -249,8 +258,14 @@ def _reweighted(
         plan = None if size is None else plan_split(config, split, reader)
         for member in plan.members if plan is not None else ():
             if member.prefix in limits and size:
-                allowed = most_samples(member.tokens, limits[member.prefix], config)
-                share = _largest_share(size, allowed, config)
+                allowed = most_samples(member.tokens, limits[member.prefix], config) - _before(member)
+                if allowed <= 0:
+                    raise InputError(
+                        "earlier phases of the run have read a dataset as often as max_epochs allows",
+                        found=f"{Path(member.prefix).name}: {_before(member):,} samples",
+                        remedy="leave it out of the blend, or raise max_epochs",
+                    )
+                share = _largest_share(size, allowed, config, config.consumed_samples if split == "train" else 0)
                 most[member.prefix] = min(most[member.prefix], share)
     shares = _filled(dict(zip(prefixes, config.rules.normalized(weights), strict=True)), most)
     if shares is None:
@@ -263,7 +278,7 @@ def _reweighted(
     return shares
 
 
-def _largest_share(size: int, allowed: int, config: NanosetConfig) -> float:
+def _largest_share(size: int, allowed: int, config: NanosetConfig, consumed: int) -> float:
     """Return the largest weight, a multiple of 2**-40, with which a dataset gives no more than `allowed` samples.
 
     So coarse that making weights add up to 1 cannot lift it over the limit, nor is a sample lost below 2**40 of them.
@@ -271,7 +286,10 @@ def _largest_share(size: int, allowed: int, config: NanosetConfig) -> float:
     unit = 1 << 40
 
     def fits(part: int) -> bool:
-        return config.rules.member_sizes(size, (part + 0.5) / unit, config.surplus)[1] <= allowed
+        share = (part + 0.5) / unit
+        # a run that goes on in its middle has read its first samples before, rounded to one
+        before = max(int(share * consumed) - 1, 0)
+        return config.rules.member_sizes(size, share, config.surplus)[1] - before <= allowed
 
     return largest(unit, fits) / unit
 

@@ -20,6 +20,7 @@ from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.mapping.blending import build_blending_indices, build_exhaustive_blending_indices
 from nanoset_core.mapping.config import NanosetConfig
 from nanoset_core.mapping.document_index import build_document_index, shuffle_in_place
+from nanoset_core.mapping.orders import build_ordered
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.shuffle_index import build_shuffle_index, shuffle_dtype
@@ -62,7 +63,13 @@ def build_member_indices(
     """
     state = np.random.RandomState(config.random_seed)
     apart, shuffle = member.separate_last_epoch, config.shuffle_documents and not config.rules.windows
-    document_index = build_document_index(member.rows, member.epochs, state, separate_last_epoch=apart, shuffle=shuffle)
+    ordered = None if member.order is None else build_ordered(member, member.order, config)
+    if ordered is None:
+        document_index = build_document_index(
+            member.rows, member.epochs, state, separate_last_epoch=apart, shuffle=shuffle
+        )
+    else:
+        document_index = ordered[0]
     sample_index = build_sample_index(
         lengths,
         document_index,
@@ -74,6 +81,8 @@ def build_member_indices(
         empty_end=config.rules.empty_end,
         threads=threads,
     )
+    if ordered is not None:
+        return MemberIndices(document_index, sample_index, ordered[1])
     samples = len(sample_index) - 1
     if config.rules.windows:
         return MemberIndices(document_index, sample_index, np.arange(samples, dtype=shuffle_dtype(samples)))

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.indexed.dataset import index_here
 from nanoset_core.indexed.layout import idx_path, map_file, read_idx
-from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.mapping.blending import samples_taken
+from nanoset_core.mapping.config import NanosetConfig, Order
 from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan, blend_names, member_names
 from nanoset_core.mapping.splits import SPLITS, Rows, SplitName, rows_by_bookends, rows_by_cuts, split_bookends
 from nanoset_core.storage.access import FileAccess
@@ -46,13 +47,16 @@ class LengthReader:
         return self._known[prefix]
 
 
-def plan_split(config: NanosetConfig, split: SplitName, reader: LengthReader | None = None) -> SplitPlan | None:
+def plan_split(
+    config: NanosetConfig, split: SplitName, reader: LengthReader | None = None, *, exact: bool = True
+) -> SplitPlan | None:
     """Plan one split; None where it has no share of the data.
 
     Args:
         config: of the nanoset.
         split: train, valid or test.
         reader: shared by splits that are planned together.
+        exact: False plans a run that goes on in its middle within a sample or two a dataset, without walking its blend.
 
     Raises:
         ConfigError: the preset cannot do it, or the trainer would hang, crash or read nonsense: samples are asked of a
@@ -60,7 +64,7 @@ def plan_split(config: NanosetConfig, split: SplitName, reader: LengthReader | N
             the first sequence (on very few sequences, with NeMo and nanotron).
         MissingError, FormatError: a `.idx` is not there, or damaged.
     """
-    return _Planner(config, split, reader or LengthReader()).plan()
+    return _Planner(config, split, reader or LengthReader(), exact=exact).plan()
 
 
 def plan_splits(
@@ -154,8 +158,9 @@ def separate_last_epoch(epochs: int, tokens: int, requested: int | None, length:
 
 
 class _Planner:
-    def __init__(self, config: NanosetConfig, split: SplitName, reader: LengthReader) -> None:
+    def __init__(self, config: NanosetConfig, split: SplitName, reader: LengthReader, *, exact: bool = True) -> None:
         self.config, self.split, self.rules, self.reader = config, split, config.rules, reader
+        self.exact, self.goes_on = exact, split == "train" and bool(config.orders)
         self.number = SPLITS.index(split)
         self.asked = config.samples(split)
         # shares of train, valid and test; None where every split has data of its own
@@ -171,7 +176,7 @@ class _Planner:
         self._check_data(prefixes, weights)
         is_plain = weights is None or (self.shares is None and rules.lone_weight_is_plain)
         if len(prefixes) == 1 and is_plain and not rules.windows:
-            member = self._member(prefixes[0], None, self.asked, self.asked)
+            member = self._member(prefixes[0], None, self.asked, self.asked, self.config.consumed_samples)
             return None if member is None else SplitPlan(self.split, rules.name, (member,), None)
         members = self._members(prefixes, weights)
         return SplitPlan(self.split, rules.name, members, self._blend(members, weights)) if members else None
@@ -195,12 +200,16 @@ class _Planner:
 
     def _members(self, prefixes: list[str], weights: list[float] | None) -> tuple[MemberPlan, ...]:
         shares = [None] * len(prefixes) if weights is None else self.rules.normalized(weights)
+        begins: Sequence[int] = [0] * len(prefixes)
+        if self.goes_on and weights is not None:
+            blended = tuple(self.rules.blend_weights(self.rules.normalized(weights)))
+            begins = samples_taken(blended, 0, self.config.consumed_samples, exact=self.exact)
         members = []
-        for prefix, share in zip(prefixes, shares, strict=True):
+        for prefix, share, begin in zip(prefixes, shares, begins, strict=True):
             sizes: tuple[int | None, int | None] = (None, None)
             if share is not None and self.asked is not None:
                 sizes = self.rules.member_sizes(self.asked, share, self.config.surplus)
-            member = self._member(prefix, share, *sizes)
+            member = self._member(prefix, share, *sizes, begin)
             short = member is not None and not member.samples_given and self.shares is not None
             members.append(None if short and self.rules.drops_short_members else member)
         present = tuple(member for member in members if member is not None)
@@ -209,7 +218,9 @@ class _Planner:
         self._check_names(present)
         return present
 
-    def _member(self, prefix: str, share: float | None, target: int | None, requested: int | None) -> MemberPlan | None:
+    def _member(
+        self, prefix: str, share: float | None, target: int | None, requested: int | None, begin: int
+    ) -> MemberPlan | None:
         config, rules = self.config, self.rules
         rows, tokens, digest = self.measure(prefix)
         if rows[0] == rows[1] and rules.empty_split == "skip":
@@ -220,7 +231,13 @@ class _Planner:
             requested = target = config.samples_in(tokens)
         if requested == 0 and rules.zero_samples == "never":
             raise self._error("every split needs samples", f"preset {rules.name}, 0 for {prefix}", "1 or more")
-        epochs = self._epochs(prefix, tokens, requested)
+        epochs, order = self._epochs(prefix, tokens, requested), None
+        apart = separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
+        if self.goes_on:
+            order = self._order(prefix, rows, tokens, max((requested or 0) - begin, 0))
+            needed = order.taken + max((requested or 0) - begin, 0)
+            epochs = max(order.epochs, epochs, self._epochs(prefix, tokens, needed))
+            apart = order.separate_last_epoch if epochs == order.epochs else True
         keeps = not config.drops_last_partial(self.split)
         built = config.samples_in(epochs * tokens, drop_last_partial=not keeps)
         if rules.one_epoch and (requested is not None or rules.windows) and built == 0:
@@ -237,12 +254,27 @@ class _Planner:
             samples_target=target,
             samples_requested=requested,
             epochs=epochs,
-            separate_last_epoch=separate_last_epoch(epochs, tokens, requested, config.step, config.overlap),
+            separate_last_epoch=apart,
             samples_built=built,
             repeats=repeats,
-            samples_given=built * repeats,
+            samples_given=built * repeats if order is None else min(built, begin + built - order.taken),
             **member_names(config, self.split, prefix, requested),
+            order=order,
+            begin=begin if order is not None else 0,
         )
+
+    def _order(self, prefix: str, rows: Rows, tokens: int, needed: int) -> Order:
+        """Return the order with which a run goes on, or in which it begins a dataset that no earlier phase read."""
+        order = self.config.orders.get(prefix)
+        if order is None:
+            epochs = self._epochs(prefix, tokens, needed)
+            apart = separate_last_epoch(epochs, tokens, needed, self.config.step, self.config.overlap)
+            return Order(0, rows, epochs, apart)
+        if order.rows != rows:
+            found = f"{prefix}: sequences {rows[0]:,} to {rows[1]:,}"
+            what = "train has other sequences of a dataset than the phases before, so that their order cannot go on"
+            raise self._error(what, found, f"{order.rows[0]:,} to {order.rows[1]:,}: the `split` of these phases")
+        return order
 
     def _epochs(self, prefix: str, tokens: int, requested: int | None) -> int:
         """Return the least number of epochs with tokens for the samples requested."""

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.mapping.config import NanosetConfig, Order
 from nanoset_core.mapping.presets import Preset
 from nanoset_core.mapping.splits import Rows, SplitName, parse_split, split_bookends
 from nanoset_core.storage.regular_files import read_regular
 
 _INDICES = ("document_index", "sample_index", "shuffle_index")
 _BLEND_INDICES = {part: f"{part}.npy" for part in ("dataset_index", "dataset_sample_index")}
+_DEFAULTS = {"seed": None, "order": None, "begin": 0}
+"""Fields that JSON leaves out where they have these values."""
 
 
 class _Part:
@@ -73,6 +75,10 @@ class MemberPlan(_Part):
     """Part → file name: document_index, sample_index, shuffle_index, the trainer's description if it writes one."""
     sidecar: str
     """Name of our own file beside them."""
+    order: Order | None = None
+    """How earlier phases of the run read it, where it goes on; its first phase's order is that of `epochs` then."""
+    begin: int = 0
+    """Position in the shuffle index at which the run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +122,26 @@ class SplitPlan:
     def to_json(self) -> dict[str, Any]:
         """Return plain types, for `from_json`."""
         values = asdict(self)
-        if self.blend is not None and self.blend.seed is None:
-            del values["blend"]["seed"]
+        for part in (*values["members"], *filter(None, [values["blend"]])):
+            for name, default in _DEFAULTS.items():
+                if part.get(name, part) == default:
+                    del part[name]
         return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the plan of `to_json`."""
-        members = tuple(MemberPlan(**member | {"rows": tuple(member["rows"])}) for member in values["members"])
+        members = tuple(map(_member, values["members"]))
         blend = values["blend"]
         if blend is not None:
             blend = BlendPlan(**blend | {"weights": tuple(blend["weights"])})
         return cls(values["split"], values["preset"], members, blend)
+
+
+def _member(values: Mapping[str, Any]) -> MemberPlan:
+    order = values.get("order")
+    changed = {} if order is None else {"order": Order(**order | {"rows": tuple(order["rows"])})}
+    return MemberPlan(**{**values, "rows": tuple(values["rows"]), **changed})
 
 
 class Names(TypedDict):

@@ -103,6 +103,9 @@ class Preset:
     """Whether shares are divided by the built-in sum of the trainer's Python, which is compensated from 3.12 on."""
     masks: tuple[str, ...] = ()
     """Options that the trainer takes for masking at ends of documents."""
+    goes_on: bool = False
+    """Whether it reads whatever index files lie under its names, samples in their order: then a run can go on with
+    another blend without repeating samples."""
     starts_without_scanning: bool = False
     """Whether the trainer takes --per-dataset-sequences-path and --dataloader-fast-cache-load."""
 
@@ -211,6 +214,7 @@ _MEGATRON = Preset(
         "inter_document_masking",
     ),
     starts_without_scanning=True,
+    goes_on=True,
 )
 
 _MEGATRON_010 = replace(
@@ -252,6 +256,7 @@ _NEMO = Preset(
     wraps="read",
     shuffles_optionally=True,
     sums_by_python=True,
+    goes_on=True,
     masks=("eod_mask_loss",),  # it has the others too, but fails with them
 )
 

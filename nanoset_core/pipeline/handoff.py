@@ -133,7 +133,7 @@ def _request(
         vocab_size=nanoset.project.tokenizer.max_id + 1,
         tokenizer=_tokenizer_arguments(nanoset),
         tokenizer_note=tokenizer_note(definition, nanoset.project.config.tokenizer.eod),
-        indexes=_indexes(planned),
+        indexes=_indexes(planned, nanoset.index_folder),
         views=[] if exports else _views(nanoset),
         exports={
             nanoset.trainer_prefix(corpus): f"{nanoset.trainer_root}/{made.stage}/{made.name}/{made.digest}"
@@ -147,10 +147,14 @@ def _views(nanoset: NanosetContext) -> list[str]:
     return [name for name in nanoset.spec.corpora if name in nanoset.project.config.views]
 
 
-def _indexes(planned: Mapping[SplitName, tuple[SplitPlan | None, NanosetConfig]]) -> dict[str, list[str]]:
+def _indexes(planned: Mapping[SplitName, tuple[SplitPlan | None, NanosetConfig]], folder: str) -> dict[str, list[str]]:
     """Return the trainer's description of each index → the index's other files; none where it writes none."""
     plans = [plan for plan, _ in planned.values() if plan is not None]
-    parts = [dict(part.files) for plan in plans for part in (*plan.members, *filter(None, [plan.blend]))]
+    parts = [
+        {kind: name.removeprefix(folder) for kind, name in part.files.items()}
+        for plan in plans
+        for part in (*plan.members, *filter(None, [plan.blend]))
+    ]
     return {files.pop("description"): list(files.values()) for files in parts if "description" in files}
 
 

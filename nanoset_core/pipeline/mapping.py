@@ -20,10 +20,12 @@ from nanoset_core.mapping.coverage import coverage
 from nanoset_core.mapping.planned import SplitPlan
 from nanoset_core.mapping.splits import SPLITS, SplitName
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import held_out
 from nanoset_core.pipeline.contamination import gates
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder
 from nanoset_core.pipeline.project import Project, holding
+from nanoset_core.pipeline.run_before import versions_before
 from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
 from nanoset_core.pipeline.views import current_dataset, dataset_node
 from nanoset_core.storage.access import FileAccess
@@ -230,10 +232,15 @@ class MappingsStage(_SplitStage):
             return None
         reading.left -= size
         try:
-            NanosetContext(project, key.subject).plan(split_of(key))
+            NanosetContext(project, key.subject, exact=False).plan(split_of(key))
         except NanosetError as error:
             return one_line(error)
         return None
+
+    def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
+        """Return what says how far the run that this one goes on from has read."""
+        if (before := manifest.recipe["options"].get("after", {}).get("handoff")) is not None:
+            yield from (found.digest for found in versions_before(outputs, *before.split("/")).values())
 
     def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
         """Return names of (index files that a split would have now, index files that exist); None without any."""

@@ -12,6 +12,7 @@ from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.mapping.config import Blend, NanosetConfig
 from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage, apply_epoch_limits, coverage
+from nanoset_core.mapping.orders import Read, orders_after, other_versions
 from nanoset_core.mapping.plan import (
     BlendPlan,
     LengthReader,
@@ -27,6 +28,7 @@ from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, without_share
 from nanoset_core.outputs.manifest import Manifest, digest_of
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.run_before import handoff_named, read_before
 from nanoset_core.pipeline.views import current_dataset
 
 _Part = TypeVar("_Part", MemberPlan, BlendPlan)
@@ -68,9 +70,16 @@ class NanosetContext:
     So all answers are about the same versions of the datasets, even where one is replaced meanwhile.
     """
 
-    def __init__(self, project: Project, name: str, reader: LengthReader | None = None) -> None:
-        """Look a nanoset up by name, or raise ConfigError; `reader` of `.idx` files may be shared."""
-        self.project, self.name, self.spec = project, name, project.nanoset(name)
+    def __init__(self, project: Project, name: str, reader: LengthReader | None = None, *, exact: bool = True) -> None:
+        """Look a nanoset up by name, or raise ConfigError.
+
+        Args:
+            project: the project.
+            name: of the nanoset.
+            reader: of `.idx` files, which may be shared.
+            exact: False counts what earlier phases took within a sample or two a corpus, which takes no time.
+        """
+        self.project, self.name, self.spec, self.exact = project, name, project.nanoset(name), exact
         self.reader = LengthReader(project.outputs.access) if reader is None else reader
         self._datasets: dict[str, Manifest] = {}
 
@@ -94,8 +103,10 @@ class NanosetContext:
         """Folder below `cache`, with a slash at its end, where a trainer finds the index files of all splits.
 
         "" where the trainer's own names tell versions apart. NeMo's do not: the next version of a corpus would replace
-        the files that a run over the present one reads.
+        the files that a run over the present one reads. Nor do names tell where a run goes on.
         """
+        if self.spec.goes_on:
+            return f"goes-on-{digest_of([self.digests(self.spec.corpora_of('train')), self._settings('train')])}/"
         if get_preset(self.spec.preset).names_tell_versions:
             return ""
         made_from = [self.digests(self.spec.corpora), self.spec.shares]
@@ -130,7 +141,12 @@ class NanosetContext:
         return dict(cast("Mapping[str, Any]", self.spec.tokenizer_identifiers))
 
     def options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that reach the bytes of one split's index files, as JSON."""
+        """Return the settings that reach the bytes of one split's index files, and where these lie, as JSON."""
+        # the folder of all splits is named after those of train, and after the parents of the recipe
+        others = self.spec.goes_on and split != "train"
+        return self._settings(split) | ({"index_files": digest_of(self._settings("train"))} if others else {})
+
+    def _settings(self, split: SplitName) -> dict[str, Any]:
         spec, limits = self.spec, self.spec.max_epochs
         options: dict[str, Any] = {
             "preset": spec.preset,
@@ -140,6 +156,8 @@ class NanosetContext:
             "trainer_path": self.trainer_root,
             "tokenizer_identifiers": self.tokenizer_identifiers,
         }
+        if (before := self._before()) is not None:
+            options["after"] = before
         if not get_preset(spec.preset).names_tell_versions:
             options["index_files"] = "a folder for each version"
         if self.compensated_sums:
@@ -149,6 +167,49 @@ class NanosetContext:
             limits = dict(limits) if isinstance(limits, Mapping) else limits
             options["epochs"] = {"most": limits, "then": spec.on_exhaustion, "samples": dict(spec.samples)}
         return options | {"samples": spec.samples.get(split), "blend": _ordered(spec.blend_of(split))}
+
+    def _before(self) -> dict[str, Any] | None:
+        """Return what a run has read before, as JSON: the phase before it, or a handoff; None where it begins."""
+        if (given := self.spec.continue_from) is not None:
+            return {"handoff": "/".join(handoff_named(given)), "consumed_samples": given.consumed_samples}
+        return None if (phase := self._phase) is None else {"phases": digest_of(phase.options("train"))}
+
+    @property
+    def _phase(self) -> NanosetContext | None:
+        """The phase before this one."""
+        after = self.spec.after
+        return None if after is None else NanosetContext(self.project, after, self.reader, exact=self.exact)
+
+    def _read(self) -> Read | None:
+        """Return what a run has read of the phase before, or of the nanoset that it goes on from."""
+        if self.spec.continue_from is not None:
+            return read_before(self.project.outputs, self.spec.continue_from)
+        if (phase := self._phase) is None:
+            return None
+        planned = phase.plan("train")
+        if planned.plan is None:
+            what, remedy = "the phase before has no sample of train to go on from", "give it a share in `split`"
+            raise ConfigError(what, where=f"nanosets.{phase.name}", remedy=remedy)
+        return Read(planned.plan, planned.config, min(phase.spec.samples["train"], planned.plan.samples))
+
+    def _going_on(self, prefixes: Mapping[str, str], config: NanosetConfig) -> NanosetConfig:
+        """Return the settings with what a run has read before; ConfigError where it cannot go on."""
+        if (read := self._read()) is None:
+            return config
+        for key in ("sequence_length", "random_seed", "preset"):
+            if (before := getattr(read.config, key)) != (now := getattr(config, key)):
+                what, remedy = "a run cannot go on under another setting", "set what it was started with"
+                raise ConfigError(what, where=key, found=now, expected=before, remedy=remedy)
+        orders = orders_after(read, exact=self.exact)
+        if other := other_versions(orders, prefixes):
+            raise ConfigError(
+                "a corpus has changed since the run read it, so that its order cannot go on",
+                found=", ".join(f"{corpus}: {prefixes[corpus]}" for corpus in other),
+                expected=", ".join(other.values()),
+                remedy="give new text a corpus of its own; the old version comes back with the old text and settings",
+            )
+        consumed = 0 if self.spec.continue_from is None else self.spec.continue_from.consumed_samples
+        return replace(config, orders=orders, consumed_samples=consumed)
 
     def plan(self, split: SplitName) -> PlannedSplit:
         """Plan one split. A weighted blend without a number of samples gets one epoch of its scarcest corpus.
@@ -162,7 +223,7 @@ class NanosetContext:
             if config.samples(split) == 0:
                 plan, config = None, config.with_samples({})
             else:
-                plan = plan_split(config, split, self.reader)
+                plan = plan_split(config, split, self.reader, exact=self.exact)
             lacking = None if plan is not None and plan.samples else self._lacking(split, config)
             folder = self.index_folder
             if plan is not None and folder:
@@ -218,6 +279,8 @@ class NanosetContext:
             compensated_sums=self.compensated_sums,
         )
         config = config.with_samples({split: spec.samples.get(split) for split in splits})
+        if "train" in splits:
+            config = self._going_on(prefixes, config)
         for split in reversed(SPLITS[1:]) if spec.blend is not None else ():
             is_asked = split in spec.samples and spec.schedule is None
             if not is_asked and cannot_be_built(config, split, self.reader):

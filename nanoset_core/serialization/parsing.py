@@ -19,6 +19,7 @@ from nanoset_core.serialization.settings import (
     describe,
     field_help,
     is_required,
+    key_of,
     own_fields,
     range_of,
 )
@@ -124,15 +125,15 @@ class Parser:
         return float(value) if bare(kind) is float else value
 
     def _section(self, kind: type[DataclassInstance], value: Mapping[Any, Any], path: str) -> Any:
-        fields, given = {field.name: (field, hint) for field, hint in own_fields(kind)}, {}
+        fields, given = {key_of(field): (field, hint) for field, hint in own_fields(kind)}, {}
         misspelt = [self._unknown(str(key), fields, path) for key in value if key not in fields]
         for name, (field, hint) in fields.items():
             inner, is_null = f"{path}.{name}" if path else name, name in value and value[name] is None
             may_be_null = hint is Any or type(None) in alternatives(hint)
             if name in value and (may_be_null or not is_null or not is_required(field)):
-                given[name] = self._value(hint, value[name], inner)
+                given[field.name] = self._value(hint, value[name], inner)
             elif is_required(field) and name not in misspelt:
-                words, explained = describe(hint), field_help(kind, name)
+                words, explained = describe(hint), field_help(kind, field.name)
                 expected = f"{explained.rstrip('.')} ({words})" if explained else words
                 what, remedy = ("this key has no value", "write") if is_null else ("a key is missing", "add it:")
                 example = f'"{name}: {field.metadata.get("example", "…")}"'

@@ -69,7 +69,7 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
         path: what comes before the keys, such as "nanosets.<name>"; "" at the top.
     """
     for field, hint in own_fields(section):
-        key = f"{path}.{field.name}" if path else field.name
+        key = f"{path}.{key_of(field)}" if path else key_of(field)
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         plain = reduce(or_, (kind for kind in alternatives(hint) if kind is not type(None)))
         yield Setting(section, key, plain, default, field_help(section, field.name))
@@ -87,6 +87,11 @@ def own_fields(section: type[DataclassInstance]) -> list[tuple[dataclasses.Field
     """Return the fields of a dataclass that are keys, each with its type and the ranges in it."""
     hints = get_type_hints(section, include_extras=True)
     return [(field, hints[field.name]) for field in dataclasses.fields(section) if field.init]
+
+
+def key_of(field: dataclasses.Field[Any]) -> str:
+    """Return the key of a field: its name, without the underscore behind one that Python keeps for itself."""
+    return field.name.removesuffix("_")
 
 
 def is_required(field: dataclasses.Field[Any]) -> bool:
@@ -167,8 +172,8 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
     properties, fields = {}, own_fields(section)
     for field, hint in fields:
         help_text = field_help(section, field.name)
-        properties[field.name] = _schema(hint, templates) | ({"description": help_text} if help_text else {})
-    required = [field.name for field, _ in fields if is_required(field)]
+        properties[key_of(field)] = _schema(hint, templates) | ({"description": help_text} if help_text else {})
+    required = [key_of(field) for field, _ in fields if is_required(field)]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 

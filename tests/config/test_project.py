@@ -57,6 +57,11 @@ def phases(phases: str, **settings) -> str:
     return nanoset(blend=None, phases=f"[{phases}]", **settings)
 
 
+def going_on(samples: str | None = "{train: 9}", **settings) -> str:
+    before = {"continue_from": "{handoff: nanosets/a/handoff/0, consumed_samples: 4}"}
+    return nanoset(**before, **({} if samples is None else {"samples": samples}), **settings)
+
+
 TOKSHUF = "tokenization: {preset: tokshuf}\n"
 RUN = "{iterations: 9, global_batch_size: 2}"
 
@@ -207,6 +212,11 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (phases("{blend: web}"), "need a schedule", "nanosets.pretrain.schedule", "add it"),
         (phases("{blend: a}, {blend: b}", schedule=RUN), "follow one", "nanosets.pretrain.phases", "above that"),
         (phases("{blend: a, until: 3}, {blend: []}", schedule=RUN), "corpora", "nanosets.pretrain.phases[1].blend", ""),
+        (nanoset(**{"continue": "true"}), "phases before the first", "nanosets.pretrain.continue", "give `phases`"),
+        (going_on(preset="nanotron"), "cannot go on", "nanosets.pretrain.continue_from", "nemo"),
+        (going_on(blend="[a, b]", tokenizer_identifiers="{a: 1}"), "no shares", "nanosets.pretrain.continue_from", ""),
+        (going_on(), "repeat samples", "nanosets.pretrain.trainer", "add `trainer`"),
+        (going_on(preset="nemo", samples=None), "number of its samples", "nanosets.pretrain.continue_from", "add"),
         (webdataset(corpora="web"), "wrong type", "webdatasets.shuffled.corpora", "[web]"),
         (webdataset(tail="pad"), "padding token", "tokenizer.pad", "set tail to drop"),
         (webdataset(bos="true"), "begin-of-document", "tokenizer.bos", "bos to false"),

@@ -1,7 +1,9 @@
 """megatron-core itself on our files: it reads our pairs, takes our index files, and gives our samples."""
 
+import itertools
 import logging
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +11,10 @@ import pytest
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.indexed.layout import write_idx
 from nanoset_core.loading import NanosetBuilder, NanosetConfig
+from nanoset_core.loading.samplers import PretrainingSampler
 from nanoset_core.mapping.config import DOCUMENTS
+from nanoset_core.mapping.orders import Read, orders_after
+from nanoset_core.mapping.plan import plan_split
 
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"], "vocab_size": "50000"}
 SPLITS = ("train", "valid", "test")
@@ -238,3 +243,97 @@ def test_reads_our_pairs_and_writes_the_same_bytes(peer, prefixes, tmp_path):
     writer.finalize(str(tmp_path / "theirs.idx"))
     for end in (".bin", ".idx"):
         assert (tmp_path / f"theirs{end}").read_bytes() == (tmp_path / f"a{end}").read_bytes()
+
+
+PHASES = [({"a": 0.6, "b": 0.4}, 96), ({"a": 0.3, "b": 0.3, "c": 0.4}, 160), ({"b": 0.5, "c": 0.5}, 144)]
+"""Blends of a run, and the samples that it consumes of each: c joins, a leaves."""
+LONG = 16
+
+
+def unique_tokens(folder):
+    """Write three datasets in which no token stands twice; return name → prefix."""
+    random = np.random.RandomState(5)
+    for number, (name, count) in enumerate((("a", 120), ("b", 50), ("c", 90))):
+        lengths = random.randint(1, 40, count)
+        with MMapIndexedDatasetBuilder(folder / name, np.int32) as builder:
+            builder.add_documents(number * 1_000_000 + np.arange(lengths.sum()), lengths, [1] * count)
+    return {name: str(folder / name) for name in "abc"}
+
+
+def dealt(dataset, consumed, until, micro, sizes, batch):
+    """Yield (first sample of a step, tokens that all ranks are given for it, in the order of their samples)."""
+    while consumed < until:
+        ranks, batch_size = sizes(consumed), batch(consumed)
+        each = batch_size // (micro * ranks)
+        samplers = [PretrainingSampler(len(dataset), consumed, micro, rank, ranks) for rank in range(ranks)]
+        lists = [list(itertools.islice(sampler, each)) for sampler in samplers]
+        numbers = np.sort(np.array(lists).reshape(-1))
+        assert (numbers == np.arange(consumed, consumed + batch_size)).all()
+        for number in numbers.tolist():
+            yield dataset[number]["tokens"].numpy()
+        consumed += batch_size
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["phases", "one run, with ramp-up"])
+def test_a_run_in_phases_repeats_nothing(peer, tmp_path, monkeypatch, whole):
+    """A corpus joins, one leaves, the batch grows, and the run is resumed on another number of ranks."""
+    from megatron.core.num_microbatches_calculator import RampupBatchsizeNumMicroBatchesCalculator
+
+    monkeypatch.setattr(Tokenizer, "pad", -2)
+    prefixes, total = unique_tokens(tmp_path), sum(samples for _, samples in PHASES)
+    seen, asked, read, done = [], {}, None, 0
+
+    def batch(consumed):
+        if not whole:
+            return 16
+        calculator = RampupBatchsizeNumMicroBatchesCalculator(16, 2, 2, False, 0, 8, 8, 48)
+        calculator.update(consumed, True)
+        return calculator.get_current_running_global_batch_size()
+
+    for number, (blend, samples) in enumerate(PHASES):
+        config = NanosetConfig(
+            {prefixes[name]: weight for name, weight in blend.items()},
+            sequence_length=LONG,
+            random_seed=3,
+            split="1,0,0",
+            train_split_samples=total if whole else samples,
+            path_to_cache=str(tmp_path / f"cache {number}"),
+            tokenizer_identifiers=IDENTIFIERS,
+            eod_token=0,
+        )
+        if read is not None:
+            config = replace(config, orders=orders_after(read), consumed_samples=done if whole else 0)
+        NanosetBuilder(config).build()
+        files = sorted((tmp_path / f"cache {number}").iterdir())
+        train = peers_splits(peer, config, (config.train_split_samples, 0, 0))[0]
+        assert sorted((tmp_path / f"cache {number}").iterdir()) == files
+        begin = done if whole else 0
+        sizes = (lambda _: 2) if number == 0 else (lambda consumed, at=begin + samples // 2: 4 if consumed < at else 2)
+        seen += [*dealt(train, begin, begin + samples, 2, sizes, batch)]
+        plan = plan_split(config, "train")
+        for member in plan.members:
+            asked.setdefault(member.prefix, member.samples_requested - member.begin)
+        read, done = Read(plan, config, begin + samples), done + samples
+    seen = np.array(seen)
+    assert len(seen) == total
+    for number, (name, prefix) in enumerate(prefixes.items()):
+        mine = seen[seen[:, 0] // 1_000_000 == number]
+        alone = NanosetConfig(
+            prefix,
+            sequence_length=LONG,
+            random_seed=3,
+            split="1,0,0",
+            train_split_samples=asked[prefix],
+            path_to_cache=str(tmp_path / name),
+            tokenizer_identifiers=IDENTIFIERS,
+            eod_token=0,
+        )
+        order = peers_splits(peer, alone, (alone.train_split_samples, 0, 0))[0]  # the peer's own, uninterrupted
+        once = min(len(order), len(mine))
+        np.testing.assert_array_equal(mine[:once], [order[k]["tokens"].numpy() for k in range(once)])
+        epochs = plan_split(alone, "train").members[0].epochs
+        tokens = int(MMapIndexedDataset(prefix).sequence_lengths.sum())
+        read_first = mine[: (epochs * tokens - 1) // LONG]
+        assert np.bincount(read_first.reshape(-1) - number * 1_000_000).max() <= epochs
+        later = mine[len(read_first) : len(read_first) + tokens // LONG - 1].reshape(-1) - number * 1_000_000
+        assert not len(later) or np.sort(np.bincount(later))[-LONG - 1] == 1  # one sample lies over two epochs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ _BESIDE = "each dataset's files beside it; without --data-cache-path the trainer
 @flag("--plan plan_only", "Show what would be built; build nothing.")
 @option("--split-name", "Only this split; may be repeated.", type=click.Choice(SPLITS), multiple=True)
 @flag("--json as_json", "Print the plan as JSON.")
+@option("--continue-from", "Let the run go on with NANOSETS' blend: the handoff that it was started with, or its name.")
+@option("--consumed-samples", "Samples that this run has consumed, of all ranks.", type=click.IntRange(0))
 @option("--data-path", "Without a project: prefixes, or pairs of weight and prefix.", multiple=True)
 @option("--train-data-path", "The same for train alone.", multiple=True)
 @option("--valid-data-path", "The same for valid.", multiple=True)
@@ -79,12 +82,18 @@ def command(
     plan_only: bool,
     split_name: tuple[SplitName, ...],
     as_json: bool,
+    continue_from: str | None,
+    consumed_samples: int | None,
     **options: Any,
 ) -> None:
     """Build the index files that a trainer looks for, so that it starts at once; or, with --plan, show what they hold.
 
     In a project, for NANOSETS (default: all). With Megatron-LM's data arguments, for any .bin/.idx without a project.
+    With --continue-from and --consumed-samples, for a run that goes on with another blend, and repeats no sample.
     """
+    if (continue_from is None) != (consumed_samples is None) or (continue_from is not None and len(nanosets) != 1):
+        needs = "NAME --continue-from HANDOFF --consumed-samples N"
+        raise click.UsageError(f"a run goes on with one nanoset, from a handoff, at a number of samples: {needs}")
     given = click.get_current_context().get_parameter_source
     is_alone = any(options[key] for key in options if key.endswith(("data_path", "data_args_path")))
     said = [f"--{key.replace('_', '-')}" for key in sorted(options) if given(key) is ParameterSource.COMMANDLINE]
@@ -96,21 +105,31 @@ def command(
     if is_alone:
         _map_alone(options, splits, plan_only=plan_only, as_json=as_json)
     else:
-        _map_project(config, nanosets, splits, plan_only=plan_only, as_json=as_json)
+        before = None if continue_from is None else (continue_from, consumed_samples or 0)
+        _map_project(config, nanosets, splits, before, plan_only=plan_only, as_json=as_json)
 
 
 def _map_project(
-    config: Path, names: Sequence[str], splits: Sequence[SplitName], *, plan_only: bool, as_json: bool
+    config: Path,
+    names: Sequence[str],
+    splits: Sequence[SplitName],
+    before: tuple[str, int] | None,
+    *,
+    plan_only: bool,
+    as_json: bool,
 ) -> None:
     from nanoset_core.mapping.plan import LengthReader
     from nanoset_core.pipeline import handoff, mapping, tokenization
     from nanoset_core.pipeline.planning import NanosetContext
     from nanoset_core.pipeline.project import Project
+    from nanoset_core.pipeline.run_before import going_on
 
-    project, reader = Project.open(config), LengthReader()
+    project, reader, lines = Project.open(config), LengthReader(), ""
     tokenization.check_tokenizer(project)
+    if before is not None:
+        project, lines = going_on(project, names[0], *before)
     names = names or tuple(project.config.nanosets)
-    nanosets = [(name, NanosetContext(project, name, reader)) for name in names]
+    nanosets = [(name, NanosetContext(project, name, reader, exact=not plan_only)) for name in names]
     planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets for split in splits}
     plans = {key: zip(found.corpora, found.members, strict=False) for key, found in planned.items()}
     _show(plans, [one for found in planned.values() for one in found.exceeded], as_json)
@@ -120,7 +139,7 @@ def _map_project(
     if plan_only:
         return
     with progress_bars() as (listener, _):
-        project = Project.open(config, listener)
+        project = replace(project, listener=listener)
         for name in names:
             for split in splits:
                 mapping.write_mappings(project, name, split)
@@ -128,6 +147,8 @@ def _map_project(
                     mapping.write_blended(project, name, split)
             if splits == SPLITS:
                 click.echo(f"{name}: {handoff.write_handoff(project, name).folder}/START.md says how to start on it")
+    if lines:
+        click.echo(f"for `nanoset build` to keep it, write into {project.config.file.name}:\n\n{lines}")
 
 
 def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as_json: bool) -> None:
