@@ -76,6 +76,7 @@ def _summary(split: str, manifest: Manifest, length: int, members: Sequence[Memb
     passes = [member["epochs"] for member in members]
     least, most = f"{min(passes):.2f}", f"{max(passes):.2f}"
     epochs = f"{most} epochs" if least == most else f"{least} to {most} epochs, by corpus"
+    epochs += ", earlier phases included" if any(member.get("before") for member in members) else ""
     unseen = sum(member["tokens_unseen"] or 0 for member in members)
     seen = f"; {format_count(unseen, 'token')} of the split are never seen" if unseen else ""
     return f"**{format_count(samples, 'sample')} of {format_count(length, 'token')}**: {epochs}{seen}."

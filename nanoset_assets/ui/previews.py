@@ -83,7 +83,8 @@ def _rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
 
 def _samples(project: Project, name: str, split: str) -> Iterator[str]:
     place, loaded = _place(project), load_nanoset(project.outputs, name, split)
-    for sample in range(min(SHOWN, len(loaded))):
+    begin = loaded.config.consumed_samples if split == "train" else 0
+    for sample in range(begin, min(begin + SHOWN, len(loaded))):
         if isinstance(loaded, Nanoset):
             nanoset, pieces = loaded, loaded.sources(sample)
         else:

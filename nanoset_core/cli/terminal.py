@@ -319,6 +319,7 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
             "weight": _percent(member["weight"]),
             "share": _percent(member["share"]),
             "samples": f"{member['samples_given']:,}",
+            "read before": f"{member.get('before', 0):,}",
             "spare": f"{member['surplus']:,}",
             "epochs": f"{member['epochs']:.2f}",
             "limit": "none" if member["max_epochs"] is None else f"{member['max_epochs']:g}",
@@ -328,6 +329,7 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
         for member in members
     ]
     said = {"share": any(row["weight"] != row["share"] for row in rows)}
+    said["read before"] = any(row["read before"] != "0" for row in rows)
     said["limit"] = any(row["limit"] != "none" for row in rows)
     return [{name: value for name, value in row.items() if said.get(name, True)} for row in rows]
 

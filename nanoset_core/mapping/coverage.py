@@ -47,16 +47,18 @@ class MemberCoverage:
     samples_built: int
     """Samples that its indices hold; the rest is surplus."""
     epochs: float
-    """Samples taken, those of earlier phases among them, over samples of one epoch; where that has none, tokens over
-    tokens."""
+    """Samples taken over samples of one epoch; where that has none, tokens over tokens."""
     max_epochs: float | None
     """How often it may be read, if there is a limit."""
     tokens_unseen: int | None
     """Tokens that no sample taken holds, within one a sample; None where it depends on how epochs were shuffled."""
+    before: int = 0
+    """Samples that earlier phases of the run took of it; they count in `epochs`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain types."""
-        return asdict(self) | {"surplus": self.samples_built - self.samples_given}
+        values = asdict(self) | {"surplus": self.samples_built - self.samples_given}
+        return values if self.before else {name: value for name, value in values.items() if name != "before"}
 
 
 def coverage(
@@ -84,6 +86,7 @@ def coverage(
             epochs=epochs_drawn(_before(member) + count, member, config),
             max_epochs=(limits or {}).get(member.prefix),
             tokens_unseen=_unseen(member, count, config, None if epoch is None else math.ceil(epoch * weight / whole)),
+            before=_before(member),
         )
         for member, weight, count in zip(plan.members, weights, taken, strict=True)
     ]

@@ -13,6 +13,10 @@ _LONGEST = 40
 _WORDS = {
     "trainer_path": "where trainers find the outputs (trainer_path, or else where they lie)",
     "purged": "documents that were erased (nanoset purge)",
+    "after.phases": "the phases before (phases)",
+    "after.handoff": "the run that it goes on from (continue_from)",
+    "after.consumed_samples": "samples that the run has consumed (continue_from)",
+    "index_files": "where the index files of train and the others lie",
     "framing.before": "token ids before each document",
     "framing.after": "token ids after each document (EOD)",
 }
