@@ -16,6 +16,7 @@ from nanoset_core.config.trainer import UNNAMED
 from nanoset_core.errors import ConfigError
 from nanoset_core.handoff import preflight
 from nanoset_core.handoff.notes import notes_of
+from nanoset_core.handoff.run import RUN, run_text
 from nanoset_core.mapping.config import DOCUMENTS, NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
 
@@ -153,6 +154,8 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     writer, command = _WRITERS[handoff.config.preset]
     texts, notes = writer(handoff)
     notes += notes_of(handoff.config, handoff.empty, handoff.views)
+    schedule = handoff.spec.schedule
+    texts[RUN] = run_text(handoff.folder, None if schedule is None else schedule.global_batch_size)
     more = "" if handoff.tokenizer else f" {_NAMED}"
     command = command.format(folder=handoff.folder, more=more, length=handoff.config.sequence_length)
     texts[START] = _start(handoff, command, sorted(texts), notes)
@@ -172,12 +175,8 @@ def _start(handoff: Handoff, command: str, names: list[str], notes: list[str]) -
         if not handoff.config.tokenizer_identifiers:
             lines += ["", f"**{UNKNOWN_TOKENIZER}.** Write into nanoset.yaml, and build again:", ""]
             known = [_VERSION, *(map(_key, handoff.tokenizer) if handoff.tokenizer else _TRAINER)]
-            lines += [
-                "    nanosets:",
-                f"      {handoff.section}:",
-                "        trainer:",
-                *(f"{' ' * 10}{line}" for line in known),
-            ]
+            lines += ["    nanosets:", f"      {handoff.section}:", "        trainer:"]
+            lines += [f"{' ' * 10}{line}" for line in known]
     lines += ["", "To know:", "", *(f"- {note}" for note in notes)] if notes else []
     return "\n".join(lines) + "\n"
 

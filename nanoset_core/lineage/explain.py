@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.stream import token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.texts import Excerpts, SourceExcerpt
-from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.pipeline.project import Project
 
@@ -73,32 +74,64 @@ def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str,
         FormatError: a shard's table cannot be read.
     """
     context = InspectionContext.of(project_or_root)
-    loaded = load_nanoset(context.outputs, name, split)
-    if isinstance(loaded, Nanoset):
-        nanoset, sample, pieces = loaded, operator.index(k), loaded.sources(k)
-    else:
-        member, pieces = loaded.sources(k)
-        nanoset, sample = loaded.datasets[member], int(loaded.dataset_sample_index[operator.index(k)])
-    origins = piece_origins(context, nanoset.dataset, pieces[pieces[:, 2] > pieces[:, 1]])
-    filled = sum(piece.sample_tokens[1] - piece.sample_tokens[0] for piece in origins)
-    return SampleOrigin(
-        name=name,
-        split=split,
-        sample=operator.index(k) % len(loaded),
-        corpus=context.dataset_at(nanoset.member.prefix).name,
-        corpus_sample=sample % len(nanoset),
-        tokens=filled,
-        pad_tokens=nanoset.config.sample_tokens - filled,
-        pieces=origins,
-    )
+    (found,) = explain_samples(context, load_nanoset(context.outputs, name, split), name, split, [k])
+    return found
+
+
+def explain_samples(
+    context: InspectionContext, loaded: Nanoset | BlendedNanoset, name: str, split: str, samples: Sequence[int]
+) -> list[SampleOrigin]:
+    """Return the origins of many samples of a split as `explain_sample`; each shard's table is opened once."""
+    asked = [operator.index(sample) for sample in samples]
+    found: dict[int, SampleOrigin] = {}
+    for nanoset, rows in sources_of(loaded, asked).items():
+        spans = [pieces[pieces[:, 2] > pieces[:, 1]] for _, _, pieces in rows]
+        begins = [np.cumsum(lengths) - lengths for lengths in (own[:, 2] - own[:, 1] for own in spans)]
+        origins = piece_origins(context, nanoset.dataset, np.concatenate(spans), np.concatenate(begins))
+        corpus, ends = context.dataset_at(nanoset.member.prefix).name, np.cumsum([len(own) for own in spans])
+        for (row, own_sample, _), own, end in zip(rows, spans, ends.tolist(), strict=True):
+            filled = int((own[:, 2] - own[:, 1]).sum())
+            found[row] = SampleOrigin(
+                name=name,
+                split=split,
+                sample=asked[row] % len(loaded),
+                corpus=corpus,
+                corpus_sample=own_sample,
+                tokens=filled,
+                pad_tokens=nanoset.config.sample_tokens - filled,
+                pieces=origins[end - len(own) : end],
+            )
+    return [found[row] for row in range(len(asked))]
+
+
+def sources_of(
+    loaded: Nanoset | BlendedNanoset, samples: Sequence[int]
+) -> dict[Nanoset, list[tuple[int, int, NDArray[np.int64]]]]:
+    """Return dataset → (row of `samples`, number of it among the dataset's own, its pieces) of each sample from it."""
+    found: dict[Nanoset, list[tuple[int, int, NDArray[np.int64]]]] = {}
+    for row, sample in enumerate(samples):
+        if isinstance(loaded, Nanoset):
+            nanoset, own, pieces = loaded, sample, loaded.sources(sample)
+        else:
+            member, pieces = loaded.sources(sample)
+            nanoset, own = loaded.datasets[member], int(loaded.dataset_sample_index[sample])
+        found.setdefault(nanoset, []).append((row, own % len(nanoset), pieces))
+    return found
 
 
 def piece_origins(
-    context: InspectionContext, dataset: MMapIndexedDataset, spans: NDArray[np.int64], position: int = 0
+    context: InspectionContext,
+    dataset: MMapIndexedDataset,
+    spans: NDArray[np.int64],
+    begins: NDArray[np.int64] | int = 0,
 ) -> tuple[PieceOrigin, ...]:
-    """Return the origins of consecutive spans of a dataset's sequences, the first at `position` of the sample.
+    """Return the origins of spans of a dataset's sequences.
 
-    Spans are (sequence, first token, end excl), int64, shape (pieces, 3), none of them empty.
+    Args:
+        context: without settings no raw text is read.
+        dataset: of the sequences.
+        spans: (sequence, first token, end excl), int64, shape (pieces, 3), none of them empty.
+        begins: where each begins in its sample, int64, shape (pieces,); or where the first does, of one sample.
     """
     manifest = context.dataset_at(dataset.prefix)
     bounds = dataset.document_indices
@@ -107,12 +140,14 @@ def piece_origins(
     origins, excerpts = lineage.origins(documents), Excerpts(context, lineage.dataset)
     # A document's first sequence is where its tokens begin.
     shifts = token_starts(dataset, spans[:, 0]) - token_starts(dataset, bounds[documents])
-    found = []
-    for (sequence, begin, end), origin, shift in zip(spans.tolist(), origins, shifts.tolist(), strict=True):
+    lengths = spans[:, 2] - spans[:, 1]
+    places = begins + np.cumsum(lengths) - lengths if isinstance(begins, int) else begins
+    found, has_text = [], context.config is not None
+    rows = zip(spans.tolist(), origins, shifts.tolist(), places.tolist(), strict=True)
+    for (sequence, begin, end), origin, shift, position in rows:
         span = (begin + shift, end + shift)
-        whole = dataset.get(sequence) if shift == 0 else None
+        whole = dataset.get(sequence) if has_text and shift == 0 else None
         text = excerpts.decoded(dataset.get(sequence, begin, end - begin))
         source, sample_tokens = excerpts.source(origin, whole, span), (position, position + end - begin)
         found.append(PieceOrigin(origin, sample_tokens, span, text, source))
-        position += end - begin
     return tuple(found)

@@ -68,6 +68,23 @@ def find_document(
         MissingError: there is no such nanoset, webdataset, corpus or document.
         ConfigError: a document is not named in just one of these ways.
     """
+    context = InspectionContext.of(project_or_root)
+    held = Tars.of(context.outputs, name) if split is None else Split.of(context, name, split)
+    return find_in(context, held, name, identity=identity, file=file, line=line, number=number, corpus=corpus)
+
+
+def find_in(
+    context: InspectionContext,
+    held: Tars | Split,
+    name: str,
+    *,
+    identity: str | None = None,
+    file: str | None = None,
+    line: int | None = None,
+    number: int | None = None,
+    corpus: str | None = None,
+) -> list[DocumentPlaces]:
+    """Return the same for what is opened."""
     if file is not None and line is None:
         if (named := re.fullmatch(r"(.+):([0-9]+)", file, re.DOTALL)) is None:
             expected = "a file and a line, as in web/part-0.jsonl:5, or --line"
@@ -78,8 +95,6 @@ def find_document(
         found = f"id {identity!r}, file {file!r}, line {line!r}, number {number!r}"
         expected, remedy = "an id, or a file with a line, or a number", "give one of them"
         raise ConfigError("a document is named in one of three ways", found=found, expected=expected, remedy=remedy)
-    context = InspectionContext.of(project_or_root)
-    held = Tars.of(context.outputs, name) if split is None else Split.of(context, name, split)
     corpora = list(dict.fromkeys(name for dataset in held.datasets for name in (dataset.name, corpus_of(dataset))))
     if corpus is not None and corpus not in corpora:
         what, remedy = "the corpus is not in this nanoset or webdataset", "name one of these"

@@ -78,9 +78,9 @@ class Split(NamedTuple):
     """In the same order."""
 
     @staticmethod
-    def of(context: InspectionContext, name: str, split: str) -> Split:
-        """Open a split; see load_nanoset for what it raises."""
-        loaded = load_nanoset(context.outputs, name, split)
+    def of(context: InspectionContext, name: str, split: str, loaded: Nanoset | BlendedNanoset | None = None) -> Split:
+        """Open a split, or take what is loaded of it; see load_nanoset for what it raises."""
+        loaded = load_nanoset(context.outputs, name, split) if loaded is None else loaded
         members = tuple({member.member.prefix: member for member in _members(loaded)}.values())
         datasets = tuple(context.dataset_at(member.member.prefix) for member in members)
         return Split(context, name, loaded, members, datasets)

@@ -64,19 +64,31 @@ def load_nanoset(
     """
     outputs = open_root(root, storage)
     with outputs.access.named():
+        values = (
+            reset_position_ids,
+            reset_attention_mask,
+            eod_mask_loss,
+            create_attention_mask,
+            inter_document_masking,
+        )
         manifest = live_version(outputs, f"{name}/{split}")
-        plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
-        if plan is None:
-            lacks, remedy = manifest.facts.get(LACKING), "give it a share in nanoset.yaml, and build again"
-            what = f"the {split} split of {name} has no {'sample' if lacks is not None else 'share of the data'}"
-            found = config.split if lacks is None else lacks
-            raise MissingError(what, where=manifest.url(), found=found, remedy=remedy)
-        values = (reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask)
-        asked = dict(zip(MASKS, (*values, inter_document_masking), strict=True))
-        masks = _masks(outputs, name, asked)
-        if masks:
-            config = config.with_masks(masks, _end_token(outputs, plan))
-        return open_split(plan, config, outputs.folder / STAGE / name / CACHE, outputs.access)
+        return open_version(outputs, manifest, dict(zip(MASKS, values, strict=True)))
+
+
+def open_version(
+    outputs: OutputRoot, manifest: Manifest, masks: Mapping[str, bool | None] | None = None
+) -> Nanoset | BlendedNanoset:
+    """Open the version of a split that a manifest is of; `masks` and errors as of `load_nanoset`, default without."""
+    name, split, _ = manifest.name.split("/")
+    plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
+    if plan is None:
+        lacks, remedy = manifest.facts.get(LACKING), "give it a share in nanoset.yaml, and build again"
+        what = f"the {split} split of {name} has no {'sample' if lacks is not None else 'share of the data'}"
+        found = config.split if lacks is None else lacks
+        raise MissingError(what, where=manifest.url(), found=found, remedy=remedy)
+    if masks is not None and (chosen := _masks(outputs, name, masks)):
+        config = config.with_masks(chosen, _end_token(outputs, plan))
+    return open_split(plan, config, outputs.folder / STAGE / name / CACHE, outputs.access)
 
 
 def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> tuple[str, ...]:

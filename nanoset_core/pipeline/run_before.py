@@ -16,12 +16,13 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.parsing import read_yaml
 
-_HANDOFF = re.compile(rf"(?:.*/)?{STAGE}/([^/]+)/{HANDOFF}/([^/]+)/?")
+HANDOFF_FOLDER = re.compile(rf"(?:.*/)?{STAGE}/([^/]+)/{HANDOFF}/([^/]+)/?")
+"""A handoff's folder, wherever its root lies: name of the nanoset, and digest or `current`."""
 
 
 def handoff_named(given: ContinueSpec) -> tuple[str, str]:
     """Return (nanoset, digest) of the handoff that a run was started with; ConfigError where no version is named."""
-    found = _HANDOFF.fullmatch(given.handoff)
+    found = HANDOFF_FOLDER.fullmatch(given.handoff)
     if found is None or found[2] == "current":
         raise ConfigError(
             "this names no version of a handoff",
@@ -98,9 +99,6 @@ def going_on(project: Project, name: str, handoff: str, consumed_samples: int) -
 def _version(outputs: OutputRoot, name: str, digest: str) -> Manifest:
     folder = outputs.folder / STAGE / name / digest
     if (found := outputs.manifest_at(folder)) is None:
-        what, remedy = (
-            "the run that this one goes on from is not there",
-            "correct continue_from, or restore its outputs",
-        )
+        what, remedy = "what a run was started with is not there", "correct the name of its handoff, or restore it"
         raise MissingError(what, where=outputs.access.url(folder), remedy=remedy)
     return found

@@ -13,6 +13,7 @@ from docs.conftest import PAGES, TOP, Block, blocks
 
 from nanoset_core.cli.entry import nanoset
 from nanoset_core.config.project import config_from
+from nanoset_core.handoff.run import checked_run
 
 BASE = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>"}}
 OTHER_PROGRAMS = {".", "aws", "create-dagster", "dask", "dg", "docker", "export", "kubectl", "openssl", "sbatch", "uv"}
@@ -20,6 +21,7 @@ PYTHON = {
     page: [block for block in blocks("python") if block.page == page] for page in {b.page for b in blocks("python")}
 }
 COMPONENT = re.compile(r"^attributes:\n  (config|project):", re.MULTILINE)
+RUN = re.compile(r"^handoff:", re.MULTILINE)
 COMMANDS = [(block, line) for block in blocks("bash") for line in block.code.replace("\\\n", " ").splitlines()]
 
 
@@ -39,8 +41,11 @@ def test_python_that_needs_more_compiles(block):
 
 @pytest.mark.parametrize("block", [block for block in blocks("yaml") if not COMPONENT.search(block.code)], ids=str)
 def test_yaml_is_a_nanoset_yaml(block, tmp_path):
-    """A whole one, or some of its top-level keys. (Other YAML has a title.)"""
+    """A whole one, or some of its top-level keys; or a run.yaml. (Other YAML has a title.)"""
     value = yaml.safe_load(block.code)
+    if RUN.search(block.code):
+        assert checked_run(value, block.code, tmp_path / "run.yaml")
+        return
     config = config_from(BASE | value, tmp_path / "nanoset.yaml")
     assert value.keys() <= set(type(config).__dataclass_fields__)
 
