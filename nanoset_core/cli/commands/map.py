@@ -118,17 +118,18 @@ def _map_project(
     plan_only: bool,
     as_json: bool,
 ) -> None:
+    from nanoset_core.handoff.writers import START
     from nanoset_core.mapping.plan import LengthReader
     from nanoset_core.pipeline import handoff, mapping, tokenization
     from nanoset_core.pipeline.planning import NanosetContext
     from nanoset_core.pipeline.project import Project
     from nanoset_core.pipeline.run_before import going_on
 
-    project, reader, lines = Project.open(config), LengthReader(), ""
+    project, lines = Project.open(config), ""
     tokenization.check_tokenizer(project)
     if before is not None:
         project, lines = going_on(project, names[0], *before)
-    names = names or tuple(project.config.nanosets)
+    names, reader = names or tuple(project.config.nanosets), LengthReader(project.outputs.access)
     nanosets = [(name, NanosetContext(project, name, reader, exact=not plan_only)) for name in names]
     planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets for split in splits}
     plans = {key: zip(found.corpora, found.members, strict=False) for key, found in planned.items()}
@@ -146,7 +147,8 @@ def _map_project(
                 if project.nanoset(name).is_blended:
                     mapping.write_blended(project, name, split)
             if splits == SPLITS:
-                click.echo(f"{name}: {handoff.write_handoff(project, name).folder}/START.md says how to start on it")
+                start = handoff.write_handoff(project, name).url(START)
+                click.echo(f"{name}: {start} says how to start on it")
     if lines:
         click.echo(f"for `nanoset build` to keep it, write into {project.config.file.name}:\n\n{lines}")
 
