@@ -87,8 +87,10 @@ def build_ordered(
         whole[drawn:end] = build_shuffle_index(end - drawn, end - drawn, state)
         whole[drawn:end] += whole.dtype.type(drawn)
         drawn = end
-    before = np.resize(whole[: max(order.taken, 1)], member.begin)
-    return np.concatenate(documents), np.concatenate([before, whole[order.taken :]])[: member.samples_given]
+    left = whole[order.taken :]
+    if member.begin:
+        left = np.concatenate([np.resize(whole[: max(order.taken, 1)], member.begin), left])
+    return documents[0] if len(documents) == 1 else np.concatenate(documents), left[: member.samples_given]
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:
