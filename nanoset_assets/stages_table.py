@@ -31,6 +31,7 @@ from nanoset_assets.ui.nanoset import (
     tars_metadata,
     webdataset_metadata,
 )
+from nanoset_assets.ui.packs import pack_metadata
 from nanoset_assets.ui.views import view_metadata
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, NanosetError
@@ -44,6 +45,7 @@ from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.held_out import HELD_OUT
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
 from nanoset_core.pipeline.packed import PACKED_VIEWS
+from nanoset_core.pipeline.packs import PACKS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.views import VIEW
@@ -240,6 +242,13 @@ PAGES: dict[Stage, Page] = {
         "views",
         lambda run: view_metadata(run.project, run.make()),
     ),
+    PACKS: Page(
+        "Documents of {subject} laid whole into sequences of one length, by best-fit-decreasing.\n\n"
+        "Each partition is one of `packs` of nanoset.yaml, or is made for a nanoset or webdataset with `packing`.",
+        frozenset({"numpy", "file", "parquet"}),
+        "packing",
+        lambda run: pack_metadata(run.project, run.make()),
+    ),
     columns.COLUMNS: Page(
         "Values of a corpus's raw text that are kept for each document, to choose documents by.\n\n"
         "Only corpora with `columns`: other partitions stay missing. Text is read again, and nothing is tokenized.",
@@ -319,7 +328,7 @@ PAGES: dict[Stage, Page] = {
         {"output_required": False},
     ),
     PACKED_VIEWS: Page(
-        "The view {subject} as one Modalities .pbin, with the tokens of its dataset.",
+        "The view or packs {subject} as one Modalities .pbin, with the tokens of its dataset.",
         frozenset({"numpy", "file"}),
         "packed",
         _packed_dataset,
@@ -360,7 +369,7 @@ def _dependencies_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> 
     for node in (node for key in keys for node in Node(stage, key).direct_inputs(hosted.config)):
         named = corpora.setdefault(node.asset, {})
         if node.partition is not None and (
-            node.stage in (VIEW, CONTAMINATION) or (node.stage.by_corpus and not stage.by_corpus)
+            node.stage in (VIEW, PACKS, CONTAMINATION) or (node.stage.by_corpus and not stage.by_corpus)
         ):
             named[node.partition] = None
     return [
@@ -398,7 +407,7 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
         key=names.asset(Node(stage, Key(subject)).asset),
         deps=_dependencies_of(stage, hosted, keys),
         partitions_def=partitions_of(stage, hosted, keys),
-        group_name=names.group(GROUP if stage.by_corpus or stage in (VIEW, PACKED_VIEWS) else subject),
+        group_name=names.group(GROUP if stage.by_corpus or stage in (VIEW, PACKS, PACKED_VIEWS) else subject),
         code_version=str(stage.version),
         op_tags=dict(hosted.op_tags),
         retry_policy=dg.RetryPolicy(hosted.retries) if hosted.retries else None,

@@ -20,6 +20,7 @@ from nanoset_core.pipeline import (
     indexed,
     mapping,
     packed,
+    packs,
     raw,
     shuffling,
     tokenization,
@@ -194,6 +195,8 @@ def run_stages(project: Project) -> None:
             stage.make(project, key)
     for name in project.config.views:
         views.make_view(project, name)
+    for name in project.config.packs:
+        packs.make_packs(project, name)
     for corpus in project.config.packed:
         packed.pack(project, corpus)
     for name in project.config.exports:

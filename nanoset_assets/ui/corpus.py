@@ -240,6 +240,7 @@ def readers(project: Project, corpus: str) -> str:
     if corpus in config.packed:
         named.append("its `.pbin`")
     named += [f"the export {code(name)}" for name, export in config.exports.items() if export.of == corpus]
+    named += [f"the packs {code(name)}" for name, packs in config.packs.items() if packs.of == corpus]
     named += [f"the view {code(name)}" for name, view in config.views.items() if view.of == corpus]
     return f"Read by {', '.join(named)}." if named else f"Nothing in {code(config.file.name)} reads it yet."
 

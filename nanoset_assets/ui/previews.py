@@ -6,7 +6,7 @@ Each reads a handful of documents, whatever the size of the output. Where a prev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 import dagster as dg
 import numpy as np
@@ -63,7 +63,8 @@ def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
     dataset = opened(manifest)
     first = np.arange(min(SHOWN, len(dataset)))  # documents without tokens have no sequence
     lengths = np.minimum(dataset.sequence_lengths[first], _TOKENS_DECODED + 1)
-    for piece in piece_origins(place, dataset, np.stack([first, np.zeros_like(first), lengths], axis=1)):
+    spans = np.stack([first, np.zeros_like(first), lengths], axis=1)
+    for piece in chain.from_iterable(piece_origins(place, dataset, spans)):
         identity = f", id {code(piece.origin.id)}" if piece.origin.id is not None else ""
         tokens = format_count(piece.origin.tokens, "token")
         yield f"**{code(place_of(piece.origin))}**{identity}: {tokens}{_quoted(piece.text)}"
@@ -91,9 +92,14 @@ def _samples(project: Project, name: str, split: str) -> Iterator[str]:
             number, pieces = loaded.sources(sample)
             nanoset = loaded.datasets[number]
         pieces = pieces[pieces[:, 2] > pieces[:, 1]]
-        origins = piece_origins(place, nanoset.dataset, pieces[:_PIECES_SHOWN])
+        all_origins = [*chain.from_iterable(piece_origins(place, nanoset.dataset, pieces[:_PIECES_SHOWN]))]
+        origins = all_origins[:_PIECES_SHOWN]
         spans = [f"tokens {begin:,}–{end:,}" for begin, end in (piece.document_tokens for piece in origins)]
         places = ", ".join(f"{code(place_of(piece.origin))} {span}" for piece, span in zip(origins, spans, strict=True))
-        more = f" and {format_count(left, 'document')} more" if (left := len(pieces) - len(origins)) else ""
+        more = (
+            f" and {format_count(left, 'document')} more"
+            if (left := len(pieces[_PIECES_SHOWN:]) + len(all_origins) - len(origins))
+            else ""
+        )
         text = _quoted(origins[0].text if origins else None)
         yield f"**sample {sample}** of {code(place.dataset_at(nanoset.member.prefix).name)}: {places}{more}{text}"

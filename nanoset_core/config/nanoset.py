@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from nanoset_core.config.packing import PackingSpec
 from nanoset_core.config.trainer import DOCUMENTS_SINCE, TrainerSpec
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT, DOCUMENTS, MASKS, check_masks
@@ -165,6 +166,8 @@ class NanosetSpec:
         "megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000", "nanotron-main", "nanotron-main-bytes"
     ] = "megatron"
     """Trainer whose index files are matched bit for bit; nanotron's main reads `exports` of format datatrove."""
+    packing: PackingSpec | None = None
+    """Lay documents whole into samples: its corpora are read as `packs` of `sequence_length`."""
     trainer_path: str | None = None
     """How the trainer spells the output root; goes into its cache names. Absent = the root's absolute path."""
     trainer_python: str | None = None

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from nanoset_core.config.contamination import ContaminationSpec, contamination_errors
 from nanoset_core.config.exports import ExportSpec, export_errors, reader_errors
 from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, resolved
+from nanoset_core.config.packing import PacksSpec
+from nanoset_core.config.packs import pack_errors, reading_errors, with_packs
 from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
 from nanoset_core.config.tokenization import (
     AttributesSpec,
@@ -22,7 +24,7 @@ from nanoset_core.config.tokenization import (
     corpus_errors,
     tokenization_errors,
 )
-from nanoset_core.config.views import ViewSpec, base_of, view_errors
+from nanoset_core.config.views import Derived, ViewSpec, base_of, view_errors
 from nanoset_core.config.webdataset import WebdatasetSpec, webdataset_errors
 from nanoset_core.errors import ConfigError, MissingError, combined, raised
 from nanoset_core.execution.processes import available_processors
@@ -87,6 +89,9 @@ class ProjectConfig:
     """Name → a set of shuffled tar shards."""
     views: Mapping[str, ViewSpec] = field(default_factory=FrozenDict)
     """Name → a dataset of documents that are chosen from a corpus; it may stand wherever a corpus stands."""
+    packs: Mapping[str, PacksSpec] = field(default_factory=FrozenDict)
+    """Name → the documents of a corpus or view, laid whole into packs of one length; it may stand wherever a corpus
+    stands whose samples are as long. The key `packing` of a nanoset or webdataset makes them."""
     contamination: Mapping[str, ContaminationSpec] = field(default_factory=FrozenDict)
     """Name → evaluation files whose texts are looked for in the corpora."""
     exports: Mapping[str, ExportSpec] = field(default_factory=FrozenDict)
@@ -130,10 +135,15 @@ class ProjectConfig:
     def trains_on(self, corpus: str) -> bool:
         """Return whether training reads a corpus, as far as the settings tell."""
         nanosets, webdatasets = self.nanosets.values(), self.webdatasets.values()
-        names = {corpus} | {view for view in self.views if base_of(self.views, view) == corpus}
+        names = {corpus} | {name for name in self.derived if base_of(self.derived, name) == corpus}
         by_name = not names.isdisjoint((*self.packed, *(one.of for one in self.exports.values())))
         by_name = by_name or any(not names.isdisjoint(one.corpora) for one in webdatasets)
         return by_name or any(one.trains_on(name) for one in nanosets for name in names)
+
+    @property
+    def derived(self) -> Mapping[str, Derived]:
+        """Name → what is made of the dataset of a corpus, and stands where one stands: a view, or packs."""
+        return {**self.views, **self.packs} if self.packs else self.views
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
         """Return how a corpus's lines become documents, with its own keys where it has some."""
@@ -269,9 +279,11 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     distinct = {str(error): error for error in _mistakes(config)}
     if not distinct:
         try:
-            object.__setattr__(config, "nanosets", resolved(config.nanosets, file))
+            packed = with_packs(resolved(config.nanosets, file), config.webdatasets, config.packs)
         except ConfigError as error:
             return None, [error]
+        for key, value in packed._asdict().items():
+            object.__setattr__(config, key, value)
     return (None, list(distinct.values())) if distinct else (config, [])
 
 
@@ -293,6 +305,8 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
     for name, webdataset in config.webdatasets.items():
         yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
     yield from view_errors(file, config.views, config.corpora)
+    yield from pack_errors(file, config.packs, {name: view.of for name, view in config.views.items()}, config.corpora)
+    yield from reading_errors(file, config.packs, tokenizer, config.nanosets, config.webdatasets, config.exports)
     yield from contamination_errors(file, config.contamination, config.views)
     yield from export_errors(file, config.exports)
     yield from reader_errors(file, config.nanosets, config.exports)
@@ -338,7 +352,8 @@ def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
         names += [f"nanosets.{name}{end}" for end in ends]
     names += [f"webdatasets.{name}" for name in config.webdatasets]
     names += dict.fromkeys(f"views.{base_of(config.views, name)}_views" for name in config.views)
-    names += [f"packed.{name}_packed" for name in config.packed if name in config.views]
+    names += dict.fromkeys(f"packs.{base_of(config.derived, name)}_packs" for name in config.packs)
+    names += [f"packed.{name}_packed" for name in config.packed if name in config.derived]
     names += [f"exports.{name}" for name in config.exports]
     names += [f"contamination.{name}" for name in config.contamination]
     plain = [path.partition(".")[2].replace("-", "_") for path in names]

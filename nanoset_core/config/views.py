@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpus_name
@@ -82,7 +82,16 @@ class ViewSpec:
         return (given,) if isinstance(given, str) else given
 
 
-def chain_of(views: Mapping[str, ViewSpec], name: str) -> list[str]:
+class Derived(Protocol):
+    """A view, or packs."""
+
+    @property
+    def of(self) -> str:
+        """The corpus, view or packs that it is of."""
+        ...
+
+
+def chain_of(views: Mapping[str, Derived], name: str) -> list[str]:
     """Return the views from the one that is of a corpus down to this one; at most MOST_VIEWS_DEEP and one more."""
     chain = [name]
     while (above := views[chain[0]].of) in views and len(chain) <= MOST_VIEWS_DEEP:
@@ -90,8 +99,8 @@ def chain_of(views: Mapping[str, ViewSpec], name: str) -> list[str]:
     return chain
 
 
-def base_of(views: Mapping[str, ViewSpec], name: str) -> str:
-    """Return the corpus that a view chooses from; of a corpus itself."""
+def base_of(views: Mapping[str, Derived], name: str) -> str:
+    """Return the corpus that a view, or packs, are of at last; of a corpus itself."""
     return views[chain_of(views, name)[0]].of if name in views else name
 
 

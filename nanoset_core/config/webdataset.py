@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from nanoset_core.config.packing import PackingSpec
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_asset_name, check_corpora
 from nanoset_core.serialization.parsing import broken, out_of_range
@@ -76,6 +77,8 @@ class WebdatasetSpec:
     """With weights: contexts in all; absent = as many as repeat no corpus."""
     even: bool = False
     """Give every tar the same number of contexts, at most samples_per_shard; the few that remain are left out."""
+    packing: PackingSpec | None = None
+    """Lay documents whole into contexts: its corpora are read as `packs` of a context's length."""
     groups: Annotated[int, Range(1, 1000)] = 4
     """Number of Dagster partitions that write the tars; does not change them."""
     engine: ShuffleEngine = "auto"
@@ -87,6 +90,11 @@ class WebdatasetSpec:
     def names(self) -> tuple[str, ...]:
         """Its corpora, in the order given."""
         return tuple(self.corpora)
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens of a corpus in each context."""
+        return self.sequence_length - int(self.bos)
 
     @property
     def numbers(self) -> dict[str, float] | None:

@@ -24,6 +24,7 @@ from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.indexed import opened, shards_of
+from nanoset_core.pipeline.packs import packed_from
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.tokenization import SHARDS
 from nanoset_core.pipeline.views import chosen_from, is_view
@@ -96,10 +97,14 @@ class DocumentOrigin:
 
 
 class Lineage:
-    """The documents of one merged dataset, or of a view of one, by number, by id and by line."""
+    """The documents of one merged dataset, a view of one, or packs, by number, by id and by line."""
 
     def __init__(self, outputs: OutputRoot, dataset: Manifest) -> None:
-        """Open the documents of a dataset; MissingError where its shards, or what a view was chosen from, are gone."""
+        """Open the documents of a dataset, or those that packs hold, by their numbers in what was packed.
+
+        MissingError where its shards, or what a view was chosen from or packs were made of, are gone.
+        """
+        dataset = packed_from(outputs, dataset)
         self.dataset = chosen_from(outputs, dataset)
         """of the corpus"""
         self.corpus, self._view = self.dataset.name, dataset if is_view(dataset) else None

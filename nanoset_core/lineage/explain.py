@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import operator
 import os
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.stream import token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
+from nanoset_core.lineage.pieces import parts_in
 from nanoset_core.lineage.texts import Excerpts, SourceExcerpt
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import load_nanoset
@@ -90,7 +90,8 @@ def explain_samples(
         origins = piece_origins(context, nanoset.dataset, np.concatenate(spans), np.concatenate(begins))
         corpus, ends = context.dataset_at(nanoset.member.prefix).name, np.cumsum([len(own) for own in spans])
         for (row, own_sample, _), own, end in zip(rows, spans, ends.tolist(), strict=True):
-            filled = int((own[:, 2] - own[:, 1]).sum())
+            pieces = tuple(chain.from_iterable(origins[end - len(own) : end]))
+            filled = sum(piece.sample_tokens[1] - piece.sample_tokens[0] for piece in pieces)
             found[row] = SampleOrigin(
                 name=name,
                 split=split,
@@ -99,7 +100,7 @@ def explain_samples(
                 corpus_sample=own_sample,
                 tokens=filled,
                 pad_tokens=nanoset.config.sample_tokens - filled,
-                pieces=origins[end - len(own) : end],
+                pieces=pieces,
             )
     return [found[row] for row in range(len(asked))]
 
@@ -124,8 +125,8 @@ def piece_origins(
     dataset: MMapIndexedDataset,
     spans: NDArray[np.int64],
     begins: NDArray[np.int64] | int = 0,
-) -> tuple[PieceOrigin, ...]:
-    """Return the origins of spans of a dataset's sequences.
+) -> list[tuple[PieceOrigin, ...]]:
+    """Return for each of some spans of a dataset's sequences the origins of its tokens; of packs those of each piece.
 
     Args:
         context: without settings no raw text is read.
@@ -134,20 +135,24 @@ def piece_origins(
         begins: where each begins in its sample, int64, shape (pieces,); or where the first does, of one sample.
     """
     manifest = context.dataset_at(dataset.prefix)
-    bounds = dataset.document_indices
-    documents = [bisect_right(bounds, sequence) - 1 for sequence in spans[:, 0].tolist()]
+    by_span = parts_in(manifest, dataset, spans)
     lineage = Lineage(context.outputs, manifest)
-    origins, excerpts = lineage.origins(documents), Excerpts(context, lineage.dataset)
-    # A document's first sequence is where its tokens begin.
-    shifts = token_starts(dataset, spans[:, 0]) - token_starts(dataset, bounds[documents])
     lengths = spans[:, 2] - spans[:, 1]
     places = begins + np.cumsum(lengths) - lengths if isinstance(begins, int) else begins
-    found, has_text = [], context.config is not None
-    rows = zip(spans.tolist(), origins, shifts.tolist(), places.tolist(), strict=True)
-    for (sequence, begin, end), origin, shift, position in rows:
-        span = (begin + shift, end + shift)
-        whole = dataset.get(sequence) if has_text and shift == 0 else None
-        text = excerpts.decoded(dataset.get(sequence, begin, end - begin))
-        source, sample_tokens = excerpts.source(origin, whole, span), (position, position + end - begin)
-        found.append(PieceOrigin(origin, sample_tokens, span, text, source))
-    return tuple(found)
+    origins = iter(lineage.origins([part.document for parts in by_span for part in parts]))
+    found, excerpts, has_text = (
+        list[tuple[PieceOrigin, ...]](),
+        Excerpts(context, lineage.dataset),
+        context.config is not None,
+    )
+    for (sequence, begin, end), parts, place in zip(spans.tolist(), by_span, places.tolist(), strict=True):
+        own = []
+        for part in parts:
+            origin, low, high = next(origins), max(begin, part.begin), min(end, part.end)
+            is_whole = part.first == 0 and part.end - part.begin == origin.tokens
+            whole = dataset.get(sequence, part.begin, origin.tokens) if has_text and is_whole else None
+            span = low - part.begin + part.first, high - part.begin + part.first
+            text, at = excerpts.decoded(dataset.get(sequence, low, high - low)), place + low - begin
+            own.append(PieceOrigin(origin, (at, at + high - low), span, text, excerpts.source(origin, whole, span)))
+        found.append(tuple(own))
+    return found

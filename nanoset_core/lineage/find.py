@@ -15,6 +15,7 @@ from nanoset_core.lineage.positions import DocumentPlaces, Split
 from nanoset_core.lineage.webdataset import Tars
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
+from nanoset_core.pipeline.packs import packed_from
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.views import corpus_of
 from nanoset_core.raw.pieces import cut_ranges
@@ -95,7 +96,7 @@ def find_in(
         found = f"id {identity!r}, file {file!r}, line {line!r}, number {number!r}"
         expected, remedy = "an id, or a file with a line, or a number", "give one of them"
         raise ConfigError("a document is named in one of three ways", found=found, expected=expected, remedy=remedy)
-    corpora = list(dict.fromkeys(name for dataset in held.datasets for name in (dataset.name, corpus_of(dataset))))
+    corpora = list(dict.fromkeys(name for dataset in held.datasets for name in _names(dataset)))
     if corpus is not None and corpus not in corpora:
         what, remedy = "the corpus is not in this nanoset or webdataset", "name one of these"
         raise MissingError(what, where=name, found=repr(corpus), expected=", ".join(corpora), remedy=remedy)
@@ -125,11 +126,16 @@ def _placed(config: ProjectConfig, corpora: Sequence[str], wanted: _Wanted) -> I
         yield wanted._replace(corpus=one, file=rest)
 
 
+def _names(dataset: Manifest) -> tuple[str, ...]:
+    """Return what a dataset may be called: its name, the view that it packs, its corpus."""
+    return dataset.name, str(dataset.facts.get("of", dataset.name)), corpus_of(dataset)
+
+
 def _origins(
     context: InspectionContext, datasets: Sequence[Manifest], wanted: _Wanted
 ) -> Iterator[tuple[int, DocumentOrigin]]:
     for number, dataset in enumerate(datasets):
-        if wanted.corpus not in (None, dataset.name, corpus_of(dataset)):
+        if wanted.corpus not in (None, *_names(dataset)):
             continue
         lineage = Lineage(context.outputs, dataset)
         found: Iterator[DocumentOrigin] = iter(())
@@ -138,7 +144,7 @@ def _origins(
         elif wanted.file is not None and wanted.line is not None:
             shards = _shards_of(context, lineage, wanted.file, wanted.line)
             found = lineage.find_line(wanted.file, wanted.line, shards)
-        elif wanted.number is not None and wanted.number < dataset.facts["documents"]:
+        elif wanted.number is not None and wanted.number < packed_from(context.outputs, dataset).facts["documents"]:
             found = iter(lineage.origins([wanted.number]))
         yield from ((number, origin) for origin in found)
 

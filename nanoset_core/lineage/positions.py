@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
+from nanoset_core.lineage.pieces import parts_of
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.mapping.splits import SPLITS
@@ -87,10 +88,11 @@ class Split(NamedTuple):
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return where a document of a dataset, by the dataset's number, is in the split, and why a part is nowhere."""
-        member, appearances, reasons, shift = self.members[number], list[Appearance](), dict[str, None](), 0
-        begin, end = member.dataset.document_indices[origin.document : origin.document + 2].tolist()
-        for sequence in range(begin, end):
-            spans = spans_of(member, sequence)
+        member, appearances, reasons = self.members[number], list[Appearance](), dict[str, None]()
+        parts = parts_of(self.datasets[number], member.dataset, origin.document)
+        for part in parts:
+            sequence, shift, tokens = part.sequence, part.first - part.begin, part.end - part.begin
+            spans = clipped(spans_of(member, sequence), part.begin, part.end)
             drawn = renumbered(spans, member.shuffle_index)
             seen = drawn = drawn[drawn[:, 0] >= member.member.begin]  # what a run that goes on reads again
             if not isinstance(self.loaded, Nanoset):
@@ -98,12 +100,12 @@ class Split(NamedTuple):
             for sample, into, first, last in seen.tolist():
                 appearances.append(Appearance(sample, (into, into + last - first), (first + shift, last + shift)))
             covered = [covered_tokens(found[:, 2:].tolist()) for found in (spans, drawn, seen)]
-            tokens = int(member.dataset.sequence_lengths[sequence])
             if covered[2] < tokens or not tokens:
                 reasons[self._reason(member, sequence, tokens, *covered)] = None
-            shift += tokens
-        if begin == end:
+        if not parts:
             reasons["never seen: it has no tokens, and so no sequence in the dataset"] = None
+        elif (held := sum(part.end - part.begin for part in parts)) < origin.tokens:
+            reasons[f"{origin.tokens - held:,} of its {origin.tokens:,} tokens are left out of packs"] = None
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, "; ".join(reasons) or None)
@@ -175,6 +177,13 @@ def _spans_at(nanoset: Nanoset, place: int) -> NDArray[np.int64]:
         into[0] = nanoset.dataset.sequence_lengths[earlier].sum(dtype=np.int64) - part[0, 1]
     samples = np.arange(begin, begin + len(starts), dtype=np.int64)
     return np.stack([samples, into, starts, stops], axis=1)[within]
+
+
+def clipped(spans: NDArray[np.int64], begin: int, end: int) -> NDArray[np.int64]:
+    """Return what spans have of tokens [begin, end) of their sequence."""
+    low, high = np.maximum(spans[:, 2], begin), np.minimum(spans[:, 3], end)
+    found = np.stack([spans[:, 0], spans[:, 1] + low - spans[:, 2], low, high], axis=1)
+    return found[high > low]
 
 
 def blended(loaded: BlendedNanoset, number: int, spans: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -19,8 +19,9 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.choosing import document_groups
 from nanoset_core.pipeline.indexed import opened
+from nanoset_core.pipeline.packs import current_dataset, is_packs, packed_from
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.views import chosen_from, current_dataset, is_view
+from nanoset_core.pipeline.views import chosen_from, is_view
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.views.hashing import hash_texts
 from nanoset_core.views.ids import COMMENT, Ids
@@ -75,12 +76,13 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
 
     known, config = Ids(pa.array(ids, pa.large_string())), project.config
     numbers: dict[Path, NDArray[np.int64]] = {}
-    for name in [*raw.corpora(project), *config.views]:
+    for name in [*raw.corpora(project), *config.derived]:
         with suppress(MissingError):
             dataset = current_dataset(project, name)
             found = _in_dataset(project, dataset, known, numbers)
             if len(found):
-                yield Holding(f"view {name}" if is_view(dataset) else f"corpus {name}", len(found))
+                kind = "view" if is_view(dataset) else "packs" if is_packs(dataset) else "corpus"
+                yield Holding(f"{kind} {name}", len(found))
     context = InspectionContext.of(project)
     for name in config.nanosets:
         for split in SPLITS:
@@ -94,10 +96,12 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
 def _in_dataset(
     project: Project, dataset: Manifest, ids: Ids, numbers: dict[Path, NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Return the numbers of these documents in a dataset, int64; `numbers` has those that were looked for."""
+    """Return the numbers of these documents in a dataset, or in what was packed; `numbers` has those looked for."""
     if dataset.folder not in numbers:
         found = [np.empty(0, np.int64)]
-        if is_view(dataset):
+        if is_packs(dataset):
+            found.append(_in_dataset(project, packed_from(project.outputs, dataset), ids, numbers))
+        elif is_view(dataset):
             base = chosen_from(project.outputs, dataset)
             whole, own = (opened(one, is_sampled=True) for one in (base, dataset))
             for number in _in_dataset(project, base, ids, numbers).tolist():

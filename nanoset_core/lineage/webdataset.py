@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,11 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.stream import Stream, token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
+from nanoset_core.lineage.pieces import parts_of
 from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_tokens, unseen
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline import indexed, shuffling
+from nanoset_core.pipeline import indexed, packs, shuffling
 from nanoset_core.pipeline.choosing import STAGE as VIEWS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.views import is_view
@@ -98,16 +100,13 @@ class Tars:
         manifest = version(shuffling.PLANS, name, live.recipe["parents"]["plan"])
         plan = manifest.load(shuffling.PLAN_FILE, ShufflePlan.from_json)
         digests = manifest.recipe["parents"]
-        views = outputs.folder / VIEWS
-        datasets = (
-            version(
-                VIEWS if outputs.manifest_at(views / source.name / digests[source.name]) else indexed.STAGE,
-                source.name,
-                digests[source.name],
-            )
-            for source in plan.table.sources
-        )
-        return Tars(name, plan, tuple(datasets))
+
+        def stage_of(source: str) -> str:
+            places = ((kind, outputs.folder / kind / source / digests[source]) for kind in (VIEWS, packs.STAGE))
+            return next((kind for kind, place in places if outputs.manifest_at(place)), indexed.STAGE)
+
+        names = [source.name for source in plan.table.sources]
+        return Tars(name, plan, tuple(version(stage_of(one), one, digests[one]) for one in names))
 
     @cached_property
     def opened(self) -> tuple[MMapIndexedDataset, ...]:
@@ -171,39 +170,52 @@ class Tars:
 
     def places(self, source: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return where a document of a source, by the source's number, is in the tars, and why a part is nowhere."""
-        plan, dataset = self.plan, self.opened[source]
-        bounds = dataset.document_indices[origin.document : origin.document + 2]
-        stream = self.streams[source]
-        begin, end = (token_starts(dataset, bounds) if stream is None else stream.starts(bounds)).tolist()
-        tokens = end - begin
-        if not tokens:
+        plan = self.plan
+        spans, planned, appearances = self._spans(source, origin.document), 0, list[TarAppearance]()
+        held = sum(count for _, count, _ in spans)
+        if not held:
             return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
-        contexts = plan.table.holding(source, begin, end)
-        positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
-        found = sorted(
-            TarAppearance(position, into, own, self.tar(position), self.key(position))
-            for position, context in zip(positions.tolist(), contexts.tolist(), strict=True)
-            for into, own in self._overlaps(context, source, begin, end)
-        )
-        appearances = [appearance for appearance in found if appearance.sample < plan.contexts]
-        seen, planned = (covered_tokens([one.document_tokens for one in some]) for some in (appearances, found))
+        for begin, count, first in spans:
+            end = begin + count
+            contexts = plan.table.holding(source, begin, end)
+            positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
+            found = [
+                TarAppearance(position, into, own, self.tar(position), self.key(position))
+                for position, context in zip(positions.tolist(), contexts.tolist(), strict=True)
+                for into, own in self._overlaps(context, source, begin, end, first)
+            ]
+            planned += covered_tokens([one.document_tokens for one in found])
+            appearances += [one for one in found if one.sample < plan.contexts]
+        appearances, tokens = sorted(appearances), origin.tokens
+        seen = covered_tokens([one.document_tokens for one in appearances])
         why = None
         if seen < planned:
             why = "they lie in contexts that are left out so that all tars are equal (even)"
         elif seen < tokens:
             some = "not all contexts of this corpus are taken, or " if plan.table.sources[source].frequency < 1 else ""
             why = f"{some}they lie in a tail that does not fill a context"
+            why = "they are left out of packs" if seen == held else why
         return DocumentPlaces(origin, tuple(appearances), seen, why and f"{unseen(seen, tokens)}, because {why}")
 
+    def _spans(self, source: int, document: int) -> list[tuple[int, int, int]]:
+        """Return (first token within the source, tokens, first token within the document) of all its pieces."""
+        dataset, stream, manifest = self.opened[source], self.streams[source], self.datasets[source]
+        if packs.is_packs(manifest):
+            length, parts = manifest.facts["length"], parts_of(manifest, dataset, document)
+            return [(part.sequence * length + part.begin, part.end - part.begin, part.first) for part in parts]
+        bounds = dataset.document_indices[document : document + 2]
+        begin, end = (token_starts(dataset, bounds) if stream is None else stream.starts(bounds)).tolist()
+        return [(begin, end - begin, 0)]
+
     def _overlaps(
-        self, context: int, source: int, begin: int, end: int
+        self, context: int, source: int, begin: int, end: int, own: int
     ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
         position = self.bos
         for number, first, last in self.spans(context):
             low, high = max(first, begin), min(last, end)
             if number == source and low < high:
                 into = position + low - first
-                yield (into, into + high - low), (low - begin, high - begin)
+                yield (into, into + high - low), (low - begin + own, high - begin + own)
             position += last - first
 
 
@@ -226,8 +238,9 @@ def explain_context(
     filled = 0
     for source, begin, end in tars.spans(context):
         sequences = _sequences(tars.opened[source], tars.streams[source], begin, end)
-        pieces += piece_origins(inspection, tars.opened[source], sequences, tars.bos + filled)
+        pieces += chain.from_iterable(piece_origins(inspection, tars.opened[source], sequences, tars.bos + filled))
         filled += end - begin
+    tokens = sum(piece.sample_tokens[1] - piece.sample_tokens[0] for piece in pieces)
     first = int(np.searchsorted(plan.table.first_contexts, context, side="right")) - 1
     return ContextOrigin(
         name=name,
@@ -237,8 +250,8 @@ def explain_context(
         context=context,
         corpus=plan.table.sources[first].name,
         bos_tokens=tars.bos,
-        tokens=filled,
-        pad_tokens=plan.settings.row_tokens - filled,
+        tokens=tokens,
+        pad_tokens=plan.settings.row_tokens - tokens,
         pieces=tuple(pieces),
     )
 

@@ -38,6 +38,17 @@ class Pieces(NamedTuple):
     lengths: NDArray[np.int64]
     """Tokens of each piece."""
 
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The pack of each piece, from 0."""
+        return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
+
+    @property
+    def begins(self) -> NDArray[np.int64]:
+        """Where each piece begins in its pack."""
+        before = np.cumsum(self.lengths) - self.lengths
+        return before - before[self.bounds[:-1]][self.owners]
+
     def slice(self, begin: int, end: int) -> Pieces:
         """Return packs [begin, end)."""
         some = slice(int(self.bounds[begin]), int(self.bounds[end]))

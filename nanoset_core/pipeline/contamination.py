@@ -51,17 +51,18 @@ def trained_names(config: ProjectConfig) -> list[str]:
 def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
     """Return the corpora that a section of `contamination` looks through."""
     given = config.contamination[section].of
-    return list(given or dict.fromkeys(base_of(config.views, name) for name in trained_names(config)))
+    return list(given or dict.fromkeys(base_of(config.derived, name) for name in trained_names(config)))
 
 
 def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
     """Return whether a corpus or view leaves out what a section finds."""
-    return name in config.views and any(section in config.views[one].clean_of for one in chain_of(config.views, name))
+    chain = chain_of(config.derived, name) if name in config.derived else []
+    return any(section in config.views[one].clean_of for one in chain if one in config.views)
 
 
 def unclean_names(config: ProjectConfig, section: str, corpus: str) -> list[str]:
     """Return what training reads of a corpus with what a section finds in it."""
-    names = (name for name in trained_names(config) if base_of(config.views, name) == corpus)
+    names = (name for name in trained_names(config) if base_of(config.derived, name) == corpus)
     return [name for name in names if not is_clean(config, section, name)]
 
 
@@ -72,7 +73,7 @@ def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
         for section, spec in config.contamination.items()
         for name in names
         if spec.policy == "block"
-        and (corpus := base_of(config.views, name)) in searched_corpora(config, section)
+        and (corpus := base_of(config.derived, name)) in searched_corpora(config, section)
         and not is_clean(config, section, name)
     }
 

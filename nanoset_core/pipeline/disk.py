@@ -15,6 +15,7 @@ from nanoset_core.pipeline.exports import EXPORT
 from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.packed import PACKED
+from nanoset_core.pipeline.packs import PACKS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import SHUFFLED_TARS
 from nanoset_core.pipeline.stage import Key, Node
@@ -69,11 +70,12 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     that are there (the last ones where settings are the same, and those of a build that was cut short), and indexes.
     """
     width, tokens = project.tokenizer.dtype.itemsize, dict[str, float]()
-    need, config = dict.fromkeys(("shards", "datasets", "tars", "packed", "exports"), 0), project.config
+    need, config = dict.fromkeys(("shards", "datasets", "packs", "tars", "packed", "exports"), 0), project.config
     exports = (config.exports[node.key.subject] for node in nodes if node.stage is EXPORT)
-    written = [base_of(config.views, one.of) for one in exports if one.format in IN_SAMPLES or one.of in config.views]
+    written = [base_of(config.derived, one.of) for one in exports if one.format in IN_SAMPLES or one.of in config.views]
+    packs = [node.key.subject for node in nodes if node.stage is PACKS]
     tars = [project.webdataset(node.key.subject) for node in nodes if node.stage is SHUFFLED_TARS]
-    named = {*written, *(corpus for spec in tars for corpus in spec.corpora)}
+    named = {*written, *packs, *(base_of(config.derived, corpus) for spec in tars for corpus in spec.corpora)}
     for corpus in named | {node.key.subject for node in nodes if node.stage.by_corpus}:
         try:
             size = raw.contents_now(project, corpus).size
@@ -94,6 +96,7 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
             need["shards"] += max(0, int(grown * rate * width) - _made(project, corpus, earlier))
         need["datasets"] += stored if Node(DATASET, Key(corpus)) in nodes else 0
         need["packed"] += stored if Node(PACKED, Key(corpus)) in nodes else 0
+    need["packs"] += sum(int(tokens.get(corpus, 0) * width) for corpus in packs)
     need["exports"] += sum(int(tokens.get(corpus, 0) * width) for corpus in written)
     for spec in tars:
         need["tars"] += int(_in_tars(spec, tokens) * width / spec.groups)

@@ -28,10 +28,10 @@ from nanoset_core.exits.writing import (
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.contamination import gates
-from nanoset_core.pipeline.indexed import PIECES, copy_tokens, opened
+from nanoset_core.pipeline.indexed import PIECES, copy_tokens, opened, write_tokens
+from nanoset_core.pipeline.packs import current_dataset, dataset_node
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
-from nanoset_core.pipeline.views import current_dataset, dataset_node
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED, sha256_file, sweep_abandoned, write_atomic
 
@@ -113,7 +113,7 @@ def _linked(project: Project, dataset: Manifest, recipe: Recipe, exit_format: Li
             files: dict[str, str | FileFact] = {**shared}
         else:
             blocks = Hashed(token_blocks(read, stream, name, project.listener))
-            how, files = WRITTEN, _written(project, recipe, folder, own, blocks)
+            how, files = WRITTEN, write_tokens(project.outputs, recipe, folder, own, blocks)
         counts = {"documents": ends.documents, "tokens": tokens.tokens, "left_out": ends.left_out}
         facts = {"format": exit_format.name, "of": dataset.name, **counts, "dtype": tokens.dtype.name, "made_by": how}
         return facts, files
@@ -129,17 +129,6 @@ def _shared(
         return JOINED, copy_tokens(project.outputs, dataset, recipe, folder, own)
     name = f"{dataset.facts['prefix']}.bin"
     return put_tokens(dataset.folder / name, folder / own), {own: dataset.files[name]}
-
-
-def _written(project: Project, recipe: Recipe, folder: Path, own: str, blocks: Hashed) -> dict[str, str | FileFact]:
-    outputs = project.outputs
-    if outputs.access.has_copies:
-        outputs.invalidate(recipe)
-        outputs.access.store.put_parts(f"{outputs.access.name(outputs.place(recipe))}/{own}", iter(blocks))
-        return {own: FileFact(blocks.size, blocks.sha256)}
-    with (folder / own).open("xb") as file:
-        file.writelines(blocks)
-    return {own: blocks.sha256}
 
 
 class ExportStage(Stage):

@@ -240,12 +240,11 @@ def named_corpora(config: ProjectConfig) -> set[str]:
 
 def check_corpora(config: ProjectConfig, known: Collection[str]) -> None:
     """Raise ConfigError where a configuration names a corpus that is not one of `known`, those of the raw folder."""
-    for view in config.views:
-        if view in known:
-            remedy = "rename the view"
-            raise ConfigError(
-                "a view and a corpus share a name", where=f"{config.file}: views.{view}", found=view, remedy=remedy
-            )
+    for name in config.derived:
+        if name in known:
+            key, one = ("views", "a view") if name in config.views else ("packs", "packs")
+            what, remedy = f"{one} and a corpus share a name", f"rename {one.replace('a view', 'the view')}"
+            raise ConfigError(what, where=f"{config.file}: {key}.{name}", found=name, remedy=remedy)
     for path, corpus in _named(config):
         if corpus not in known:
             folder = config.corpus_folder(corpus)

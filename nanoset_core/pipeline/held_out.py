@@ -26,10 +26,11 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.by_shard import Sharded, ShardTask, made_by_shard
 from nanoset_core.pipeline.indexed import opened
+from nanoset_core.pipeline.packs import dataset_node, is_packs, packed_from, pieces_of
 from nanoset_core.pipeline.planning import NanosetContext
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import AFTER, Key, Node, Stage, size_bytes
-from nanoset_core.pipeline.views import chosen_from, dataset_node
+from nanoset_core.pipeline.views import chosen_from
 from nanoset_core.views.hashing import hash_ranges
 from nanoset_core.views.writing import documents_in, documents_with_tokens
 
@@ -63,13 +64,13 @@ def _can_share(config: ProjectConfig, spec: NanosetSpec) -> bool:
     train, held = sides[0], {*sides[1], *sides[2]}
     if not train or not held or spec.held_out is not None:
         return bool(train and held)
-    bases = [base_of(config.views, name) for name in train]
+    bases = [base_of(config.derived, name) for name in train]
     if spec.shares is None:
-        return not {base_of(config.views, name) for name in held}.isdisjoint(bases)
-    repeats = (
-        config.views[one].repeat for name in train if name in config.views for one in chain_of(config.views, name)
-    )
-    return len({*bases}) < len(bases) or any(repeat > 1 for repeat in repeats)
+        return not {base_of(config.derived, name) for name in held}.isdisjoint(bases)
+    above = {one for name in train if name in config.derived for one in chain_of(config.derived, name)}
+    # a document that is cut may lie in packs of two splits
+    is_given_twice = any(one in config.packs or config.views[one].repeat > 1 for one in above)
+    return len({*bases}) < len(bases) or is_given_twice
 
 
 def _hash(task: ShardTask) -> str:
@@ -124,7 +125,8 @@ def _marked(project: Project, nanoset: NanosetContext) -> list[_Side]:
         planned = nanoset.plan(split)
         members = () if planned.plan is None else planned.plan.members
         for name, member in zip(planned.corpora, members, strict=False):
-            own, corpus = nanoset.dataset(name), base_of(project.config.views, name)
+            packs, corpus = nanoset.dataset(name), base_of(project.config.derived, name)
+            own = packed_from(project.outputs, packs)
             base = chosen_from(project.outputs, own)
             if corpus not in found:
                 sequences = opened(base)
@@ -134,7 +136,12 @@ def _marked(project: Project, nanoset: NanosetContext) -> list[_Side]:
                 what, remedy = "views of a nanoset are of several versions of their corpus", "run `nanoset build`"
                 raise StaleError(what, where=own.url(), remedy=remedy)
             sequences = side.sequences if own is base else opened(own)
-            for documents in documents_with_tokens(sequences, member.rows):
+            found_there = (
+                pieces_of(packs).documents(*member.rows)
+                if is_packs(packs)
+                else documents_with_tokens(sequences, member.rows)
+            )
+            for documents in found_there:
                 numbers = documents if own is base else documents_in(side.sequences, sequences, documents)
                 side.marks[numbers] |= 1 << number
     return list(found.values())

@@ -13,6 +13,7 @@ import numpy as np
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
 from nanoset_core.execution.progress import Meter
+from nanoset_core.exits.writing import Hashed
 from nanoset_core.indexed.builder import merge_heard
 from nanoset_core.indexed.composing import StoredPair, write_merged_idx
 from nanoset_core.indexed.dataset import MMapIndexedDataset
@@ -182,6 +183,19 @@ def copy_tokens(outputs: OutputRoot, dataset: Manifest, recipe: Recipe, folder: 
         return {own: fact}
     (folder / f"{own}{PIECES}").write_bytes(dataset.path(fact.pieces).read_bytes())
     return {own: replace(fact, pieces=f"{own}{PIECES}")}
+
+
+def write_tokens(
+    outputs: OutputRoot, recipe: Recipe, folder: Path, own: str, blocks: Hashed
+) -> dict[str, str | FileFact]:
+    """Write a .bin of another output: in a bucket while it is made, as it need not fit this machine."""
+    if outputs.access.has_copies:
+        outputs.invalidate(recipe)
+        outputs.access.store.put_parts(f"{outputs.access.name(outputs.place(recipe))}/{own}", iter(blocks))
+        return {own: FileFact(blocks.size, blocks.sha256)}
+    with (folder / own).open("xb") as file:
+        file.writelines(blocks)
+    return {own: blocks.sha256}
 
 
 def current_dataset(project: Project, corpus: str) -> Manifest:

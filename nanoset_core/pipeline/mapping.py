@@ -23,11 +23,11 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import held_out
 from nanoset_core.pipeline.contamination import gates
+from nanoset_core.pipeline.packs import current_dataset, dataset_node
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.run_before import versions_before
 from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
-from nanoset_core.pipeline.views import current_dataset, dataset_node
 from nanoset_core.storage.access import FileAccess
 
 VERSION = 1

@@ -16,9 +16,9 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packed.layout import token_size_bytes
 from nanoset_core.packed.writing import pack_into_store, packing_vocab_size
 from nanoset_core.pipeline.contamination import gates
+from nanoset_core.pipeline.packs import current_dataset, dataset_node
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage
-from nanoset_core.pipeline.views import current_dataset, dataset_node
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import Store
@@ -29,7 +29,7 @@ STAGE = "packed"
 
 @holding
 def pack(project: Project, corpus: str) -> Manifest:
-    """Write the current dataset of a corpus or view as `<name>.pbin`, and make it current; MissingError without one."""
+    """Write the current dataset of a corpus, view or packs as `<name>.pbin`; MissingError where there is none."""
     dataset, executor = current_dataset(project, corpus), project.executor
     recipe = packed_recipe(project, corpus, {"dataset": dataset.digest})
     vocab_size = packing_vocab_size(project.config.tokenizer_file)
@@ -75,7 +75,7 @@ class PackedStage(Stage):
     detailed = (("bytes a token", "token_bytes"), ("left out", "left_out"))
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name) for name in config.packed if name not in config.views]
+        return [Key(name) for name in config.packed if name not in config.derived]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"dataset": dataset_node(config, self.name(key))} | gates(config, [self.name(key)])
@@ -89,12 +89,12 @@ class PackedStage(Stage):
 
 
 class PackedViewsStage(PackedStage):
-    """A view as one .pbin: an asset of its own, since views are no partitions of the assets of corpora."""
+    """A view, or packs, as one .pbin: an asset of its own, since these are no partitions of the assets of corpora."""
 
     asset, by_corpus, job = "packed", False, "{subject}_packed"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name) for name in config.packed if name in config.views]
+        return [Key(name) for name in config.packed if name in config.derived]
 
     def key_of(self, name: str) -> Key | None:
         return None

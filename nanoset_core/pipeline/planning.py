@@ -27,9 +27,9 @@ from nanoset_core.mapping.plan import (
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, without_share
 from nanoset_core.outputs.manifest import Manifest, digest_of
+from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.run_before import handoff_named, read_before
-from nanoset_core.pipeline.views import current_dataset
 
 _Part = TypeVar("_Part", MemberPlan, BlendPlan)
 

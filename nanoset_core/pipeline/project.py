@@ -176,8 +176,8 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
 
 
 def names_of(project: Project, name: str) -> set[str]:
-    """Return a name, and those of the views and corpora that the output of that name is made from."""
+    """Return a name, and those of the views, packs and corpora that the output of that name is made from."""
     config = project.config
     specs = [specs[name] for specs in (config.nanosets, config.webdatasets) if name in specs]
     named = {name}.union(*(spec.corpora for spec in specs))
-    return named | {base_of(config.views, one) for one in named}
+    return named | {base_of(config.derived, one) for one in named}

@@ -19,10 +19,11 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.contamination import gates
 from nanoset_core.pipeline.indexed import has_room_for_tokens
+from nanoset_core.pipeline.packs import current_dataset, dataset_node
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
 from nanoset_core.pipeline.stage import Key, Node, Stage
-from nanoset_core.pipeline.views import current_dataset, dataset_node, is_view
+from nanoset_core.pipeline.views import is_view
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality

@@ -13,6 +13,7 @@ from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
 from nanoset_core.pipeline.packed import PACKED, PACKED_VIEWS
+from nanoset_core.pipeline.packs import PACKS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
@@ -33,6 +34,7 @@ _OURS: tuple[Stage, ...] = (
     *INTERNAL,
     CONTAMINATION,
     VIEW,
+    PACKS,
     EXPORT,
     *held_out.INTERNAL,
     held_out.HELD_OUT,

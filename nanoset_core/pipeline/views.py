@@ -50,7 +50,7 @@ def is_view(dataset: Manifest) -> bool:
 
 def corpus_of(dataset: Manifest) -> str:
     """Return the corpus that the documents of a dataset are from."""
-    return str(dataset.facts["corpus"]) if is_view(dataset) else dataset.name
+    return str(dataset.facts.get("corpus", dataset.name))
 
 
 def chosen_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:

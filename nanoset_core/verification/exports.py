@@ -19,10 +19,10 @@ from nanoset_core.indexed.stream import Stream
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.exports import EXPORT, STAGE, sample_files, tokens_of
 from nanoset_core.pipeline.indexed import opened
+from nanoset_core.pipeline.packs import dataset_node
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.pipeline.tokenization import framing
-from nanoset_core.pipeline.views import dataset_node
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.verification.packed import PackedCheck
 from nanoset_core.verification.ranges import StoredArray

@@ -18,9 +18,9 @@ from nanoset_core.packed.pickle_codec import encode_index
 from nanoset_core.packed.writing import back_to_back
 from nanoset_core.pipeline import packed as packed_stage
 from nanoset_core.pipeline.indexed import opened
+from nanoset_core.pipeline.packs import dataset_node
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.pipeline.views import dataset_node
 from nanoset_core.verification.ranges import AT_ONCE, QUICK_TOKENS, StoredArray, spread_chunks
 from nanoset_core.verification.report import (
     BUILD,
@@ -48,7 +48,7 @@ def verify_packed(project: Project, corpus: str, deep: bool = False, run: Run = 
     report = Report(f"{packed_stage.STAGE}/{corpus}")
     with report.catching(BUILD):
         manifest = live_manifest(project.outputs, packed_stage.STAGE, corpus)
-        stage = packed_stage.PACKED_VIEWS if corpus in project.config.views else packed_stage.PACKED
+        stage = packed_stage.PACKED_VIEWS if corpus in project.config.derived else packed_stage.PACKED
         check_freshness(report, project, stage, Key(corpus), manifest)
         report.figures.update({name: manifest.facts[name] for name in ("documents", "tokens", "left_out")})
         check_files(report, manifest, deep=False)

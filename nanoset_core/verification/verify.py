@@ -22,6 +22,7 @@ from nanoset_core.pipeline.held_out import HELD_OUT
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
 from nanoset_core.pipeline.packed import PACKED
+from nanoset_core.pipeline.packs import PACKS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 from nanoset_core.pipeline.stage import Stage
@@ -35,6 +36,7 @@ from nanoset_core.verification.exports import verify_export
 from nanoset_core.verification.held_out import verify_held_out
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
+from nanoset_core.verification.packs import verify_packs
 from nanoset_core.verification.report import Parts, Report, Run, look_at, run_here
 from nanoset_core.verification.views import verify_view
 from nanoset_core.verification.webdataset import verify_group, verify_plan, verify_webdataset
@@ -61,6 +63,10 @@ CHECKS: dict[Stage, tuple[Callable[..., Report], str]] = {
     VIEW: (
         verify_view,
         "The view holds the documents that its rules choose, as often as they say, and no others.",
+    ),
+    PACKS: (
+        verify_packs,
+        "Packs hold the tokens of their dataset's documents; packed again, where that is quick, they are the same.",
     ),
     HELD_OUT: (verify_held_out, "With held_out: block, train reads no document of valid and test, and no copy of one."),
     INDEX_MAPPINGS: (
@@ -93,8 +99,8 @@ class Target(NamedTuple):
     """Something that can be verified."""
 
     name: str
-    """A corpus, corpus/columns, corpus/attributes, corpus/packed, view/view, export/export, section/contamination,
-    nanoset/split, nanoset/held_out, nanoset/handoff or webdataset."""
+    """A corpus, corpus/columns, corpus/attributes, corpus/packed, view/view, packs/packs, export/export,
+    section/contamination, nanoset/split, nanoset/held_out, nanoset/handoff or webdataset."""
     project: Project
     """What it is part of."""
     check: Callable[..., Report]
@@ -124,6 +130,9 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     ]
     views = (dataset_node(config, name).key for name in config.views)
     found += [Target(f"{key.part}/view", quiet, verify_view, (key.subject, key.part)) for key in views]
+    found += [
+        Target(f"{key.part}/packs", quiet, verify_packs, (key.subject, key.part)) for key in PACKS.keys(config, ())
+    ]
     for key in CONTAMINATION.keys(config, ()):
         found.append(Target(f"{key.subject}/contamination", quiet, verify_contamination, (key.subject, key.part)))
     for key in HELD_OUT.keys(config, ()):

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from nanoset_core.errors import MissingError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import shuffling
+from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
-from nanoset_core.pipeline.views import current_dataset, is_view
+from nanoset_core.pipeline.views import is_view
 from nanoset_core.shuffling.members import read_member
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem

@@ -17,6 +17,7 @@ from nanoset_core.pipeline import indexed, raw
 from nanoset_core.pipeline.graph import Graph
 from nanoset_core.pipeline.indexed import DATASET
 from nanoset_core.pipeline.mapping import INDEX_MAPPINGS
+from nanoset_core.pipeline.packs import PACKS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node
 from nanoset_core.pipeline.views import VIEW
@@ -134,6 +135,7 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Man
     """
     outputs = project.outputs
     if second is None:
+        first = project.config.packs[first].of if first in project.config.packs else first
         stage = VIEW.folder if first in project.config.views else DATASET.folder
         old, new = _previous_and_current(outputs, stage, check_corpus_name(first, "CORPUS"))
     else:
@@ -239,9 +241,9 @@ def _outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcom
     dataset = Node(DATASET, Key(old.name))
     for nodes in Graph(project, {}, [old.name]).rows():
         inputs = {parent for node in nodes for parent in node.inputs(project.config).values()}
-        inputs |= {
-            above for parent in inputs if parent.stage is VIEW for above in parent.inputs(project.config).values()
-        }
+        for stage in (PACKS, VIEW):
+            derived = [parent for parent in inputs if parent.stage is stage]
+            inputs |= {above for parent in derived for above in parent.inputs(project.config).values()}
         output = " ".join(filter(None, nodes[0].row))
         if dataset in inputs:
             yield _outcome(project, nodes, output, old, new)
@@ -279,14 +281,22 @@ def _outcome(project: Project, nodes: list[Node], output: str, old: Manifest, ne
 
 def _origins(project: Project, nodes: list[Node], manifest: Manifest) -> set[str]:
     """Return digests of what an output was made from, perhaps by another one of its row."""
-    outputs, made_from = project.outputs, manifest.recipe["parents"]
+    made_from = manifest.recipe["parents"]
     found = {str(digest) for digest in made_from.values()}
     for name, parent in nodes[-1].inputs(project.config).items():
-        if name in made_from and (parent in nodes or parent.stage is VIEW):
-            place = outputs.folder / parent.stage.folder / parent.stage.name(parent.key)
-            with suppress(FormatError):  # `nanoset status` and `gc` tell of it
-                if (version := outputs.manifest_at(place / made_from[name])) is not None:
-                    found |= {str(digest) for digest in version.recipe["parents"].values()}
+        if name in made_from and (parent in nodes or parent.stage in (VIEW, PACKS)):
+            found |= _above(project, parent, made_from[name])
+    return found
+
+
+def _above(project: Project, node: Node, digest: str) -> set[str]:
+    """Return digests of what a version was made from, and of what a view below packs was."""
+    found, place = set[str](), project.outputs.folder / node.stage.folder / node.stage.name(node.key)
+    with suppress(FormatError):  # `nanoset status` and `gc` tell of it
+        if (version := project.outputs.manifest_at(place / digest)) is not None:
+            for name, parent in version.recipe["parents"].items():
+                above = node.inputs(project.config).get(name)
+                found |= {str(parent)} | (_above(project, above, parent) if above and above.stage is VIEW else set())
     return found
 
 

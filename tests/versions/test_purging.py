@@ -26,7 +26,8 @@ from nanoset_core.versions.purging import is_unfinished, plan_purge, purge
 SCRIPT = Path(__file__).parents[2] / "deploy" / "check_receipt.py"
 CHANGES = {
     "documents: {": "documents: {columns: [note], ",
-    "nanosets:\n": "views:\n  kept: {of: web, exclude: drop.txt}\npacked: [web, kept]\nnanosets:\n",
+    "nanosets:\n": "views:\n  kept: {of: web, exclude: drop.txt}\npacks: {kept-40: {of: kept, length: 40}}\n"
+    "packed: [web, kept]\nnanosets:\n",
     "blend: {web: 0.7, code: 0.3}": "blend: {kept: 0.7, code: 0.3}",
     "groups: 3": "groups: 1",
 }
@@ -186,7 +187,9 @@ def test_a_purge_that_is_cut_short_is_ended_by_the_next(project, monkeypatch, en
     found = json.loads(receipt.read_text())
     assert len(found["documents"]) == 4
     assert not is_unfinished(project, IDS, ())
-    assert {"datasets", "views", "packed", "shards", "webdatasets"} <= {one.split("/")[0] for one in found["erased"]}
+    assert {"datasets", "views", "packs", "packed", "shards", "webdatasets"} <= {
+        one.split("/")[0] for one in found["erased"]
+    }
     assert check(root, receipt) == 0
 
 

@@ -1,0 +1,86 @@
+"""The table of pieces beside packs: which tokens of which document lie where in each pack."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import FormatError
+from nanoset_core.packing.assignment import Pieces
+
+COLUMNS = ("pack", "begin", "document", "first", "tokens")
+"""Number of the pack; first token of the piece in it; number of the document in the dataset that was packed; first
+token of the piece in the document; tokens of the piece. All int64; by pack, and in a pack by begin."""
+_ROWS = 1 << 18
+
+
+@contextmanager
+def piece_table(path: Path) -> Iterator[Any]:
+    """Yield what appends packs to a table: (number of the first, their pieces) → nothing."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(name, pa.int64()) for name in COLUMNS])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+
+        def add(first: int, pieces: Pieces) -> None:
+            columns = [first + pieces.owners, pieces.begins, *pieces[1:]]
+            writer.write_table(pa.Table.from_arrays([pa.array(one) for one in columns], schema=schema), _ROWS)
+
+        yield add
+
+
+class PieceTable:
+    """A table of pieces, of which only the row groups are read that may hold what is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a table; FormatError where it cannot be read."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            self._file = pq.ParquetFile(path)
+        except (OSError, pa.ArrowException) as error:
+            what, remedy = "the table of pieces cannot be read", "run `nanoset build`"
+            raise FormatError(what, where=path, found=str(error), expected="Parquet", remedy=remedy) from error
+
+    def of_packs(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the pieces of packs [begin, end), int64, shape (pieces, 5), as COLUMNS names them."""
+        found = [rows[(rows[:, 0] >= begin) & (rows[:, 0] < end)] for rows in self._groups("pack", begin, end - 1)]
+        return np.concatenate([np.empty((0, len(COLUMNS)), np.int64), *found])
+
+    def of_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the pieces of some documents, in the order of packs, int64, shape (pieces, 5)."""
+        wanted, found = np.unique(documents), [np.empty((0, len(COLUMNS)), np.int64)]
+        if len(wanted):
+            for rows in self._groups("document", int(wanted[0]), int(wanted[-1])):
+                at = np.minimum(np.searchsorted(wanted, rows[:, 2]), len(wanted) - 1)
+                found.append(rows[wanted[at] == rows[:, 2]])
+        return np.concatenate(found)
+
+    def documents(self, begin: int, end: int) -> Iterator[NDArray[np.int64]]:
+        """Yield the numbers of the documents in packs [begin, end), a document perhaps more than once; int64."""
+        for rows in self._groups("pack", begin, end - 1):
+            yield rows[(rows[:, 0] >= begin) & (rows[:, 0] < end), 2]
+
+    def sha256(self) -> str:
+        """Return the sha256 of all rows, whichever version of the library wrote them."""
+        found = hashlib.sha256()
+        for rows in self._groups("pack", 0, np.iinfo(np.int64).max):
+            found.update(np.ascontiguousarray(rows).data)
+        return found.hexdigest()
+
+    def _groups(self, column: str, low: int, high: int) -> Iterator[NDArray[np.int64]]:
+        """Yield the rows of each group that may have a value of a column from `low` to `high`."""
+        metadata, number = self._file.metadata, COLUMNS.index(column)
+        for group in range(metadata.num_row_groups):
+            known = metadata.row_group(group).column(number).statistics
+            if known is None or (known.min <= high and low <= known.max):
+                rows = self._file.read_row_group(group)
+                yield np.stack([rows.column(name).to_numpy() for name in COLUMNS], axis=1)

@@ -1,0 +1,163 @@
+"""packs: the dataset of a corpus or view → its documents laid whole into sequences of one length."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.config.packing import PacksSpec
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.config.views import base_of
+from nanoset_core.errors import MissingError
+from nanoset_core.execution.processes import run_tasks
+from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.exits.writing import Hashed
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.layout import idx_path
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.packing.plan import Cut
+from nanoset_core.packing.table import PieceTable
+from nanoset_core.packing.writing import PackWriter, Rules, facts_of, write_pack_idx
+from nanoset_core.pipeline import views
+from nanoset_core.pipeline.choosing import STAGE as VIEWS
+from nanoset_core.pipeline.indexed import STAGE as DATASETS
+from nanoset_core.pipeline.indexed import write_tokens
+from nanoset_core.pipeline.project import Project, holding
+from nanoset_core.pipeline.stage import Key, Node, Stage
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.tokenization.framing import pair_name
+
+VERSION = 1
+STAGE = "packs"
+PIECES = "pieces.parquet"
+
+
+def dataset_node(config: ProjectConfig, name: str) -> Node:
+    """Return the output that holds the dataset of a corpus or view, or packs."""
+    if name in config.packs:
+        return Node(PACKS, Key(base_of(config.derived, name), name))
+    return views.dataset_node(config, name)
+
+
+def current_dataset(project: Project, name: str) -> Manifest:
+    """Return the current dataset of a corpus or view, or packs; MissingError where it was not made yet."""
+    node = dataset_node(project.config, name)
+    return node.stage.require(project, node.key)
+
+
+def is_packs(dataset: Manifest) -> bool:
+    """Return whether a dataset is packs."""
+    return dataset.stage == STAGE
+
+
+def packed_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
+    """Return the dataset whose documents packs hold, any other one itself; MissingError where it is gone."""
+    if not is_packs(dataset):
+        return dataset
+    of, digest = dataset.facts["of"], dataset.recipe["parents"]["dataset"]
+    stages = (VIEWS, DATASETS) if of != dataset.facts["corpus"] else (DATASETS,)
+    for stage in stages:
+        if (found := outputs.manifest_at(outputs.folder / stage / of / digest)) is not None:
+            return found
+    what, remedy = "the dataset that packs were made of is gone", "run `nanoset build`: it makes it again"
+    raise MissingError(what, where=outputs.access.url(outputs.folder / stages[0] / of / digest), remedy=remedy)
+
+
+def pieces_of(packs: Manifest) -> PieceTable:
+    """Open the table of the pieces of packs."""
+    return PieceTable(packs.path(PIECES))
+
+
+def rules_of(options: Mapping[str, Any]) -> Rules:
+    """Return how documents are packed, by the options of a recipe."""
+    cut = Cut(options["length"], options["long"])
+    return Rules(cut, options["tail"], options["pad"], options["seed"])
+
+
+@holding
+def make_packs(project: Project, name: str) -> Manifest:
+    """Pack the documents of the current dataset of a corpus or view; MissingError where there is none."""
+    spec, executor = project.config.packs[name], project.executor
+    dataset = views.current_dataset(project, spec.of)
+    key = Key(base_of(project.config.derived, name), name)
+    recipe = PACKS.recipe(project, key, {"dataset": dataset.digest})
+    prefix = pair_name(project.config.tokenization.preset, name, project.config.documents_of(key.subject).text_key)
+    listener = project.listener if executor is None else silent
+    work = partial(_pack, recipe=recipe, dataset=dataset, corpus=key.subject, prefix=prefix, listener=listener)
+    [(_, made)] = run_tasks(work, [project.outputs], 1, executor)
+    return project.outputs.make_current(project.outputs.rebase(made))
+
+
+def _pack(
+    root: OutputRoot, recipe: Recipe, dataset: Manifest, corpus: str, prefix: str, listener: ProgressCallback
+) -> Manifest:
+    """Write packs, in any process."""
+    with root.in_task() as outputs:
+        source = outputs.rebase(dataset)
+
+        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
+            read = MMapIndexedDataset.below(outputs.access, str(source.folder / source.facts["prefix"]))
+            rules, own = rules_of(recipe.options), f"{prefix}.bin"
+            packs = PackWriter(read, rules, recipe.name, listener)
+            files = write_tokens(outputs, recipe, folder, own, Hashed(packs.blocks(folder / PIECES)))
+            counts, length = packs.counts, rules.cut.length
+            write_pack_idx(idx_path(folder / prefix), read.dtype, counts.packs, length)
+            facts = {"prefix": prefix, "corpus": corpus, "of": recipe.options["of"], "length": length}
+            whole = {"sequences": counts.packs, "tokens": counts.packs * length, "dtype": read.dtype.name}
+            return facts | whole | facts_of(counts), files
+
+        return outputs.commit(recipe, write)
+
+
+class PacksStage(Stage):
+    """Documents of a corpus or view, laid whole into packs."""
+
+    folder, kind, asset, place = STAGE, "pack", "packs", "{part}"
+    job = "{subject}_packs"
+    named_in = "packs.{part}.of"
+    counts = ("packs", "documents", "tokens")
+    detailed = (
+        ("padding", "padding"),
+        ("documents cut", "cut_documents"),
+        ("tokens dropped", "dropped_tokens"),
+    )
+    to_be_made = "not built"
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(base_of(config.derived, name), name) for name in config.packs]
+
+    def key_of(self, name: str) -> Key | None:
+        return None if "/" in name else Key("", name)
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        return {"dataset": views.dataset_node(config, config.packs[self.name(key)].of)}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        """Return the recipe: the rules, and the token that fills packs up."""
+        spec: PacksSpec = project.config.packs[self.name(key)]
+        options: dict[str, Any] = {"of": spec.of, "length": spec.length, "long": spec.long, "tail": spec.tail}
+        return Recipe(STAGE, self.name(key), VERSION, parents, options | {"seed": spec.seed, "pad": pad_id(project)})
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return make_packs(project, self.name(key))
+
+    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
+        if not manifest.facts["documents"]:
+            yield "they hold no document"
+
+    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
+        """Return the .bin, which in a bucket is there before the manifest."""
+        names = set(access.names(folder))
+        return names if access.has_copies and all(name.endswith((".bin", ".idx", PIECES)) for name in names) else None
+
+
+def pad_id(project: Project) -> int | None:
+    """Return what fills packs up: the padding token, or where nanoset.yaml names none the end-of-document token."""
+    found = project.special("pad")
+    return project.special("eod") if found is None else found
+
+
+PACKS = PacksStage()

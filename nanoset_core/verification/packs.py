@@ -1,0 +1,83 @@
+"""Do packs hold the documents of their dataset, each token once?"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.packing.table import PieceTable
+from nanoset_core.packing.writing import PackWriter, write_pack_idx
+from nanoset_core.pipeline.indexed import opened
+from nanoset_core.pipeline.packs import PACKS, PIECES, STAGE, packed_from, pieces_of, rules_of
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.verification.report import BUILD, Report, check_files, check_freshness, live_manifest
+
+PACKED_AGAIN = 4_000_000
+"""Tokens up to which every check packs again."""
+_COMPARED = 16
+
+
+def verify_packs(project: Project, corpus: str, name: str, deep: bool = False) -> Report:
+    """Check the current version of packs.
+
+    Its files; the tokens of some packs are those of their pieces' documents; and, with `deep` or where they are few,
+    packed again they are the same, byte for byte.
+    """
+    report = Report(f"{STAGE}/{name}")
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, STAGE, name)
+        check_files(report, manifest, deep=deep)
+        report.figures.update({key: manifest.facts[key] for key in ("documents", "packs", "tokens", "padding")})
+        check_freshness(report, project, PACKS, Key(corpus, name), manifest)
+        if report.passed:
+            read = opened(packed_from(project.outputs, manifest), is_sampled=not deep)
+            if deep or manifest.facts["tokens"] <= PACKED_AGAIN:
+                _pack_again(report, project, manifest, read)
+            else:
+                _compare(report, manifest, read)
+    return report
+
+
+def _compare(report: Report, manifest: Manifest, read: MMapIndexedDataset) -> None:
+    """Compare the tokens of some packs with those of their documents."""
+    packs, table, count = opened(manifest, is_sampled=True), pieces_of(manifest), manifest.facts["packs"]
+    for pack in np.unique(np.linspace(0, count - 1, _COMPARED).astype(np.int64)).tolist():
+        for _, begin, document, first, tokens in table.of_packs(pack, pack + 1).tolist():
+            at = int(read.sequence_pointers[read.document_indices[document]]) // read.dtype.itemsize + first
+            size = read.dtype.itemsize
+            own = read.tokens_for(np.array([at * size]), np.array([(at + tokens) * size]))[at : at + tokens]
+            if not np.array_equal(packs.get(pack, begin, tokens), own):
+                what, where = "a pack does not hold the tokens of its documents", f"{manifest.url()}, pack {pack}"
+                report.error(
+                    what,
+                    where,
+                    f"others than those of document {document}",
+                    None,
+                    f"delete {manifest.url()}, and {BUILD}",
+                )
+                return
+
+
+def _pack_again(report: Report, project: Project, manifest: Manifest, read: MMapIndexedDataset) -> None:
+    prefix, rules = manifest.facts["prefix"], rules_of(manifest.recipe["options"])
+    with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as scratch:
+        folder, tokens = Path(scratch), hashlib.sha256()
+        writer = PackWriter(read, rules, manifest.name, project.listener)
+        for block in writer.blocks(folder / PIECES):
+            tokens.update(block)
+        write_pack_idx(folder / "again.idx", read.dtype, writer.counts.packs, rules.cut.length)
+        pairs = {
+            f"{prefix}.bin": (tokens.hexdigest(), manifest.files[f"{prefix}.bin"].sha256),
+            f"{prefix}.idx": (sha256_file(folder / "again.idx"), sha256_file(manifest.path(f"{prefix}.idx"))),
+            PIECES: (PieceTable(folder / PIECES).sha256(), pieces_of(manifest).sha256()),
+        }
+    for name, (found, wanted) in pairs.items():
+        what, remedy = "packed again, the documents give other packs", f"delete {manifest.url()}, and {BUILD}"
+        report.compare(what, manifest.folder / name, f"sha256 {found}", f"sha256 {wanted}", remedy)

@@ -1,0 +1,217 @@
+"""Packs in a project: they stand where a corpus stands, and lead back to documents."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_project import make_corpora, write_project
+
+from nanoset_core.config.project import ProjectConfig, config_from
+from nanoset_core.errors import ConfigError
+from nanoset_core.lineage.explain import explain_sample
+from nanoset_core.lineage.find import find_document
+from nanoset_core.lineage.takedown import holdings
+from nanoset_core.lineage.webdataset import explain_context
+from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.pipeline import held_out, indexed, mapping, packed, shuffling, views
+from nanoset_core.pipeline.graph import check_corpora
+from nanoset_core.pipeline.packs import PACKS, PIECES, current_dataset, make_packs, packed_from, pieces_of
+from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.stage import Key
+from nanoset_core.verification import packs as packs_check
+from nanoset_core.verification.verify import verify_project
+
+CHANGES = {
+    "nanosets:\n": "views:\n  some: {of: web, tokens: 9e3, repeat: 1.5}\npacks:\n"
+    "  web-32: {of: web, length: 32}\n  cut: {of: some, length: 40, long: truncate}\npacked: [cut]\nnanosets:\n",
+    "    blend: {web: 0.7, code: 0.3}\n": "    blend: {web: 0.7, some: 0.3}\n    packing: {kind: best_fit}\n",
+    "    corpora: [web, code, books]\n": "    corpora: [some, code]\n    packing: {tail: carry}\n",
+    "groups: 3": "groups: 1",
+}
+PLAIN = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "</s>"}}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, tokenizer_file) -> Path:
+    """A project with packs, and what is made of them; not to be written to."""
+    file = write_project(tmp_path_factory.mktemp("packs") / "project", tokenizer_file, CHANGES)
+    project = Project.open(file)
+    make_corpora(project)
+    views.make_view(project, "some")
+    for name in project.config.packs:
+        make_packs(project, name)
+    for split in ("train", "valid", "test"):
+        mapping.write_mappings(project, "pretrain", split)
+        mapping.write_blended(project, "pretrain", split)
+    shuffling.make_plan(project, "shuffled")
+    shuffling.write_group(project, "shuffled", 0)
+    shuffling.finish(project, "shuffled")
+    packed.pack(project, "cut")
+    return file
+
+
+@pytest.fixture
+def project(built) -> Project:
+    return Project.open(built)
+
+
+def test_every_document_is_in_packs_of_its_corpus_or_view(project):
+    for name, spec in project.config.packs.items():
+        manifest = current_dataset(project, name)
+        packs, rows = indexed.opened(manifest), pieces_of(manifest).of_packs(0, manifest.facts["packs"])
+        base = indexed.opened(packed_from(project.outputs, manifest))
+        for document in range(len(base)):
+            own = [packs[pack][at : at + n] for pack, at, one, _, n in rows[np.lexsort(rows.T[3:4])] if one == document]
+            kept = base[document][: spec.length] if spec.long == "truncate" else base[document]
+            assert np.array_equal(np.concatenate(own), kept), (name, document)
+        facts = manifest.facts
+        assert facts["tokens"] == facts["packs"] * spec.length == rows[:, 4].sum() + facts["padding"]
+        assert facts["concatenated"]["cut_tokens"] > facts["cut_tokens"]
+
+
+def test_every_sample_is_one_pack_and_is_explained(project):
+    train = load_nanoset(project.outputs, "pretrain", "train")
+    first = {
+        tuple(one[:32].tolist())
+        for name in ("web-32", "some-packs-32")
+        for one in indexed.opened(current_dataset(project, name))[:]
+    }
+    assert all(tuple(train[number]["tokens"][:32].tolist()) in first for number in range(0, 400, 7))
+    found = explain_sample(project, "pretrain", "train", 5)
+    assert found.tokens + found.pad_tokens == 33
+    for piece in found.pieces:
+        assert piece.origin.corpus == "web"
+        (begin, end), (low, high) = piece.sample_tokens, piece.document_tokens
+        whole = indexed.opened(views.current_dataset(project, "web"))[int(piece.origin.id.partition("-")[2])]
+        tokens = train[5]["tokens"][begin:end]  # without the last one, a label alone
+        assert np.array_equal(tokens, whole[low : low + len(tokens)])
+        assert high - low == end - begin
+        places = find_document(project, "pretrain", "train", identity=piece.origin.id)
+        appearances = {
+            (one.sample, one.sample_tokens, one.document_tokens) for own in places for one in own.appearances
+        }
+        assert (5, piece.sample_tokens, piece.document_tokens) in appearances
+
+
+def test_every_context_is_one_pack_and_is_explained(project):
+    found = explain_context(project, "shuffled", 11)
+    assert found.tokens == 33
+    for piece in found.pieces:
+        places = find_document(project, "shuffled", identity=piece.origin.id)
+        appearances = {
+            (one.sample, one.sample_tokens, one.document_tokens) for own in places for one in own.appearances
+        }
+        assert (11, piece.sample_tokens, piece.document_tokens) in appearances
+    (all_of_one,) = find_document(project, "shuffled", identity="code-7")
+    assert all_of_one.reason is None
+    assert all_of_one.tokens_seen == all_of_one.origin.tokens
+
+
+def test_what_is_truncated_is_told(project):
+    manifest = current_dataset(project, "cut")
+    assert manifest.facts["dropped_tokens"] > 0
+    held = {one.output: one.documents for one in holdings(project, ["web-3", "web-4", "web-5"])}
+    assert held["packs web-32"] == held["corpus web"] == 3
+    assert held["packs cut"] == held["view some"]
+    assert held["webdataset shuffled"] == held["packs some-packs-33-carry"]
+
+
+def test_what_is_made_of_packs_is_verified(project, monkeypatch):
+    monkeypatch.setattr(packs_check, "PACKED_AGAIN", 0)
+    chosen = ["pretrain/train", "shuffled", "cut", "web-32", "some-*"]
+    for deep in (False, True):
+        reports = list(verify_project(project, chosen, deep=deep))
+        assert len(reports) == 7
+        assert [finding for report in reports for finding in report.findings] == []
+    made = held_out.compare_held_out(project, "pretrain")
+    assert made.facts["shared"] > 0, "repeats, and documents that are cut where the split is"
+
+
+@pytest.mark.parametrize("what", ["tokens", "pieces"])
+def test_other_tokens_and_pieces_are_found(built, tmp_path, what):
+    shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
+    project = Project.open(tmp_path / "project" / built.name)
+    manifest = current_dataset(project, "cut")
+    if what == "tokens":
+        file = manifest.folder / f"{manifest.facts['prefix']}.bin"
+        file.write_bytes(bytes(reversed(file.read_bytes())))
+    else:
+        other = current_dataset(project, "web-32")
+        shutil.copy(other.folder / PIECES, manifest.folder / PIECES)
+        path = manifest.folder / "manifest.json"
+        values = json.loads(path.read_bytes())
+        values["files"][PIECES] = json.loads((other.folder / "manifest.json").read_bytes())["files"][PIECES]
+        path.write_bytes(json.dumps(values).encode())
+    (report,) = verify_project(project, ["cut/packs"], deep=True)
+    assert not report.passed
+
+
+def settings(**more: object) -> ProjectConfig:
+    return config_from(PLAIN | more, Path("/there/nanoset.yaml"))
+
+
+def test_equal_packs_are_made_once_and_take_the_place_of_their_corpora():
+    one = {
+        "sequence_length": 64,
+        "packing": {"tail": "carry"},
+        "blend": {"web": 2, "code": 1},
+        "max_epochs": {"web": 3},
+    }
+    two = {"sequence_length": 64, "packing": {"tail": "carry"}, "blend_per_split": {"train": "web", "valid": ["held"]}}
+    tars = {"corpora": {"web": 1, "code": 0.5}, "sequence_length": 65, "bos": True, "packing": {"tail": "carry"}}
+    own = {"own": {"of": "web", "length": 64, "tail": "carry"}}
+    tokenizer = PLAIN["tokenizer"] | {"bos": "<s>"}
+    config = settings(nanosets={"one": one, "two": two}, webdatasets={"tars": tars}, packs=own, tokenizer=tokenizer)
+    assert [*config.packs] == ["own", "code-packs-64-carry", "held-packs-64-carry"]
+    assert config.nanosets["one"].blend == {"own": 2, "code-packs-64-carry": 1}
+    assert config.nanosets["one"].max_epochs == {"own": 3}
+    assert config.nanosets["two"].blend_per_split == {"train": "own", "valid": ("held-packs-64-carry",)}
+    assert config.webdatasets["tars"].corpora == {"own": 1, "code-packs-64-carry": 0.5}
+    assert [*PACKS.keys(config, ())] == [
+        Key("web", "own"),
+        *(Key(one, f"{one}-packs-64-carry") for one in ("code", "held")),
+    ]
+    assert config.trains_on("code")
+    with pytest.raises(ConfigError, match="packs and a corpus share a name"):
+        check_corpora(config, ["web", "code", "held", "own"])
+
+
+PACKS_OF_64 = {"p": {"of": "web", "length": 64}}
+REFUSED = [
+    ({"packs": PACKS_OF_64, "tokenizer": {"path": "tokenizer.json"}}, "packs need a padding token"),
+    ({"packs": PACKS_OF_64 | {"q": {"of": "p", "length": 64}}}, "packs are of a corpus or view"),
+    ({"packs": PACKS_OF_64, "views": {"v": {"of": "p"}}}, "a view is of a corpus or of another view"),
+    ({"packs": PACKS_OF_64, "views": {"p": {"of": "web"}}}, "packs and a corpus or view share a name"),
+    ({"packs": PACKS_OF_64, "nanosets": {"n": {"sequence_length": 63, "blend": "p"}}}, "packs of another length"),
+    (
+        {"packs": PACKS_OF_64, "webdatasets": {"w": {"corpora": ["p"], "sequence_length": 65}}},
+        "packs of another length",
+    ),
+    ({"packs": PACKS_OF_64, "exports": {"e": {"of": "p", "format": "mds", "sequence_length": 65}}}, "packs of another"),
+    ({"packs": PACKS_OF_64, "exports": {"e": {"of": "p", "format": "datatrove"}}}, "would drift across packs"),
+    (
+        {"nanosets": {"n": {"sequence_length": 64, "blend": "web", "packing": {}, "preset": "nanotron-main"}}},
+        "would drift across packs",
+    ),
+    (
+        {"packs": PACKS_OF_64, "webdatasets": {"w": {"corpora": ["a", "p"], "sequence_length": 64, "tail": "carry"}}},
+        "would shift those after it",
+    ),
+    (
+        {
+            "tokenization": {"preset": "tokshuf", "append_eod": True},
+            "webdatasets": {"w": {"corpora": ["web"], "preset": "tokshuf", "packing": {}}},
+        },
+        "cuts each file on its own",
+    ),
+]
+
+
+@pytest.mark.parametrize(("more", "what"), REFUSED, ids=[what for _, what in REFUSED])
+def test_packs_that_samples_would_not_be_are_refused(more, what):
+    with pytest.raises(ConfigError, match=what):
+        settings(**more)
