@@ -11,7 +11,7 @@ import dagster as dg
 from nanoset_assets.downstream import NAME, ROOT
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, per_second, place, table
 from nanoset_assets.ui.previews import first_samples
-from nanoset_core.cli.terminal import member_rows, quality_rows, source_rows
+from nanoset_core.cli.terminal import member_rows, mixture_rows, quality_rows, source_rows
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import BLEND, LACKING
@@ -19,6 +19,7 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.held_out import SHARED
+from nanoset_core.pipeline.mapping import MIXTURE
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.shuffling.plan import ShufflePlan
@@ -38,6 +39,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
     files, members, samples = facts["cache_files"], facts["members"], facts["samples"]
     passes = [member["epochs"] for member in members]
     taken = {
+        **({"mixture": table(mixture_rows(facts[MIXTURE]), len(facts[MIXTURE]))} if MIXTURE in facts else {}),
         "plan": table(member_rows(members[:ROWS_SHOWN]), len(members)),
         **_samples(project, manifest, name, split),
         "epochs_least": round(min(passes, default=0), 3),

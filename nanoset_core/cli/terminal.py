@@ -28,6 +28,7 @@ Row = dict[str, Any]
 """Heading → integer, text, or text and its style."""
 FILE_COLUMNS = 120
 """Width of tables that go to a file or a pipe, in characters."""
+_BAR = 30  # characters of all of train
 _LEAST_TEXT = 12
 """Width below which a column of text is hard to read."""
 _REPEAT_SECONDS = 600.0
@@ -332,6 +333,26 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
     said["read before"] = any(row["read before"] != "0" for row in rows)
     said["limit"] = any(row["limit"] != "none" for row in rows)
     return [{name: value for name, value in row.items() if said.get(name, True)} for row in rows]
+
+
+def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Return what each part of a mixture gets, with a bar as long as its share of train.
+
+    Args:
+        parts: the JSON values of `MixRow`.
+    """
+    return [
+        {
+            "part": f"{'· ' * part['depth']}{part['name']}",
+            "asked": "" if part["asked"] is None else _percent(part["asked"]),
+            "share": _percent(part["given"]),
+            "tokens": "" if part["tokens"] is None else f"{part['tokens']:,}",
+            "epochs": "" if part["epochs"] is None else f"{part['epochs']:.2f}",
+            "decided by": part["decided_by"],
+            "of train": "█" * round(_BAR * part["given"]) or "▏",
+        }
+        for part in parts
+    ]
 
 
 def _percent(share: float) -> str:

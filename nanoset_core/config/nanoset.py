@@ -8,11 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from nanoset_core.config.mix import key_of_data, mix_errors, sources, unweighted
 from nanoset_core.config.packing import PackingSpec
 from nanoset_core.config.trainer import DOCUMENTS_SINCE, TrainerSpec
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT, DOCUMENTS, MASKS, check_masks
 from nanoset_core.mapping.coverage import Policy
+from nanoset_core.mapping.mixture import MixPart, Share
 from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
@@ -24,7 +26,7 @@ _TEXTS = {
     "data": (
         "the data must be given once",
         "name the corpora, for example blend: {web: 0.8, code: 0.2}",
-        "one of blend, blend_per_split, phases",
+        "one of blend, mix, blend_per_split, phases",
     ),
     "weight": ("a weight is 0 or negative", "give it a share, or leave the corpus out of the blend"),
     "split": ("split cuts a blend that all splits share; here each has its own", "remove it"),
@@ -66,6 +68,7 @@ _TEXTS = {
 
 BlendSpec = str | tuple[str, ...] | Mapping[str, float]
 """A corpus, a list of corpora (each in full), or corpora with weights."""
+Mix = Mapping[str, MixPart | Share]
 Epochs = Annotated[float, Range(1, 1e6)]
 Iterations = Annotated[int, Range(1, 1 << 40)]
 
@@ -86,10 +89,16 @@ def is_blended(blend: BlendSpec | None) -> bool:
 class PhaseSpec:
     """One phase of a training run: from where the one before ended to `until`."""
 
-    blend: BlendSpec
+    blend: BlendSpec | None = None
     """What is read in this phase: a corpus, a list of corpora, or corpora with weights."""
     until: int | None = None
     """Iteration at which it ends, exclusive (Megatron-LM's --phase-transition-iterations); absent for the last."""
+    mix: Mix | None = None
+    """Instead of `blend`: a tree of corpora, as `mix` of a nanoset; its tokens and epochs are those of the phase."""
+
+    def __post_init__(self) -> None:
+        if self.blend is None:
+            object.__setattr__(self, "blend", unweighted(self.mix))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +147,8 @@ class NanosetSpec:
     """Tokens in a sample; one more is read, for the labels."""
     blend: BlendSpec | None = None
     """A corpus, a list of corpora (each in full), or corpora with weights; cut by `split`."""
+    mix: Mix | None = None
+    """Instead of `blend`: a tree of corpora and groups of them, with shares, floors, caps, and targets in tokens."""
     blend_per_split: Mapping[SplitName, BlendSpec | None] = field(default_factory=FrozenDict)
     """Split → its own blend, instead of `blend` and `split`."""
     phases: tuple[PhaseSpec, ...] = ()
@@ -195,6 +206,15 @@ class NanosetSpec:
     """Name of the phase that it goes on from; set by `resolved`."""
     earlier: tuple[str, ...] = field(default=(), init=False)
     """Corpora of the phases that it goes on from; set by `resolved`."""
+
+    def __post_init__(self) -> None:
+        if self.blend is None:  # until the weights are worked out
+            object.__setattr__(self, "blend", unweighted(self.mix))
+
+    @property
+    def mixture(self) -> MixPart | None:
+        """The tree that decides the weights of `blend`."""
+        return None if self.mix is None else MixPart(mix=self.mix)
 
     def blend_of(self, split: SplitName) -> BlendSpec | None:
         """Return the blend of one split; None where it has no data of its own."""
@@ -291,7 +311,7 @@ def _resolved(name: str, spec: NanosetSpec) -> Iterator[tuple[str, NanosetSpec]]
         return
     before: list[str] = []
     for number, (phase, span) in enumerate(zip(spec.phases, pairwise(spec.phase_bounds), strict=True), start=1):
-        one = _with_samples(replace(spec, blend=phase.blend), span[1] - span[0])
+        one = _with_samples(replace(spec, blend=phase.blend, mix=phase.mix), span[1] - span[0])
         object.__setattr__(one, "span", span)
         if spec.continue_ and number > 1:
             object.__setattr__(one, "after", f"{name}-phase-{number - 1}")
@@ -317,9 +337,9 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
     """Yield an error for each setting that excludes another one, lacks one that it needs, or selects no data."""
     where = f"{file}: nanosets.{name}"
     yield from raised(check_asset_name, name, where)
-    blends = [("blend", nanoset.blend)]
+    blends = [(key_of_data(nanoset), nanoset.blend)]
     blends += [(f"blend_per_split.{split}", blend) for split, blend in nanoset.blend_per_split.items()]
-    blends += [(f"phases[{number}].blend", phase.blend) for number, phase in enumerate(nanoset.phases)]
+    blends += [(f"phases[{number}].{key_of_data(phase)}", phase.blend) for number, phase in enumerate(nanoset.phases)]
     for key, blend in blends:
         if blend is not None:
             yield from raised(check_corpora, file, f"nanosets.{name}.{key}", corpora_of(blend))
@@ -329,14 +349,14 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
             of = [(weight <= 0, "weight", f".{key}.{corpus}", weight) for corpus, weight in blend.items()]
             yield from broken(where, _TEXTS, *of)
     yield from broken(where, _TEXTS, *_data_rules(nanoset))
+    yield from mix_errors(where, nanoset)
     yield from _preset_errors(where, nanoset)
     yield from _sample_errors(where, nanoset)
 
 
 def _data_rules(nanoset: NanosetSpec) -> Iterator[Rule]:
     """Yield the rules of where the data comes from, as `broken` takes them."""
-    given = ["blend"] if nanoset.blend is not None else []
-    given += [key for key in ("blend_per_split", "phases") if getattr(nanoset, key)]
+    given = [*sources(nanoset), *(key for key in ("blend_per_split", "phases") if getattr(nanoset, key))]
     yield len(given) != 1, "data", "", " and ".join(given) or "none of them"
     if nanoset.blend_per_split:
         preset = get_preset(nanoset.preset)

@@ -97,6 +97,12 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
     return 0 in tokens and (rules.empty_split != "skip" or any(tokens))
 
 
+def tokens_in(config: NanosetConfig, split: SplitName, reader: LengthReader) -> dict[str, int]:
+    """Return prefix → tokens of a split that a dataset holds."""
+    planner, (prefixes, _) = _Planner(config, split, reader), config.blend(split) or ([], None)
+    return {prefix: planner.measure(prefix)[1] for prefix in prefixes}
+
+
 def too_few_tokens(
     config: NanosetConfig, split: SplitName, reader: LengthReader, names: Sequence[str] | None = None
 ) -> str:

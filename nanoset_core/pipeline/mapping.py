@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from nanoset_core.pipeline.run_before import versions_before
 from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
 from nanoset_core.storage.access import FileAccess
 
-VERSION = 1
+VERSION, MIXTURE = 1, "mixture"
 Notes = Mapping[str, Mapping[str, Any]]
 """Name of a cache file → its `bytes` and `sha256`."""
 _CHUNK = 1 << 22
@@ -165,7 +166,8 @@ def _facts(planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
         }
         for corpus, row, member in zip(planned.corpora, rows, plan.members, strict=True)
     ]
-    return {"samples": plan.samples, "blended": plan.blend is not None, "members": members, **lacking}
+    mix = {MIXTURE: list(map(asdict, planned.mixture))} if planned.mixture else {}
+    return {"samples": plan.samples, "blended": plan.blend is not None, "members": members, **lacking, **mix}
 
 
 class _SplitStage(Stage):

@@ -12,6 +12,7 @@ from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.mapping.config import Blend, NanosetConfig
 from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage, apply_epoch_limits, coverage
+from nanoset_core.mapping.mixture import MixRow, mixture_of
 from nanoset_core.mapping.orders import Read, orders_after, other_versions
 from nanoset_core.mapping.plan import (
     BlendPlan,
@@ -52,6 +53,8 @@ class PlannedSplit:
     """Of the members, in their order."""
     lacking: str | None
     """Why it has no sample, where it has a share of the data."""
+    mixture: tuple[MixRow, ...] = ()
+    """What each part of its mixture gets; of train alone, where there is one."""
 
     @property
     def samples(self) -> int:
@@ -166,6 +169,8 @@ class NanosetContext:
             # Where splits share one set of weights, the samples of each decide what the others get.
             limits = dict(limits) if isinstance(limits, Mapping) else limits
             options["epochs"] = {"most": limits, "then": spec.on_exhaustion, "samples": dict(spec.samples)}
+        if (mix := spec.mixture) is not None:  # whose weights are worked out for train
+            options["mix"] = {"parts": mix.to_json()["mix"], "samples": spec.samples.get("train")}
         return options | {"samples": spec.samples.get(split), "blend": _ordered(spec.blend_of(split))}
 
     def _before(self) -> dict[str, Any] | None:
@@ -236,7 +241,10 @@ class NanosetContext:
             raise error.at(f"{name}, {error.where}" if error.where else name) from error
         members = coverage(plan, config, limits) if plan is not None else []
         own = tuple(one for one in exceeded if one.split == split)
-        return PlannedSplit(split, config, plan, tuple(members), own, corpora_of(self.spec.blend_of(split)), lacking)
+        mix = self.spec.mixture if split == "train" and plan is not None else None
+        rows = () if mix is None else mixture_of(mix, config, self.reader).rows
+        corpora = corpora_of(self.spec.blend_of(split))
+        return PlannedSplit(split, config, plan, tuple(members), own, corpora, lacking, rows)
 
     def _within_limits(self, split: SplitName) -> tuple[NanosetConfig, dict[str, float], tuple[ExceededLimit, ...]]:
         """Return (settings of the split, limits of the datasets by prefix, datasets that exceed them)."""
@@ -287,6 +295,9 @@ class NanosetContext:
                 shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
                 asked = {other: config.samples(other) for other in SPLITS if other != split}
                 config = replace(config, split=shares).with_samples(asked)
+        if spec.mixture is not None:
+            weights = mixture_of(spec.mixture, config, self.reader).weights
+            config = replace(config, data_path=dict(zip(config.blend("train")[0], weights, strict=True)))  # type: ignore[index]
         return config, prefixes
 
     def _epoch_of_scarcest(self, config: NanosetConfig, split: SplitName) -> int | None:

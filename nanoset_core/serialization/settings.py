@@ -74,7 +74,8 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
         plain = reduce(or_, (kind for kind in alternatives(hint) if kind is not type(None)))
         yield Setting(section, key, plain, default, field_help(section, field.name))
         for inner, suffix in inner_sections(plain):
-            yield from settings(inner, key + suffix)
+            if inner is not section:  # a tree, whose keys are the same below each other
+                yield from settings(inner, key + suffix)
 
 
 def setting(section: type[DataclassInstance], name: str) -> Setting:
@@ -172,7 +173,9 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
     properties, fields = {}, own_fields(section)
     for field, hint in fields:
         help_text = field_help(section, field.name)
-        properties[key_of(field)] = _schema(hint, templates) | ({"description": help_text} if help_text else {})
+        is_tree = any(inner is section for kind in alternatives(hint) for inner, _ in inner_sections(kind))
+        schema = {"type": "object"} if is_tree else _schema(hint, templates)
+        properties[key_of(field)] = schema | ({"description": help_text} if help_text else {})
     required = [key_of(field) for field, _ in fields if is_required(field)]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 

@@ -57,6 +57,10 @@ def phases(phases: str, **settings) -> str:
     return nanoset(blend=None, phases=f"[{phases}]", **settings)
 
 
+def mixed(mix: str, **settings) -> str:
+    return nanoset(blend=None, mix=mix, **settings)
+
+
 def going_on(samples: str | None = "{train: 9}", **settings) -> str:
     before = {"continue_from": "{handoff: nanosets/a/handoff/0, consumed_samples: 4}"}
     return nanoset(**before, **({} if samples is None else {"samples": samples}), **settings)
@@ -116,6 +120,14 @@ nanosets:
     sequence_length: 8
     schedule: {iterations: 100, global_batch_size: 4, eval_interval: 50, eval_iters: 2}
 """
+
+
+def test_phases_may_have_mixtures(tmp_path):
+    text = phases("{mix: {web: 1, code: {epochs: 2}}, until: 2}, {mix: {g: {mix: {code: {}, math: {}}}}}", schedule=RUN)
+    first, second = load(tmp_path, text).nanosets.values()
+    assert (dict(first.blend), dict(second.blend)) == ({"web": 1, "code": 1}, {"code": 1, "math": 1})
+    assert first.mixture.parts["code"].epochs == 2
+    assert list(second.mixture.parts) == ["g"]
 
 
 def test_phases_become_nanosets(tmp_path):
@@ -202,6 +214,14 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (nanoset(blend_per_split="{train: web}"), "given once", "nanosets.pretrain", "name the corpora"),
         (nanoset(schedule="{iterations: 5, global_batch_size: 1}", samples="{train: 5}"), "both give",
          "nanosets.pretrain", "keep one"),
+        (nanoset(mix="{a: 1}"), "given once", "nanosets.pretrain", "name the corpora"),
+        (mixed("{a: {share: 1, epochs: 2}}", samples="{train: 9}"), "each say", "nanosets.pretrain.mix.a", "keep one"),
+        (mixed("{a: {tokns: 5}}"), "not known", "nanosets.pretrain.mix.a.tokns", "mean 'tokens'?"),
+        (mixed("{a: {tokens: 5}}"), "train's samples", "nanosets.pretrain.mix.a.tokens", "`schedule`"),
+        (mixed("{a: {min_share: 7}}"), "out of range", "nanosets.pretrain.mix.a.min_share", "set it to 1"),
+        (mixed("{g: {share: 1, mix: {a: 1}}, a: 1}"), "named twice", "nanosets.pretrain.mix", "remove the repetition"),
+        (mixed("{a: 1}", max_epochs="2"), "limits of its own", "nanosets.pretrain.max_epochs", "within `mix`"),
+        (phases("{mix: {a: 1}, until: 3}, {}", schedule=RUN), "of a phase", "nanosets.pretrain.phases[1]", "a mix"),
         (nanoset(max_epochs="{code: 2}"), "not in the blend", "nanosets.pretrain.max_epochs.code", "name a corpus"),
         (per_split("{trian: web}"), "not known", "nanosets.pretrain.blend_per_split.trian", "mean 'train'?"),
         (per_split("{train: null}"), "no split has data", "nanosets.pretrain.blend_per_split", "give train"),

@@ -125,6 +125,16 @@ def test_states_of_others_are_refused(folder, tmp_path, monkeypatch):
         next(iter(resumed))
 
 
+def test_with_an_end_token_samples_come_with_boundaries_of_documents(folder):
+    context = next(iter(ShardReader(folder)))
+    reader = ShardReader(folder, eod_token=int(context[1]))
+    sample = next(iter(reader))
+    assert sample["tokens"].tolist() == context[:-1].tolist()
+    assert sample["labels"].tolist() == context[1:].tolist()
+    assert sample["cu_seqlens"].tolist() == [0, 2, 3, 3]
+    assert reader.state_dict()["sample"] == 1
+
+
 def test_ranks_and_folders_that_are_none(folder, tmp_path):
     for rank, world_size in ((1, 1), (-1, 2), (0, 0)):
         with pytest.raises(ConfigError, match="no such rank"):

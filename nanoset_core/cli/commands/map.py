@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,7 +23,7 @@ from nanoset_core.cli.options import (
     option_for,
     options_for,
 )
-from nanoset_core.cli.terminal import Row, member_rows, print_json, print_made, print_rows, progress_bars
+from nanoset_core.cli.terminal import Row, member_rows, mixture_rows, print_json, print_made, print_rows, progress_bars
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.config.trainer import EXAMPLE, UNNAMED
 from nanoset_core.errors import ConfigError
@@ -133,7 +134,8 @@ def _map_project(
     nanosets = [(name, NanosetContext(project, name, reader, exact=not plan_only)) for name in names]
     planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets for split in splits}
     plans = {key: zip(found.corpora, found.members, strict=False) for key, found in planned.items()}
-    _show(plans, [one for found in planned.values() for one in found.exceeded], as_json)
+    mixtures = {key: list(map(asdict, found.mixture)) for key, found in planned.items() if found.mixture}
+    _show(plans, [one for found in planned.values() for one in found.exceeded], as_json, mixtures)
     for (name, split), found in planned.items():
         if found.lacking is not None and not found.members and not as_json:
             _warn(f"warning: {name} {split}: {found.lacking}")
@@ -183,17 +185,26 @@ def _show(
     plans: Mapping[tuple[str, SplitName], Iterable[tuple[str, MemberCoverage]]],
     exceeded: Iterable[ExceededLimit],
     as_json: bool,
+    mixtures: Mapping[tuple[str, SplitName], list[dict[str, Any]]] = MappingProxyType({}),
 ) -> None:
     """Print a table for each split of a nanoset, and warn of what would have been read more often than it may be."""
     members = {key: [{"corpus": corpus, **row.to_json()} for corpus, row in found] for key, found in plans.items()}
     if as_json:
-        print_json([{"nanoset": key[0], "split": key[1], "members": found} for key, found in members.items()])
+        trees = {key: {"mixture": found} for key, found in mixtures.items()}
+        print_json(
+            [
+                {"nanoset": key[0], "split": key[1], "members": found} | trees.get(key, {})
+                for key, found in members.items()
+            ]
+        )
         return
     for (name, split), found in members.items():
         if not found:
             click.echo(f"{name} {split}: no data")
         tokens, samples = (sum(member[key] for member in found) for key in ("tokens", "samples_given"))
         total = {"corpus": "all", "samples": samples, "tokens an epoch": tokens} if len(found) > 1 else None
+        mixture = mixture_rows(mixtures.get((name, split), ()))
+        print_rows(mixture, title=f"{name} {split}, mixture", text=("decided by", "of train"))
         print_rows(member_rows(found), title=f"{name} {split}", total=total)
         if found and not samples:
             hangs = "" if tokens else "; Megatron-LM hangs on such a split: give it no share"
