@@ -61,9 +61,9 @@ class MixPart:
         return tuple(leaf for name, part in parts for leaf in ((name,) if part.mix is None else part.corpora))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain types, without keys that say nothing; parts as a list, since their order decides ties."""
+        """Return plain types, without keys that say nothing."""
         plain = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
-        return plain | ({"mix": [[name, part.to_json()] for name, part in self.parts.items()]} if self.mix else {})
+        return plain | ({"mix": {name: part.to_json() for name, part in self.parts.items()}} if self.mix else {})
 
 
 @dataclass(frozen=True, slots=True)

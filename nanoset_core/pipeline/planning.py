@@ -169,8 +169,8 @@ class NanosetContext:
             # Where splits share one set of weights, the samples of each decide what the others get.
             limits = dict(limits) if isinstance(limits, Mapping) else limits
             options["epochs"] = {"most": limits, "then": spec.on_exhaustion, "samples": dict(spec.samples)}
-        if (mix := spec.mixture) is not None:  # whose weights are worked out for train
-            options["mix"] = {"parts": mix.to_json()["mix"], "samples": spec.samples.get("train")}
+        if spec.mixture is not None:  # whose weights are worked out for train; the blend has its order
+            options |= spec.mixture.to_json() | {"mix_samples": spec.samples.get("train")}
         return options | {"samples": spec.samples.get(split), "blend": _ordered(spec.blend_of(split))}
 
     def _before(self) -> dict[str, Any] | None:

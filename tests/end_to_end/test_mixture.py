@@ -77,7 +77,8 @@ def test_the_tree_and_the_samples_of_train_are_in_the_recipe_of_each_split(built
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, change))
     after = [NanosetContext(Project.open(file), "pretrain").options(split) for split in ("train", "valid")]
-    assert all(one["mix"] != other["mix"] for one, other in zip(before, after, strict=True))
+    changed = {key for one, other in zip(before, after, strict=True) for key in one if one[key] != other[key]}
+    assert changed == ({"mix_samples", "samples"} if "train" in change else {"mix"})
     assert all(one["blend"] == [["web", 1.0], ["books", 1.0], ["code", 1.0]] for one in after)
 
 

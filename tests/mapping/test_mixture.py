@@ -267,9 +267,7 @@ def test_limits_and_targets_need_the_number_of_samples_and_shares_do_not():
     assert [row.tokens for row in found.rows] == [None, None]
 
 
-def test_the_order_written_is_that_of_the_blend_and_of_the_recipe():
+def test_the_order_written_is_that_of_the_blend():
     mix = part(mix={"z": 1, "g": {"share": 2, "mix": {"b": {}, "a": {}}}})
     assert list(unweighted(mix.mix)) == ["z", "b", "a"]
-    assert mix.to_json() == {
-        "mix": [["z", {"share": 1.0}], ["g", {"share": 2.0, "mix": [["b", {}], ["a", {}]]}]],
-    }
+    assert mix.to_json() == {"mix": {"z": {"share": 1.0}, "g": {"share": 2.0, "mix": {"b": {}, "a": {}}}}}
