@@ -81,8 +81,8 @@ def collate_varlen(
     Args:
         samples: dictionaries with `tokens`, `labels` and `loss_mask`, and `cu_seqlens` unless `eod_token` is given.
         eod_token: documents end at this token, whatever `cu_seqlens` says: within packs, for example.
-        mask_ends: leave out of the loss the last token of a document that another follows in its sample: its label is
-            the first token of the other.
+        mask_ends: leave out of the loss the last token of a document, whose label is the first one of the next; at the
+            end of a sample only `eod_token` tells whether a document ends.
         convert: what the arrays are passed through, such as torch.from_numpy.
 
     Returns:
@@ -102,8 +102,10 @@ def collate_varlen(
     )
     positions = by_document(bounds)[POSITIONS]
     labels, loss_mask = (np.stack([sample[key] for sample in samples]) for key in ("labels", LOSS_MASK))
-    if mask_ends:
+    if mask_ends and eod_token is None:
         loss_mask[:, :-1][positions[:, 1:] == 0] = 0
+    elif mask_ends:
+        loss_mask[tokens == eod_token] = 0
     joined = {"tokens": tokens, "labels": labels, LOSS_MASK: loss_mask, POSITIONS: positions}
     row = {key: value.reshape(-1) for key, value in joined.items()}
     row[CU_SEQLENS] = np.append(np.flatnonzero(row[POSITIONS] == 0), tokens.size).astype(np.int32)

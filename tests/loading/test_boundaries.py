@@ -106,7 +106,8 @@ def test_samples_joined_for_attention_by_document(train):
     masked = collate_varlen(samples, mask_ends=True)["loss_mask"].reshape(8, LENGTH)
     ends = found["tokens"].reshape(8, LENGTH) == EOD
     assert (masked[:, :-1] == ~ends[:, :-1]).all()
-    assert masked[:, -1].all()  # its label is in no other document of the sample
+    assert masked[:, -1].all()  # nothing tells whether a document ends there
+    assert (collate_varlen(samples, eod_token=EOD, mask_ends=True)["loss_mask"] == ~ends.reshape(-1)).all()
     assert samples[0]["loss_mask"].all()
     assert isinstance(collate_varlen(samples, convert=list)["tokens"], list)
     with pytest.raises(ConfigError, match="do not tell where documents end"):
