@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.mixture import MixPart, Share
@@ -31,68 +30,44 @@ _TEXTS = {
 """Rule of a mixture → what is wrong, and the remedy; see `broken`."""
 
 
-class _Phase(Protocol):
-    """As much of a phase as is looked at here."""
-
-    @property
-    def blend(self) -> object: ...
-    @property
-    def mix(self) -> Mapping[str, MixPart | Share] | None: ...
+Mix = Mapping[str, MixPart | Share]
 
 
-class _Nanoset(_Phase, Protocol):
-    """As much of a nanoset."""
-
-    @property
-    def phases(self) -> Sequence[_Phase]: ...
-    @property
-    def schedule(self) -> object: ...
-    @property
-    def samples(self) -> Mapping[Any, int]: ...
-    @property
-    def max_epochs(self) -> object: ...
-
-
-def unweighted(mix: Mapping[str, MixPart | Share] | None) -> FrozenDict[str, float] | None:
+def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
     """Return the corpora of a tree, each of weight 1: what stands for a blend until its weights are worked out."""
     return None if mix is None else FrozenDict(dict.fromkeys(MixPart(mix=mix).corpora, 1.0))
 
 
-def sources(spec: _Phase) -> list[str]:
-    """Return which of `blend` and `mix` are written."""
-    written = {"blend": spec.blend not in (None, unweighted(spec.mix)), "mix": spec.mix is not None}
+def sources(blend: object, mix: Mix | None) -> list[str]:
+    """Return which of the keys `blend` and `mix` are written."""
+    written = {"blend": blend not in (None, unweighted(mix)), "mix": mix is not None}
     return [key for key, is_there in written.items() if is_there]
 
 
-def key_of_data(spec: _Phase) -> str:
-    """Return the key that names the corpora."""
-    return "blend" if spec.mix is None else "mix"
-
-
-def mix_errors(where: str, nanoset: _Nanoset) -> Iterator[ConfigError]:
+def mix_errors(
+    where: str, data: Iterable[tuple[str, object, Mix | None]], samples: object, max_epochs: object
+) -> Iterator[ConfigError]:
     """Yield an error for each part of a nanoset's mixtures that contradicts itself, or others.
 
     Args:
         where: the key of the nanoset.
-        nanoset: its settings, and those of its phases.
+        data: (key below it, blend, mixture) of the nanoset, whose key is "", and of its phases.
+        samples: what tells how many samples train has, if that is known.
+        max_epochs: the nanoset's.
     """
-    phases = [(f"{where}.phases[{number}]", phase) for number, phase in enumerate(nanoset.phases)]
-    for key, phase in phases:
-        yield from broken(
-            key, _TEXTS, (len(sources(phase)) != 1, "data", "", " and ".join(sources(phase)) or "neither")
-        )
-    has_samples = nanoset.schedule is not None or "train" in nanoset.samples
-    for key, one in [(where, nanoset), *phases]:
-        if one.mix is not None:
-            mix = MixPart(mix=one.mix)
-            twice = [corpus for corpus, count in Counter(mix.corpora).items() if count > 1]
-            rules = (bool(twice), "twice", "", ", ".join(twice)), *_rules(mix, "", None, has_samples)
-            yield from broken(f"{key}.mix", _TEXTS, *rules)
-            has_limit = nanoset.max_epochs is not None
-            yield from broken(where, _TEXTS, (has_limit, "limit", ".max_epochs", nanoset.max_epochs))
+    for key, blend, mix in data:
+        given = sources(blend, mix)
+        yield from broken(where + key, _TEXTS, (key and len(given) != 1, "data", "", " and ".join(given) or "neither"))
+        if mix is None:
+            continue
+        tree = MixPart(mix=mix)
+        twice = [corpus for corpus, count in Counter(tree.corpora).items() if count > 1]
+        rules = (bool(twice), "twice", "", ", ".join(twice)), *_rules(tree, "", None, has_samples=bool(samples))
+        yield from broken(f"{where}{key}.mix", _TEXTS, *rules)
+        yield from broken(where, _TEXTS, (max_epochs is not None, "limit", ".max_epochs", max_epochs))
 
 
-def _rules(part: MixPart, key: str, limit: float | None, has_samples: bool) -> Iterator[Rule]:
+def _rules(part: MixPart, key: str, limit: float | None, *, has_samples: bool) -> Iterator[Rule]:
     limit = limit if part.max_epochs is None else part.max_epochs
     given = [name for name in ("share", "tokens", "epochs") if getattr(part, name) is not None]
     bounds = [name for name in ("share", "min_share", "max_share") if getattr(part, name) is not None]
@@ -116,4 +91,4 @@ def _rules(part: MixPart, key: str, limit: float | None, has_samples: bool) -> I
     yield plain_sum(floors) > 1 + 1e-9, "floors", key, f"{plain_sum(floors):g}"
     yield free and len(free) == len(parts) and plain_sum(caps) < 1 - 1e-9, "caps", key, f"{plain_sum(caps):g}"
     for name, one in parts.items():
-        yield from _rules(one, f"{key}.{name}", limit, has_samples)
+        yield from _rules(one, f"{key}.{name}", limit, has_samples=has_samples)

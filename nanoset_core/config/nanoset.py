@@ -8,13 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from nanoset_core.config.mix import key_of_data, mix_errors, sources, unweighted
+from nanoset_core.config.mix import Mix, mix_errors, sources, unweighted
 from nanoset_core.config.packing import PackingSpec
 from nanoset_core.config.trainer import DOCUMENTS_SINCE, TrainerSpec
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT, DOCUMENTS, MASKS, check_masks
 from nanoset_core.mapping.coverage import Policy
-from nanoset_core.mapping.mixture import MixPart, Share
+from nanoset_core.mapping.mixture import MixPart
 from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
@@ -68,7 +68,6 @@ _TEXTS = {
 
 BlendSpec = str | tuple[str, ...] | Mapping[str, float]
 """A corpus, a list of corpora (each in full), or corpora with weights."""
-Mix = Mapping[str, MixPart | Share]
 Epochs = Annotated[float, Range(1, 1e6)]
 Iterations = Annotated[int, Range(1, 1 << 40)]
 
@@ -337,9 +336,10 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
     """Yield an error for each setting that excludes another one, lacks one that it needs, or selects no data."""
     where = f"{file}: nanosets.{name}"
     yield from raised(check_asset_name, name, where)
-    blends = [(key_of_data(nanoset), nanoset.blend)]
+    data = [("", nanoset.blend, nanoset.mix)]
+    data += [(f".phases[{number}]", phase.blend, phase.mix) for number, phase in enumerate(nanoset.phases)]
+    blends = [(f"{key}.{'blend' if mix is None else 'mix'}"[1:], blend) for key, blend, mix in data]
     blends += [(f"blend_per_split.{split}", blend) for split, blend in nanoset.blend_per_split.items()]
-    blends += [(f"phases[{number}].{key_of_data(phase)}", phase.blend) for number, phase in enumerate(nanoset.phases)]
     for key, blend in blends:
         if blend is not None:
             yield from raised(check_corpora, file, f"nanosets.{name}.{key}", corpora_of(blend))
@@ -349,14 +349,17 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
             of = [(weight <= 0, "weight", f".{key}.{corpus}", weight) for corpus, weight in blend.items()]
             yield from broken(where, _TEXTS, *of)
     yield from broken(where, _TEXTS, *_data_rules(nanoset))
-    yield from mix_errors(where, nanoset)
+    yield from mix_errors(where, data, nanoset.schedule or nanoset.samples.get("train"), nanoset.max_epochs)
     yield from _preset_errors(where, nanoset)
     yield from _sample_errors(where, nanoset)
 
 
 def _data_rules(nanoset: NanosetSpec) -> Iterator[Rule]:
     """Yield the rules of where the data comes from, as `broken` takes them."""
-    given = [*sources(nanoset), *(key for key in ("blend_per_split", "phases") if getattr(nanoset, key))]
+    given = [
+        *sources(nanoset.blend, nanoset.mix),
+        *(key for key in ("blend_per_split", "phases") if getattr(nanoset, key)),
+    ]
     yield len(given) != 1, "data", "", " and ".join(given) or "none of them"
     if nanoset.blend_per_split:
         preset = get_preset(nanoset.preset)
