@@ -13,6 +13,7 @@ from nanoset_core.config.packing import DEFAULT_PACK_SEED, PackingSpec, PacksSpe
 from nanoset_core.config.tokenization import TokenizerSpec
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, raised
+from nanoset_core.mapping.mixture import MixPart, Share
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.serialization.parsing import FrozenDict, Rule, broken
@@ -99,12 +100,23 @@ def _nanoset(spec: NanosetSpec, namer: _Namer) -> NanosetSpec:
     found = replace(
         spec,
         blend=_renamed(spec.blend, name),
+        mix=None if spec.mix is None else _in_mix(spec.mix, name),
         blend_per_split=FrozenDict((split, _renamed(blend, name)) for split, blend in spec.blend_per_split.items()),
         max_epochs=limits,
     )
     for key, value in (("span", spec.span), ("after", spec.after), ("earlier", tuple(map(name, spec.earlier)))):
         object.__setattr__(found, key, value)
     return found
+
+
+def _in_mix(mix: Mapping[str, MixPart | Share], name: Callable[[str], str]) -> FrozenDict[str, MixPart | Share]:
+    found: dict[str, MixPart | Share] = {}
+    for key, part in mix.items():
+        if isinstance(part, MixPart) and part.mix is not None:
+            found[key] = replace(part, mix=_in_mix(part.mix, name))
+        else:
+            found[name(key)] = part
+    return FrozenDict(found)
 
 
 def _renamed(blend: BlendSpec | None, name: Callable[[str], str]) -> BlendSpec | None:

@@ -48,6 +48,6 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_stage_is_held() -> None:
     stages = {key.split("/")[0] for name in PROJECTS for key in GOLDEN[name]["recipes"]}
     corpus = {"inventory", "shards", "tokenized", "datasets", "packed"}
-    assert stages == corpus | {"nanosets", "shuffle_plans", "webdatasets"}
+    assert stages == corpus | {"packs", "nanosets", "shuffle_plans", "webdatasets"}
     parts = {key.split("/")[-2] for key in GOLDEN["trainers"]["recipes"] if key.startswith("nanosets/")}
     assert parts == {"index_mappings", "blend", "handoff"}

@@ -187,6 +187,9 @@ def test_equal_packs_are_made_once_and_take_the_place_of_their_corpora():
     tars = {"corpora": {"web": 1, "code": 0.5}, "sequence_length": 65, "bos": True, "packing": {"tail": "carry"}}
     own = {"own": {"of": "web", "length": 64, "tail": "carry"}}
     tokenizer = PLAIN["tokenizer"] | {"bos": "<s>"}
+    mixed = {"sequence_length": 64, "packing": {}, "mix": {"code": 1, "texts": {"share": 2, "mix": {"web": {}}}}}
+    mixed = settings(nanosets={"mixed": mixed}).nanosets["mixed"]
+    assert mixed.mixture.corpora == tuple(mixed.blend) == ("code-packs-64", "web-packs-64")
     config = settings(nanosets={"one": one, "two": two}, webdatasets={"tars": tars}, packs=own, tokenizer=tokenizer)
     assert [*config.packs] == ["own", "code-packs-64-carry", "held-packs-64-carry"]
     assert config.nanosets["one"].blend == {"own": 2, "code-packs-64-carry": 1}
