@@ -10,7 +10,7 @@ import dagster as dg
 
 from nanoset_assets.downstream import NAME, ROOT
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, per_second, place, table
-from nanoset_assets.ui.previews import first_samples
+from nanoset_assets.ui.previews import first_samples, first_step
 from nanoset_core.cli.terminal import member_rows, mixture_rows, quality_rows, source_rows
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.handoff.writers import START
@@ -109,6 +109,7 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
         ),
         "start": folded(manifest.path(START).read_text(encoding="utf-8")),
         **{f"{split}_samples": count for split, count in samples.items()},
+        "first_step": first_step(project, manifest),
         **reader_metadata(project, name),
     }
 

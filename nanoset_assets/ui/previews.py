@@ -11,11 +11,12 @@ from itertools import chain, islice
 import dagster as dg
 import numpy as np
 
-from nanoset_assets.ui.metadata import code, markdown
+from nanoset_assets.ui.metadata import code, markdown, table
 from nanoset_core.cli.terminal import place_of
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import InspectionContext
-from nanoset_core.lineage.explain import piece_origins
+from nanoset_core.lineage.explain import PieceOrigin, piece_origins
+from nanoset_core.lineage.run import StepSample, explain_first_step
 from nanoset_core.lineage.texts import shorten
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
@@ -30,6 +31,8 @@ from nanoset_core.tokenization.shards import REJECTS
 SHOWN = 3
 _PIECES_SHOWN = 3
 _TOKENS_DECODED = 96
+_STEP_SAMPLES = 8
+"""Of a step, as many are shown."""
 
 
 def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataValue:
@@ -45,6 +48,28 @@ def first_rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> dg.Markdo
 def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadataValue:
     """Return the first samples of a built split: the documents that each is made of, and its first tokens as text."""
     return _shown(lambda: _samples(project, name, split))
+
+
+def first_step(project: Project, handoff: Manifest) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
+    """Return the samples of the first step that is started with a handoff: their documents, and text."""
+    try:
+        step = explain_first_step(_place(project), handoff, _STEP_SAMPLES, _STEP_SAMPLES)
+    except (NanosetError, OSError, ValueError) as error:
+        return markdown(code(f"cannot be shown: {error}"))
+    return table(map(_row, step.samples), step.batch_size)
+
+
+def _row(sample: StepSample) -> dict[str, object]:
+    shown = [f"{place_of(piece.origin)} tokens {_span(piece)}" for piece in sample.pieces[:_PIECES_SHOWN]]
+    if left := len(sample.pieces) - len(shown):
+        shown.append(f"{format_count(left, 'document')} more")
+    text = next((piece.text for piece in sample.pieces), None) or ""
+    return {"sample": sample.sample, "corpus": sample.corpus, "documents": ", ".join(shown), "text": text}
+
+
+def _span(piece: PieceOrigin) -> str:
+    begin, end = piece.document_tokens
+    return f"{begin:,}–{end:,}"
 
 
 def _shown(look: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
@@ -94,8 +119,7 @@ def _samples(project: Project, name: str, split: str) -> Iterator[str]:
         pieces = pieces[pieces[:, 2] > pieces[:, 1]]
         all_origins = [*chain.from_iterable(piece_origins(place, nanoset.dataset, pieces[:_PIECES_SHOWN]))]
         origins = all_origins[:_PIECES_SHOWN]
-        spans = [f"tokens {begin:,}–{end:,}" for begin, end in (piece.document_tokens for piece in origins)]
-        places = ", ".join(f"{code(place_of(piece.origin))} {span}" for piece, span in zip(origins, spans, strict=True))
+        places = ", ".join(f"{code(place_of(piece.origin))} tokens {_span(piece)}" for piece in origins)
         more = (
             f" and {format_count(left, 'document')} more"
             if (left := len(pieces[_PIECES_SHOWN:]) + len(all_origins) - len(origins))

@@ -204,7 +204,26 @@ def explain_step(
         SampleIndexError: no handoff of the run has the samples of the step.
     """
     context = InspectionContext.of(project_or_root)
-    run = Run.open(context.outputs, run_file)
+    return _explained(replace(context, config=None), Run.open(context.outputs, run_file), step, rank, most)
+
+
+def explain_first_step(context: InspectionContext, handoff: Manifest, size: int, most: int) -> StepOrigin:
+    """Return what the first step that is started with a handoff reads, as step 1; errors as of `explain_step`.
+
+    Args:
+        context: without settings no raw text is read.
+        handoff: the handoff.
+        size: samples of the step, where the handoff has no schedule.
+        most: samples to look up.
+    """
+    _, size, *_ = handoff.recipe["options"].get("schedule") or (0, size)
+    spec = RunSpec(handoff.folder.as_posix(), 1, 1, size)
+    part = _part(context.outputs, spec, spec.handoffs[0], "handoff")
+    started = part._replace(base=part.base - part.begin, begin=0, end=None)  # the samples are those of any ranks
+    return _explained(context, Run(spec, [started], handoff.url()), 1, None, most)
+
+
+def _explained(context: InspectionContext, run: Run, step: int, rank: int | None, most: int | None) -> StepOrigin:
     found = run.samples(step)
     part, ranks = found.part, found.step.ranks
     if rank is not None and not 0 <= rank < ranks:
@@ -213,8 +232,7 @@ def explain_step(
         )
     rows = np.flatnonzero(found.ranks == rank) if rank is not None else np.arange(found.step.batch)
     rows = rows[:most]
-    asked = found.samples[rows].tolist()
-    origins = explain_samples(replace(context, config=None), part.loaded, part.name, TRAIN, asked)
+    origins = explain_samples(context, part.loaded, part.name, TRAIN, found.samples[rows].tolist())
     places = zip(origins, found.ranks[rows].tolist(), found.micro_batches[rows].tolist(), strict=True)
     return StepOrigin(
         step=step,

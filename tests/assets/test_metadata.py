@@ -17,11 +17,12 @@ from nanoset_assets.names import Names
 from nanoset_assets.ui import corpus
 from nanoset_assets.ui.corpus import length_metadata, tokenized_files, what_changed
 from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, markdown, table
-from nanoset_assets.ui.nanoset import plan_metadata, split_metadata, webdataset_metadata
-from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples
-from nanoset_core.cli.terminal import member_rows
+from nanoset_assets.ui.nanoset import handoff_metadata, plan_metadata, split_metadata, webdataset_metadata
+from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples, first_step
+from nanoset_core.cli.terminal import member_rows, place_of
 from nanoset_core.config.project import load_config
 from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import current_plan
@@ -187,6 +188,21 @@ def test_samples_lead_to_their_sources(spoilt, name, stage):
     assert sum(int(row["samples"].replace(",", "")) for row in plan) == metadata["samples"]
     assert "limit" not in plan[0]
     assert all(row["weight"].endswith("%") for row in plan)
+
+
+@pytest.mark.parametrize(("name", "count"), [("pretrain", 8), ("plain", 8)])
+def test_the_first_step_of_a_handoff_is_shown_decoded(spoilt, name, count):
+    handoff = spoilt.outputs.current("nanosets", f"{name}/handoff")
+    rows = rows_of(first_step(spoilt, handoff))
+    assert [row["sample"] for row in rows[:count]] == [str(number) for number in range(count)]
+    for row in rows[:count]:
+        plain = explain_sample(spoilt, name, "train", int(row["sample"]))
+        assert row["corpus"] == plain.corpus
+        assert row["text"] == plain.pieces[0].text
+        assert row["documents"].startswith(f"{place_of(plain.pieces[0].origin)} tokens ")
+    assert rows_of(handoff_metadata(spoilt, handoff, name)["first_step"]) == rows
+    shutil.rmtree(spoilt.outputs.folder / "nanosets" / name / "train")
+    assert "cannot be shown" in first_step(spoilt, handoff).value
 
 
 @pytest.fixture
