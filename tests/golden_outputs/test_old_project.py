@@ -77,7 +77,7 @@ def test_build_makes_nothing_but_handoffs_of_megatron(built: dict[str, Any], wha
 
 def test_each_handoff_of_megatron_is_made_again_once(built: dict[str, Any]) -> None:
     before, after = (set(filter(REMADE, files)) for files in built["files"])
-    files = {"START.md", "arguments.txt", "manifest.json", "preflight.py", "sequences_per_dataset.json"}
+    files = {"START.md", "arguments.txt", "manifest.json", "preflight.py", "run.yaml", "sequences_per_dataset.json"}
     assert before
     assert {name.rpartition("/")[2] for name in after - before} - {"data_args.txt", "per_split_data_args.json"} == files
     (runs, more), links = built["runs"], [name for name in before if name.endswith("/current")]
