@@ -35,7 +35,7 @@ class StepsType(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
-        found = re.fullmatch(r"([1-9][0-9]*)(?:\.\.([1-9][0-9]*))?", value)
+        found = re.fullmatch(r"([1-9][0-9]{0,11})(?:\.\.([1-9][0-9]{0,11}))?", value)
         if found is None or int(found[2] or found[1]) < int(found[1]):
             self.fail(f"{value!r} is neither a step from 1 on, nor A..B.", param, ctx)
         return range(int(found[1]), int(found[2] or found[1]) + 1)

@@ -125,7 +125,7 @@ def checked_run(value: object, text: str, file: Path) -> RunSpec:
 def _errors(run: RunSpec, where: str) -> Iterator[ConfigError]:
     ramp, size, iterations = run.rampup_batch_size, run.global_batch_size, [one.iteration for one in run.resumes]
     schedule = run.step_batch_size_schedule
-    wrong_ramp = ramp is not None and (len(ramp) != 3 or size is None or size <= ramp[0] or (size - ramp[0]) % ramp[1])
+    wrong_ramp = ramp is not None and not ramps_up(ramp, size or 0)
     rules: Sequence[Rule] = (
         (not run.handoffs, "handoff", "handoff", None),
         (size is None and schedule is None, "size", "global_batch_size", None),
@@ -138,6 +138,11 @@ def _errors(run: RunSpec, where: str) -> Iterator[ConfigError]:
     for number, skipped in enumerate(run.skipped_iterations):
         wrong = not isinstance(skipped, int) and (len(skipped) != 2 or skipped[0] > skipped[1])
         yield from broken(where, _TEXTS, (wrong, "skipped", f"skipped_iterations[{number}]", skipped))
+
+
+def ramps_up(ramp: Sequence[int], size: int) -> bool:
+    """Return whether [first batch size, increment, samples] leads to a batch size in whole steps."""
+    return len(ramp) == 3 and size > ramp[0] and (size - ramp[0]) % ramp[1] == 0
 
 
 def run_text(handoff: str, global_batch_size: int | None) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, SampleIndexError
-from nanoset_core.handoff.run import RunSpec
+from nanoset_core.handoff.run import RunSpec, ramps_up
 from nanoset_core.loading.samplers import randperm
 
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -76,7 +76,7 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
     for begin, end in pairwise([None, *run.resumes, None]):
         given = {name: getattr(begin, name) for name in _RESUMED if getattr(begin, name, None) is not None}
         run, resumed = replace(run, **given), consumed
-        size, last = batch_sizes(run)
+        size, last = batch_sizes(run, done, consumed)
         while end is None or done < end.iteration:
             batch = running_size(run, size(consumed), done + 1)
             yield Stretch(done + 1, consumed, batch, run.micro_batch_size, run.data_parallel_size, resumed)
@@ -95,17 +95,27 @@ def _differs(size: Callable[[int], int], consumed: int, batch: int) -> Callable[
     return lambda steps: size(consumed + steps * batch) != now
 
 
-def batch_sizes(run: RunSpec) -> tuple[Callable[[int], int], int]:
+def batch_sizes(run: RunSpec, done: int, begin: int) -> tuple[Callable[[int], int], int]:
     """Return what gives the batch size after so many consumed samples, and after how many it is the last one.
 
-    ConfigError where the schedule cannot be read.
+    Args:
+        run: with the numbers that it was last started with.
+        done: iterations that were done then.
+        begin: samples that were consumed then.
+
+    Raises:
+        ConfigError: the schedule cannot be read, or the ramp-up does not lead to the batch size.
     """
     if run.step_batch_size_schedule is not None:
         begins, sizes = _schedule(run.step_batch_size_schedule, run.seq_length or 1)
         return lambda consumed: sizes[bisect_right(begins, consumed) - 1], begins[-1]
     whole = run.global_batch_size or 0
-    if run.rampup_batch_size is None:
+    if run.rampup_batch_size is None or begin > run.rampup_batch_size[2]:
         return lambda _: whole, 0
+    if not ramps_up(run.rampup_batch_size, whole):
+        what, where = "the ramp-up does not lead to the batch size that the run went on with", f"step {done + 1:,}"
+        found, remedy = f"{list(run.rampup_batch_size)}, global_batch_size {whole}", "correct the entry of `resumes`"
+        raise ConfigError(what, where=where, found=found, remedy=remedy)
     start, increment, samples = run.rampup_batch_size
     each = samples / ((whole - start) // increment)  # with its rounding
     return lambda now: whole if now > samples else start + int(now / each) * increment, samples + 1

@@ -31,6 +31,8 @@ class Read:
     """What it was built with."""
     end: int
     """Position in the split behind the last one."""
+    before: int = 0
+    """The run's samples in front of the split's first one."""
 
 
 def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
@@ -47,9 +49,9 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
     if not begin <= read.end <= plan.samples:
         what, expected = (
             "a run of this nanoset cannot have consumed these samples",
-            f"{begin:,} to {plan.samples:,}",
+            f"{read.before + begin:,} to {read.before + plan.samples:,}",
         )
-        raise ConfigError(what, where="consumed_samples", found=f"{read.end:,}", expected=expected)
+        raise ConfigError(what, where="consumed_samples", found=f"{read.before + read.end:,}", expected=expected)
     orders = dict(read.config.orders)
     for member, count in zip(plan.members, taken_of(plan, begin, read.end, exact=exact), strict=True):
         before = orders.get(member.prefix)

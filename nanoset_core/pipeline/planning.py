@@ -229,6 +229,8 @@ class NanosetContext:
                 plan, config = None, config.with_samples({})
             else:
                 plan = plan_split(config, split, self.reader, exact=self.exact)
+            if split == "train" and 0 < config.consumed_samples >= (config.samples(split) or 0):
+                raise _nothing_left(config)
             lacking = None if plan is not None and plan.samples else self._lacking(split, config)
             folder = self.index_folder
             if plan is not None and folder:
@@ -320,6 +322,16 @@ class NanosetContext:
         is_given = config.split != built.split and built.shares()[SPLITS.index(split)] <= 0
         elsewhere = f"; its share went to the split before it (split: {built.split})" if is_given else ""
         return f"it has no sample: {found}{elsewhere}. Give it a larger share, or none"
+
+
+def _nothing_left(config: NanosetConfig) -> ConfigError:
+    return ConfigError(
+        "the run has consumed all samples of train, so that none is left to go on with",
+        where="continue_from.consumed_samples",
+        found=f"{config.consumed_samples:,} of {config.train_split_samples or 0:,} samples",
+        remedy="let `schedule`, or `samples`, be that of the whole run, from its first sample on; or, where they are "
+        "made fewer by on_exhaustion: stop, raise max_epochs",
+    )
 
 
 def _ordered(blend: BlendSpec | None) -> Any:

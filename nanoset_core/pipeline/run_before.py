@@ -62,7 +62,7 @@ def read_before(outputs: OutputRoot, given: ContinueSpec) -> Read:
         raise ConfigError(what, where=handoff.url(), remedy=remedy)
     options = handoff.recipe["options"]
     before = options["span"][0] * options["schedule"][1] if options.get("span") else 0
-    return Read(plan, config, given.consumed_samples - before)
+    return Read(plan, config, given.consumed_samples - before, before)
 
 
 def going_on(project: Project, name: str, handoff: str, consumed_samples: int) -> tuple[Project, str]:

@@ -239,7 +239,7 @@ def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError
     import yaml
 
     root, found = yaml.compose(text), []
-    lines = {} if root is None else dict(_lines(root, "", root.start_mark.line + 1, set()))
+    lines = {"": 1} if root is None else dict(_lines(root, "", root.start_mark.line + 1, set()))
     for error in errors:
         known, mark, key = (error.where or "").partition(f"{file}: ")
         above = [path for path in lines if not path or f"{key}.".startswith((f"{path}.", f"{path}["))]

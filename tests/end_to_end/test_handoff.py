@@ -196,9 +196,15 @@ def test_a_run_goes_on_with_another_blend(built_from):
         assert verify_nanoset(again, "later", split, deep=True).passed
     run("gc", "--yes", "--config", config)
     assert outputs.manifest_at(handoff_of_two.folder) is not None
-    config.write_text(config.read_text().replace('split: "8,1,1"\n    trainer', 'split: "7,2,1"\n    trainer'))
-    with pytest.raises(NanosetError, match="other sequences of a dataset"):
-        NanosetContext(Project.open(config), "later").plan("train")
+    text = config.read_text()
+    for old, new, wrong in (
+        ('split: "8,1,1"\n    trainer', 'split: "7,2,1"\n    trainer', "other sequences of a dataset"),
+        ("{train: 400,", "{train: 200,", r"none is left to go on with\n  found: 200 of 200"),
+        ("consumed_samples: 200", "consumed_samples: 100", "found: 100\n  expected: 120 to 240"),
+    ):
+        config.write_text(text.replace(old, new))
+        with pytest.raises(NanosetError, match=wrong):
+            NanosetContext(Project.open(config), "later").plan("train")
 
 
 def test_a_lost_index_file_is_found_before_the_trainer_does(built_from):

@@ -53,6 +53,7 @@ def test_a_whole_one(file):
         ("global_batch_size: 256\nrampup_batch_size: [32, 32, 100000]\n", "", "the batch size is not given"),
         ("resumes:", 'step_batch_size_schedule: "0:8"\nresumes:', r":7: step_batch_size_schedule: two schedules"),
         (WHOLE[: WHOLE.index("\n")], "handoff: []", r":1: handoff: no handoff is named"),
+        (WHOLE, "", r":1: handoff: a key is missing"),
     ],
 )
 def test_mistakes_are_told_by_line(file, line, changed, text):

@@ -51,6 +51,15 @@ def test_a_ramp_up_over_10_to_the_12_samples_takes_no_loop_over_steps():
     assert steps.samples(np.array([10**11]))[1] == 2560
 
 
+def test_a_ramp_up_that_does_not_lead_to_the_batch_size_of_a_resume_matters_until_it_has_ended():
+    run = {"data_parallel_size": 2, "micro_batch_size": 1, "global_batch_size": 8, "rampup_batch_size": [4, 4, 40]}
+    for size in (2, 4, 6, 10):
+        with pytest.raises(ConfigError, match=f"step 4: the ramp-up .*\n  found: .* global_batch_size {size}"):
+            Steps(spec(**run, resumes=[{"iteration": 3, "global_batch_size": size}]))
+        steps = Steps(spec(**run, resumes=[{"iteration": 12, "global_batch_size": size}]))
+        assert steps.stretches[-1][:3] == (13, 56, size)
+
+
 def test_a_schedule_that_counts_tokens():
     run = {"data_parallel_size": 2, "micro_batch_size": 1, "step_batch_size_schedule": "0:4, 1.6K:8", "seq_length": 16}
     assert [(one.step, one.sample, one.batch) for one in Steps(spec(**run)).stretches] == [(1, 0, 4), (26, 100, 8)]
