@@ -20,7 +20,7 @@ from nanoset_core.packing.plan import Cut, PackPlan
 from nanoset_core.views.hashing import STEP, U64, mix
 
 _CHUNK = 1 << 20
-_STRATUM = 1 << 21
+_STRATUM = 1 << 19
 """Pieces that are assigned at once, about; decides the order of packs."""
 _FRACTION = U64(32)
 _LOW = U64((1 << 32) - 1)
