@@ -144,6 +144,10 @@ class PacksStage(Stage):
     def make(self, project: Project, key: Key) -> Manifest:
         return make_packs(project, self.name(key))
 
+    def details(self, manifest: Manifest) -> Mapping[str, str]:
+        apart = manifest.facts["concatenated"]["cut_documents"]
+        return {**super().details(manifest), "cut if concatenated": f"{apart:,}"}
+
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         if not manifest.facts["documents"]:
             yield "they hold no document"

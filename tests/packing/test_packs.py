@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sample_project import make_corpora, write_project
 
+from nanoset_assets.ui.packs import pack_metadata
 from nanoset_core.config.project import ProjectConfig, config_from
 from nanoset_core.errors import ConfigError
 from nanoset_core.lineage.explain import explain_sample
@@ -118,6 +119,17 @@ def test_what_is_truncated_is_told(project):
     assert held["packs web-32"] == held["corpus web"] == 3
     assert held["packs cut"] == held["view some"]
     assert held["webdataset shuffled"] == held["packs some-packs-33-carry"]
+
+
+def test_what_packs_cut_is_shown_beside_concatenation(project):
+    manifest = current_dataset(project, "web-32")
+    shown, apart = PACKS.details(manifest), manifest.facts["concatenated"]["cut_documents"]
+    assert (shown["documents cut"], shown["cut if concatenated"]) == (
+        f"{manifest.facts['cut_documents']:,}",
+        f"{apart:,}",
+    )
+    rows = pack_metadata(project, manifest)["cut"].records
+    assert [row.data["cut_documents"] for row in rows] == [manifest.facts["cut_documents"], apart]
 
 
 def test_what_is_made_of_packs_is_verified(project, monkeypatch):
