@@ -123,13 +123,10 @@ def test_what_is_truncated_is_told(project):
 
 def test_what_packs_cut_is_shown_beside_concatenation(project):
     manifest = current_dataset(project, "web-32")
-    shown, apart = PACKS.details(manifest), manifest.facts["concatenated"]["cut_documents"]
-    assert (shown["documents cut"], shown["cut if concatenated"]) == (
-        f"{manifest.facts['cut_documents']:,}",
-        f"{apart:,}",
-    )
-    rows = pack_metadata(project, manifest)["cut"].records
-    assert [row.data["cut_documents"] for row in rows] == [manifest.facts["cut_documents"], apart]
+    cut = [f"{facts['cut_documents']:,}" for facts in (manifest.facts, manifest.facts["concatenated"])]
+    shown = PACKS.details(manifest)
+    assert [shown["documents cut"], shown["cut if concatenated"]] == cut
+    assert [row.data["cut_documents"] for row in pack_metadata(project, manifest)["cut"].records] == cut
 
 
 def test_what_is_made_of_packs_is_verified(project, monkeypatch):
