@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
@@ -42,18 +41,31 @@ def parts_of(manifest: Manifest, dataset: MMapIndexedDataset, document: int) -> 
 
 def parts_in(manifest: Manifest, dataset: MMapIndexedDataset, spans: NDArray[np.int64]) -> list[list[Part]]:
     """Return the whole parts that have tokens in each of some spans (sequence, first token, end excl)."""
+    found: list[list[Part]] = [[] for _ in spans]
+    for span, *part in spread(manifest, dataset, spans).tolist():
+        found[span].append(Part(*part))
+    return found
+
+
+def spread(manifest: Manifest, dataset: MMapIndexedDataset, spans: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the same as int64, shape (parts, 6): the row of the span, and the fields of the part; in order."""
+    numbers = np.arange(len(spans))
     if is_packs(manifest):
-        table = pieces_of(manifest)
-        rows = {pack: table.of_packs(pack, pack + 1).tolist() for pack in dict.fromkeys(spans[:, 0].tolist())}
-        some = ((begin, end, [_of_row(row) for row in rows[pack]]) for pack, begin, end in spans.tolist())
-        return [[part for part in parts if part.begin < end and begin < part.end] for begin, end, parts in some]
+        rows = pieces_of(manifest).of_packs(spans[:, 0])
+        low, high = (np.searchsorted(rows[:, 0], spans[:, 0], side) for side in ("left", "right"))
+        counts = high - low
+        own = np.repeat(numbers, counts)
+        at = np.arange(len(own)) + np.repeat(low - (np.cumsum(counts) - counts), counts)
+        pack, begin, document, first, tokens = rows[at].T
+        parts: NDArray[np.int64] = np.column_stack([own, pack, begin, begin + tokens, first, document])
+        has_tokens: NDArray[np.bool_] = (begin < spans[own, 2]) & (spans[own, 1] < begin + tokens)
+        return parts[has_tokens]
     bounds = dataset.document_indices
-    documents = [bisect_right(bounds, sequence) - 1 for sequence in spans[:, 0].tolist()]
+    documents = np.searchsorted(bounds, spans[:, 0], side="right") - 1
     # A document's first sequence is where its tokens begin.
     firsts = token_starts(dataset, spans[:, 0]) - token_starts(dataset, bounds[documents])
     lengths = dataset.sequence_lengths[spans[:, 0]]
-    columns = zip(spans[:, 0].tolist(), lengths.tolist(), firsts.tolist(), documents, strict=True)
-    return [[Part(sequence, 0, length, first, document)] for sequence, length, first, document in columns]
+    return np.column_stack([numbers, spans[:, 0], np.zeros_like(numbers), lengths, firsts, documents])
 
 
 def _of_row(row: list[int]) -> Part:

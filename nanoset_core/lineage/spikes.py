@@ -19,10 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.explain import sources_of
+from nanoset_core.lineage.pieces import spread
 from nanoset_core.lineage.run import Part, Run
 from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.pipeline.indexed import opened
+from nanoset_core.pipeline.packs import is_packs, packed_from
 from nanoset_core.pipeline.project import Project
 
 NEAR, WINDOW, DEVIATIONS = 8, 50, 6.0
@@ -159,7 +163,7 @@ def spike_report(
     run, asked = Run.open(context.outputs, run_file), np.unique(np.array(steps, np.int64))
     _, batch = run.steps.samples(asked)
     taken = asked[: max(int(np.searchsorted(np.cumsum(batch), MOST_SAMPLES, "right")), 1)]
-    seen, others = _Seen(run, taken), _Seen(run, chosen := _others(run, asked, len(taken)))
+    seen, others = _Seen(context, run, taken), _Seen(context, run, chosen := _others(run, asked, len(taken)))
     return SpikeReport(
         spikes=len(asked),
         steps=tuple(taken.tolist()),
@@ -185,9 +189,11 @@ def _others(run: Run, steps: NDArray[np.int64], count: int) -> NDArray[np.int64]
 class _Seen:
     """What some steps read: documents, and which samples and steps hold them."""
 
-    def __init__(self, run: Run, steps: NDArray[np.int64]) -> None:
+    def __init__(self, context: InspectionContext, run: Run, steps: NDArray[np.int64]) -> None:
         self.datasets: list[Nanoset] = []
         """One for each prefix."""
+        self.texts: list[MMapIndexedDataset] = []
+        """The datasets of the documents: of packs, what was packed."""
         self.members: dict[Nanoset, tuple[int, int]] = {}
         """Samples and tokens of each dataset of each handoff."""
         self.parts: list[tuple[Part, int]] = []
@@ -202,11 +208,14 @@ class _Seen:
             ).items():
                 if (dataset := ids.setdefault(nanoset.member.prefix, len(ids))) == len(self.datasets):
                     self.datasets.append(nanoset)
+                    self.texts.append(_documents(context, nanoset))
                 pieces = np.concatenate([pieces for _, _, pieces in sources])
                 sample = np.repeat([row for row, _, _ in sources], [len(pieces) for _, _, pieces in sources])
-                number = np.searchsorted(nanoset.dataset.document_indices, pieces[:, 0], "right") - 1
-                found = np.column_stack([np.full(len(pieces), dataset), number, sample + count, of_step[sample]])
-                rows.append(found[pieces[:, 2] > pieces[:, 1]])
+                is_filled = pieces[:, 2] > pieces[:, 1]
+                pieces, sample = pieces[is_filled], sample[is_filled]
+                parts = spread(context.dataset_at(nanoset.member.prefix), nanoset.dataset, pieces)
+                sample, number = sample[parts[:, 0]], parts[:, 5]
+                rows.append(np.column_stack([np.full(len(parts), dataset), number, sample + count, of_step[sample]]))
                 self.members[nanoset] = len(sources), int((pieces[:, 2] - pieces[:, 1]).sum())
             self.parts.append((part, len(of_step)))
             count += len(of_step)
@@ -217,12 +226,12 @@ class _Seen:
         """(dataset, number), shape (documents, 2); how many samples hold each, shape (documents,)."""
         self._steps = whole[:, 3]
         self.tokens = np.zeros(len(self.documents), np.int64)
-        for dataset, nanoset in enumerate(self.datasets):
+        for dataset, texts in enumerate(self.texts):
             own_rows = self.documents[:, 0] == dataset
-            begins, ends = nanoset.dataset.document_indices[self.documents[own_rows, 1] + np.array([[0], [1]])]
+            begins, ends = texts.document_indices[self.documents[own_rows, 1] + np.array([[0], [1]])]
             offsets = np.cumsum(ends - begins) - (ends - begins)
             sequences = np.repeat(begins - offsets, ends - begins) + np.arange((ends - begins).sum())
-            lengths = nanoset.dataset.sequence_lengths[sequences].astype(np.int64)
+            lengths = texts.sequence_lengths[sequences].astype(np.int64)
             self.tokens[own_rows] = np.add.reduceat(lengths, offsets)
 
     def shares(self, context: InspectionContext) -> Iterator[CorpusShare]:
@@ -272,7 +281,7 @@ class _Seen:
         return tuple(np.unique(np.concatenate(spans)).tolist())
 
     def _hash(self, row: int) -> bytes:
-        dataset, found = self.datasets[self.documents[row, 0]].dataset, hashlib.blake2b(digest_size=16)
+        dataset, found = self.texts[self.documents[row, 0]], hashlib.blake2b(digest_size=16)
         for sequence in range(*dataset.document_indices[self.documents[row, 1] :][:2].tolist()):
             found.update(dataset.get(sequence).astype("<i4").tobytes())
         return found.digest()
@@ -285,6 +294,11 @@ class _Seen:
             lineage = Lineage(context.outputs, context.dataset_at(nanoset.member.prefix))
             found |= zip(own, lineage.origins(self.documents[own, 1].tolist()), strict=True)
         return found
+
+
+def _documents(context: InspectionContext, nanoset: Nanoset) -> MMapIndexedDataset:
+    manifest = context.dataset_at(nanoset.member.prefix)
+    return opened(packed_from(context.outputs, manifest), is_sampled=True) if is_packs(manifest) else nanoset.dataset
 
 
 def _shares(part: Part) -> Mapping[Nanoset, float]:

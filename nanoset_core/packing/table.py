@@ -50,24 +50,27 @@ class PieceTable:
             what, remedy = "the table of pieces cannot be read", "run `nanoset build`"
             raise FormatError(what, where=path, found=str(error), expected="Parquet", remedy=remedy) from error
 
-    def of_packs(self, begin: int, end: int) -> NDArray[np.int64]:
-        """Return the pieces of packs [begin, end), int64, shape (pieces, 5), as COLUMNS names them."""
-        found = [rows[(rows[:, 0] >= begin) & (rows[:, 0] < end)] for rows in self._groups("pack", begin, end - 1)]
-        return np.concatenate([np.empty((0, len(COLUMNS)), np.int64), *found])
+    def of_packs(self, packs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the pieces of some packs, in their order, int64, shape (pieces, 5), as COLUMNS names them."""
+        return self._chosen("pack", packs)
 
     def of_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the pieces of some documents, in the order of packs, int64, shape (pieces, 5)."""
-        wanted, found = np.unique(documents), [np.empty((0, len(COLUMNS)), np.int64)]
-        if len(wanted):
-            for rows in self._groups("document", int(wanted[0]), int(wanted[-1])):
-                at = np.minimum(np.searchsorted(wanted, rows[:, 2]), len(wanted) - 1)
-                found.append(rows[wanted[at] == rows[:, 2]])
-        return np.concatenate(found)
+        return self._chosen("document", documents)
 
     def documents(self, begin: int, end: int) -> Iterator[NDArray[np.int64]]:
         """Yield the numbers of the documents in packs [begin, end), a document perhaps more than once; int64."""
         for rows in self._groups("pack", begin, end - 1):
             yield rows[(rows[:, 0] >= begin) & (rows[:, 0] < end), 2]
+
+    def _chosen(self, column: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        wanted, found = np.unique(numbers), [np.empty((0, len(COLUMNS)), np.int64)]
+        if len(wanted):
+            for rows in self._groups(column, int(wanted[0]), int(wanted[-1])):
+                values = rows[:, COLUMNS.index(column)]
+                at = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
+                found.append(rows[wanted[at] == values])
+        return np.concatenate(found)
 
     def sha256(self) -> str:
         """Return the sha256 of all rows, whichever version of the library wrote them."""

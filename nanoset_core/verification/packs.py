@@ -49,7 +49,7 @@ def _compare(report: Report, manifest: Manifest, read: MMapIndexedDataset) -> No
     """Compare the tokens of some packs with those of their documents."""
     packs, table, count = opened(manifest, is_sampled=True), pieces_of(manifest), manifest.facts["packs"]
     for pack in np.unique(np.linspace(0, count - 1, _COMPARED).astype(np.int64)).tolist():
-        for _, begin, document, first, tokens in table.of_packs(pack, pack + 1).tolist():
+        for _, begin, document, first, tokens in table.of_packs(np.array([pack])).tolist():
             at = int(read.sequence_pointers[read.document_indices[document]]) // read.dtype.itemsize + first
             size = read.dtype.itemsize
             own = read.tokens_for(np.array([at * size]), np.array([(at + tokens) * size]))[at : at + tokens]

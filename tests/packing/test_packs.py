@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lineage.test_spikes import RUN
 from sample_project import make_corpora, write_project
 
 from nanoset_assets.ui.packs import pack_metadata
@@ -15,10 +16,12 @@ from nanoset_core.config.project import ProjectConfig, config_from
 from nanoset_core.errors import ConfigError
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
+from nanoset_core.lineage.run import explain_step
+from nanoset_core.lineage.spikes import spike_report
 from nanoset_core.lineage.takedown import holdings
 from nanoset_core.lineage.webdataset import explain_context
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.pipeline import held_out, indexed, mapping, packed, shuffling, views
+from nanoset_core.pipeline import handoff, held_out, indexed, mapping, packed, shuffling, views
 from nanoset_core.pipeline.graph import check_corpora
 from nanoset_core.pipeline.packs import PACKS, PIECES, current_dataset, make_packs, packed_from, pieces_of
 from nanoset_core.pipeline.project import Project
@@ -48,6 +51,7 @@ def built(tmp_path_factory, tokenizer_file) -> Path:
     for split in ("train", "valid", "test"):
         mapping.write_mappings(project, "pretrain", split)
         mapping.write_blended(project, "pretrain", split)
+    handoff.write_handoff(project, "pretrain")
     shuffling.make_plan(project, "shuffled")
     shuffling.write_group(project, "shuffled", 0)
     shuffling.finish(project, "shuffled")
@@ -63,7 +67,7 @@ def project(built) -> Project:
 def test_every_document_is_in_packs_of_its_corpus_or_view(project):
     for name, spec in project.config.packs.items():
         manifest = current_dataset(project, name)
-        packs, rows = indexed.opened(manifest), pieces_of(manifest).of_packs(0, manifest.facts["packs"])
+        packs, rows = indexed.opened(manifest), pieces_of(manifest).of_packs(np.arange(manifest.facts["packs"]))
         base = indexed.opened(packed_from(project.outputs, manifest))
         for document in range(len(base)):
             own = [packs[pack][at : at + n] for pack, at, one, _, n in rows[np.lexsort(rows.T[3:4])] if one == document]
@@ -110,6 +114,21 @@ def test_every_context_is_one_pack_and_is_explained(project):
     (all_of_one,) = find_document(project, "shuffled", identity="code-7")
     assert all_of_one.reason is None
     assert all_of_one.tokens_seen == all_of_one.origin.tokens
+
+
+def test_the_documents_of_steps_are_those_of_their_packs(project, tmp_path):
+    (tmp_path / "run.yaml").write_text(RUN.format(name="pretrain").replace("data/", f"{project.outputs.folder}/"))
+    held = dict[tuple[str, int], list[int]]()
+    for step in range(1, 5):
+        for sample in explain_step(project.outputs.folder, tmp_path / "run.yaml", step).samples:
+            for document in {piece.origin.document for piece in sample.pieces}:
+                held.setdefault((sample.corpus, document), []).append(step)
+    found = spike_report(project, tmp_path / "run.yaml", range(1, 5))
+    assert found.documents == len(held)
+    again = sorted((one.origin.document, one.samples, one.steps) for one in found.again)
+    wanted = [(key[1], len(own), tuple(sorted(set(own)))) for key, own in held.items() if len(own) > 1]
+    assert again == sorted(wanted)
+    assert all(len({origin.tokens for origin in group.documents} | {group.tokens}) == 1 for group in found.same)
 
 
 def test_what_is_truncated_is_told(project):
