@@ -134,6 +134,12 @@ def _reading_lines(places: Sequence[Json], show: int) -> Iterator[str]:
 
 def _spike_lines(found: Json, show: int) -> Iterator[str]:
     """Yield what stands out in some steps, at most `show` documents of each kind."""
+    from nanoset_core.lineage.spikes import COMPARED
+
+    if not found["spikes"]:
+        yield "no loss is far above those of the rows before it"
+        yield f"(the first {COMPARED} rows serve to compare with; --step A..B looks at steps that you name)"
+        return
     looked = f", of which {len(found['steps']):,} were looked at" if len(found["steps"]) < found["spikes"] else ""
     yield f"{format_count(found['spikes'], 'step')}{looked}: {_listed(found['steps'])}"
     for corpus in found["corpora"]:

@@ -101,7 +101,8 @@ class Split(NamedTuple):
                 appearances.append(Appearance(sample, (into, into + last - first), (first + shift, last + shift)))
             covered = [covered_tokens(found[:, 2:].tolist()) for found in (spans, drawn, seen)]
             if covered[2] < tokens or not tokens:
-                reasons[self._reason(member, sequence, tokens, *covered)] = None
+                whole = tokens if len(parts) == 1 else origin.tokens
+                reasons[self._reason(member, sequence, (tokens, whole), *covered)] = None
         if not parts:
             reasons["never seen: it has no tokens, and so no sequence in the dataset"] = None
         elif (held := sum(part.end - part.begin for part in parts)) < origin.tokens:
@@ -110,13 +111,19 @@ class Split(NamedTuple):
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, "; ".join(reasons) or None)
 
-    def _reason(self, member: Nanoset, sequence: int, tokens: int, in_rows: int, drawn: int, seen: int) -> str:
-        """Return why some of its tokens are not in the sample index, in samples drawn, or in samples of the split."""
+    def _reason(
+        self, member: Nanoset, sequence: int, held: tuple[int, int], in_rows: int, drawn: int, seen: int
+    ) -> str:
+        """Return why some of its tokens are not in the sample index, in samples drawn, or in samples of the split.
+
+        `held`: tokens of the part in question, and of the document where it has several.
+        """
+        tokens, whole = held
         if not tokens:
             return f"never seen in {member.member.split}: it has no tokens"
         begin, end = member.member.rows
         if not begin <= sequence < end:
-            why = f"it belongs to {self._other_split(member, sequence)}"
+            why = f"{'it' if tokens == whole else 'that part'} belongs to {self._other_split(member, sequence)}"
         elif in_rows < tokens and in_rows == seen:
             why = "they lie in the tail, which does not fill a sample"
         elif drawn < in_rows and drawn == seen and member.member.order is not None:
@@ -126,7 +133,7 @@ class Split(NamedTuple):
         else:
             tail = ", and some lie in the tail, which does not fill a sample" if in_rows < tokens else ""
             why = f"the blend takes fewer samples of this corpus than were built{tail}"
-        return f"{unseen(seen, tokens)} in {member.member.split}, because {why}"
+        return f"{unseen(seen + whole - tokens, whole)} in {member.member.split}, because {why}"
 
     def _other_split(self, member: Nanoset, sequence: int) -> str:
         for split in SPLITS:

@@ -30,6 +30,8 @@ from nanoset_core.pipeline.packs import is_packs, packed_from
 from nanoset_core.pipeline.project import Project
 
 NEAR, WINDOW, DEVIATIONS = 8, 50, 6.0
+COMPARED = NEAR // 2 + WINDOW
+"""First rows of a table of losses, of which none can be told to be far above those before it."""
 MOST_SAMPLES = 1 << 16
 """Samples that are looked at, of the first steps; about as many again for comparison."""
 _CHUNK = 1 << 14

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.lineage.run import explain_step
-from nanoset_core.lineage.spikes import binomial_tail, poisson_tail, spike_report, spikes_in
+from nanoset_core.lineage.spikes import COMPARED, binomial_tail, poisson_tail, spike_report, spikes_in
 from nanoset_core.loading.opening import load_nanoset
 
 RUN = """\
@@ -52,6 +52,8 @@ def test_losses_that_spike(tmp_path):
     assert spikes_in(losses(file, [*high[:9], "nan", *high[10:99], "", *high[100:140]])) == [10, 100, 101]
     assert spikes_in(losses(file, [2.0] * 100 + [2.001] * 3 + [3.0])) == [104]
     assert spikes_in(losses(file, [])) == []
+    assert spikes_in(losses(file, [2.0] * COMPARED + [3.0])) == [COMPARED + 1]
+    assert spikes_in(losses(file, [2.0] * (COMPARED - 1) + [3.0])) == []
     for text in ("step,loss\n1,2\n", "iteration,loss\nx,2\n", "iteration,loss\n1\n1,x\n"):
         file.write_text(text)
         with pytest.raises(FormatError, match="this is no table of losses"):
@@ -147,4 +149,4 @@ def test_the_command(project, run_file, tmp_path):
     assert "by its share of the blend (p " in text
     assert text.count("expected (p ") == 2
     assert "more (--show)" in text
-    assert asked("--spike", losses(tmp_path / "loss.csv", [2.0] * 60)).startswith("0 steps: none\n")
+    assert asked("--spike", losses(tmp_path / "loss.csv", [2.0] * 60)).startswith("no loss is far above")
