@@ -14,8 +14,8 @@ from nanoset_core.serialization.settings import Range
 RUN = "run.yaml"
 """Name of the file in a handoff."""
 _BEGUN = """\
-# Complete it as the run is started (`nanoset explain --run run.yaml --from-log LOG` takes it from Megatron-LM's log);
-# then `nanoset explain --run run.yaml --step N` shows what a step read.
+# Copy this file, and complete it as the run is started (`nanoset explain --run COPY --from-log LOG` takes the rest from
+# Megatron-LM's log); then `nanoset explain --run COPY --step N` shows what a step read.
 handoff: {handoff}
 #data_parallel_size: 8
 #micro_batch_size: 4
