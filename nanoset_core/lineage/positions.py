@@ -132,7 +132,9 @@ class Split(NamedTuple):
             why = "the samples that hold them are not drawn"
         else:
             tail = ", and some lie in the tail, which does not fill a sample" if in_rows < tokens else ""
-            why = f"the blend takes fewer samples of this corpus than were built{tail}"
+            before = drawn < in_rows and member.member.order is not None
+            earlier = ", and earlier phases of the run read some" if before else ""
+            why = f"the blend takes fewer samples of this corpus than were built{earlier}{tail}"
         return f"{unseen(seen + whole - tokens, whole)} in {member.member.split}, because {why}"
 
     def _other_split(self, member: Nanoset, sequence: int) -> str:

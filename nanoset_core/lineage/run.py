@@ -129,11 +129,14 @@ class Run:
         self.spec, self.steps, self.parts, self.file = spec, Steps(spec), tuple(parts), file
         begins = np.array([part.begin for part in parts])
         first, _ = self.steps.samples(self.steps.of(begins))
-        if (wrong := np.flatnonzero((first != begins) | (np.diff(begins, prepend=-1) <= 0))).size:
-            what, found = "a handoff does not begin where a step of the run does", f"sample {begins[wrong[0]]:,}"
+        in_order = np.diff(begins, prepend=-1) > 0
+        if (wrong := np.flatnonzero((first != begins) | ~in_order)).size:
+            at = int(wrong[0])
+            what, found = "a handoff does not begin where a step of the run does", f"sample {begins[at]:,}"
             remedy = "name the handoffs in the order of the run, and the batch sizes that it had"
-            where = f"{file}: handoff[{wrong[0]}]"
-            raise ConfigError(what, where=where, found=found, expected=f"sample {first[wrong[0]]:,}", remedy=remedy)
+            expected = f"sample {first[at]:,}" if in_order[at] else f"one after sample {begins[at - 1]:,}"
+            where = f"{file}: handoff[{at}]"
+            raise ConfigError(what, where=where, found=found, expected=expected, remedy=remedy)
 
     @staticmethod
     def open(outputs: OutputRoot, file: Path) -> Run:

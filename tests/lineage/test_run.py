@@ -113,8 +113,13 @@ def test_handoffs_one_after_another(project):
         SampleIndexError, match=r"run.yaml: step 6: no handoff of the run .*\n.*80 to 95\n.*96 to …\n.*add"
     ):
         alone.samples(6)
-    for wrong in (parts[::-1], [parts[0], parts[1]._replace(begin=90)]):
-        with pytest.raises(ConfigError, match="a handoff does not begin where a step of the run does"):
+    for wrong, expected in (
+        (parts[::-1], "one after sample 96"),
+        ([parts[0], parts[1]._replace(begin=90)], "sample 80"),
+    ):
+        with pytest.raises(
+            ConfigError, match=f"a handoff does not begin where a step of the run .*\n.*\n.*: {expected}"
+        ):
             Run(run.spec, wrong, "run.yaml")
 
 
