@@ -6,7 +6,7 @@ Source: what Megatron-LM's `_IndexWriter` writes for documents of one sequence e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +65,12 @@ class PackWriter:
     name: str
     """Of the packs, for progress."""
     listener: ProgressCallback = silent
-    lengths: NDArray[Any] = field(init=False)
     counts: PackCounts = field(init=False)
 
     def blocks(self, table: Path) -> Iterator[bytes]:
         """Yield the bytes of the .bin, and write the table of pieces meanwhile; then `counts` are known."""
         dataset, rules = self.dataset, self.rules
-        lengths = self.lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)
+        lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)
         histogram = Histogram.of(lengths)
         plan, length = plan_packs(histogram.pieces(rules.cut), rules.cut.length), rules.cut.length
         counts = self.counts = _counts(histogram, rules.cut)
@@ -150,8 +149,3 @@ def write_pack_idx(path: Path, dtype: np.dtype, packs: int, length: int) -> None
             file.write((np.arange(begin, min(begin + _CHUNK, packs), dtype="<i8") * (length * size)).tobytes())
         for begin in range(0, packs + 1, _CHUNK):
             file.write(np.arange(begin, min(begin + _CHUNK, packs + 1), dtype="<i8").tobytes())
-
-
-def facts_of(counts: PackCounts) -> dict[str, Any]:
-    """Return counts as facts of a manifest."""
-    return asdict(counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.packing.plan import Cut
 from nanoset_core.packing.table import PieceTable
-from nanoset_core.packing.writing import PackWriter, Rules, facts_of, write_pack_idx
+from nanoset_core.packing.writing import PackWriter, Rules, write_pack_idx
 from nanoset_core.pipeline import views
 from nanoset_core.pipeline.choosing import STAGE as VIEWS
 from nanoset_core.pipeline.indexed import STAGE as DATASETS
@@ -107,7 +108,7 @@ def _pack(
             write_pack_idx(idx_path(folder / prefix), read.dtype, counts.packs, length)
             facts = {"prefix": prefix, "corpus": corpus, "of": recipe.options["of"], "length": length}
             whole = {"sequences": counts.packs, "tokens": counts.packs * length, "dtype": read.dtype.name}
-            return facts | whole | facts_of(counts), files
+            return facts | whole | asdict(counts), files
 
         return outputs.commit(recipe, write)
 
