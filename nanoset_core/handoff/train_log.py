@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.handoff.run import RunSpec, checked_run
 from nanoset_core.handoff.steps import Steps
 from nanoset_core.serialization.parsing import read_yaml
@@ -77,6 +77,9 @@ class TrainLog:
     def settings(self) -> dict[str, Any]:
         """Return keys of run.yaml."""
         (_, first), *later = self.starts
+        if first.get("dataloader_type") == "cyclic" and first.get("data_sharding") is False:
+            what, remedy = "the order of a cyclic loader with --no-data-sharding is not known", "it cannot be explained"
+            raise ConfigError(what, where="data_sharding", found=False, expected=True, remedy=remedy)
         found = {name: first.get(name) for name in (*_RESUMED, *_OTHERS)}
         if found["step_batch_size_schedule"] is not None:
             found |= {"seq_length": first.get("seq_length"), "global_batch_size": None}
@@ -133,7 +136,7 @@ def completed(file: Path, log: Path) -> tuple[str, list[str]]:
 
     Raises:
         MissingError, FormatError: a file cannot be read.
-        ConfigError: mistakes in what comes out of it.
+        ConfigError: mistakes in what comes out of it, or the run's order is not known.
     """
     import yaml
 

@@ -140,3 +140,6 @@ def test_a_log_without_arguments_completes_nothing(file, tmp_path):
         completed(file, tmp_path / "train.log")
     with pytest.raises(MissingError, match="the log cannot be read"):
         completed(file, tmp_path / "other.log")
+    (tmp_path / "train.log").write_text(start(None, **FIRST, dataloader_type="cyclic", data_sharding=False))
+    with pytest.raises(ConfigError, match="the order of a cyclic loader with --no-data-sharding"):
+        completed(file, tmp_path / "train.log")
