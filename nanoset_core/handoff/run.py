@@ -43,13 +43,13 @@ _TEXTS = {
 class ResumeSpec:
     """How a run went on from a checkpoint; what is not given stayed as it was."""
 
-    iteration: Annotated[int, Range(0)] = field(metadata={"example": "5000"})
+    iteration: Annotated[int, Range(0, 1 << 40)] = field(metadata={"example": "5000"})
     """Iterations that were done at the checkpoint: the rest holds for the steps after it."""
-    data_parallel_size: Annotated[int, Range(1)] | None = None
+    data_parallel_size: Annotated[int, Range(1, 1 << 24)] | None = None
     """Data-parallel ranks from there on."""
-    micro_batch_size: Annotated[int, Range(1)] | None = None
+    micro_batch_size: Annotated[int, Range(1, 1 << 24)] | None = None
     """Samples of a micro-batch from there on."""
-    global_batch_size: Annotated[int, Range(1)] | None = None
+    global_batch_size: Annotated[int, Range(1, 1 << 24)] | None = None
     """Samples of a step from there on; with a ramp-up, of those after it."""
 
 
@@ -59,13 +59,13 @@ class RunSpec:
 
     handoff: str | tuple[str, ...] = field(metadata={"example": "data/nanosets/pretrain/handoff/current"})
     """Folder of the handoff that the run was started with; of several, one after another, a list."""
-    data_parallel_size: Annotated[int, Range(1)] = field(metadata={"example": "8"})
+    data_parallel_size: Annotated[int, Range(1, 1 << 24)] = field(metadata={"example": "8"})
     """Data-parallel ranks."""
-    micro_batch_size: Annotated[int, Range(1)] = field(metadata={"example": "4"})
+    micro_batch_size: Annotated[int, Range(1, 1 << 24)] = field(metadata={"example": "4"})
     """Samples that a rank reads at once."""
-    global_batch_size: Annotated[int, Range(1)] | None = None
+    global_batch_size: Annotated[int, Range(1, 1 << 24)] | None = None
     """Samples of a step, over all ranks."""
-    rampup_batch_size: tuple[Annotated[int, Range(1)], ...] | None = None
+    rampup_batch_size: tuple[Annotated[int, Range(1, 1 << 62)], ...] | None = None
     """First batch size, increment, and samples over which it grows to global_batch_size."""
     step_batch_size_schedule: str | None = None
     """Batch sizes from numbers of samples on, such as 0:768 1M:1536; from numbers of tokens on, with seq_length."""

@@ -11,6 +11,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.errors import SampleIndexError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.pieces import parts_in
@@ -70,11 +71,21 @@ def explain_sample(project_or_root: Project | str | os.PathLike[str], name: str,
 
     Raises:
         MissingError, StaleError: see load_nanoset; or the shards are gone.
-        SampleIndexError: there is no such sample.
+        SampleIndexError: there is no such sample, or the run that the nanoset goes on with has consumed it before.
         FormatError: a shard's table cannot be read.
     """
     context = InspectionContext.of(project_or_root)
-    (found,) = explain_samples(context, load_nanoset(context.outputs, name, split), name, split, [k])
+    loaded = load_nanoset(context.outputs, name, split)
+    begin = loaded.config.consumed_samples if split == "train" else 0
+    if 0 <= operator.index(k) < begin:
+        raise SampleIndexError(
+            "the run had consumed this sample before it went on with this nanoset",
+            where=f"{name} {split}",
+            found=k,
+            expected=f"{begin} or more",
+            remedy="look in the nanoset that it was started with: `continue_from` in nanoset.yaml names its handoff",
+        )
+    (found,) = explain_samples(context, loaded, name, split, [k])
     return found
 
 

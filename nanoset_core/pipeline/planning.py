@@ -231,6 +231,9 @@ class NanosetContext:
                 plan = plan_split(config, split, self.reader, exact=self.exact)
             if split == "train" and 0 < config.consumed_samples >= (config.samples(split) or 0):
                 raise _nothing_left(config)
+            built, asked = config.samples(split) or 0, self.spec.samples.get(split, 0)
+            if split == "train" and self.spec.continue_ and built < asked:
+                raise _cut_short(asked, config)
             lacking = None if plan is not None and plan.samples else self._lacking(split, config)
             folder = self.index_folder
             if plan is not None and folder:
@@ -322,6 +325,17 @@ class NanosetContext:
         is_given = config.split != built.split and built.shares()[SPLITS.index(split)] <= 0
         elsewhere = f"; its share went to the split before it (split: {built.split})" if is_given else ""
         return f"it has no sample: {found}{elsewhere}. Give it a larger share, or none"
+
+
+def _cut_short(asked: int, config: NanosetConfig) -> InputError:
+    """Make the error of a phase of a run that goes on which limits cut: the trainer would ask for all its samples."""
+    return InputError(
+        "max_epochs leaves fewer samples than the phase has, for which the trainer would build its own index files",
+        where="max_epochs",
+        found=f"{config.train_split_samples:,} samples",
+        expected=f"{asked:,}",
+        remedy="end the phase earlier (`until`), raise max_epochs, or let on_exhaustion be redistribute",
+    )
 
 
 def _nothing_left(config: NanosetConfig) -> ConfigError:

@@ -15,8 +15,9 @@ from versions.changing import change_web
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.config.trainer import UNNAMED
-from nanoset_core.errors import FormatError, InputError, MissingError, NanosetError, StaleError
+from nanoset_core.errors import FormatError, InputError, MissingError, NanosetError, SampleIndexError, StaleError
 from nanoset_core.handoff.data_args import read_per_split
+from nanoset_core.lineage import explain
 from nanoset_core.mapping import plan
 from nanoset_core.mapping.config import MASKS
 from nanoset_core.mapping.splits import SPLITS
@@ -185,6 +186,16 @@ def test_a_run_goes_on_with_another_blend(built_from):
     assert len(set(read)) == len(read)
     made = outputs.current("nanosets", "later/handoff")
     assert "has consumed 200 samples" in made.path("START.md").read_text()
+
+    assert explain.explain_sample(project, "later", "train", 200).tokens == 17
+    with pytest.raises(SampleIndexError, match="had consumed this sample"):
+        explain.explain_sample(project, "later", "train", 199)
+    text = config.read_text()
+    config.write_text(text.replace("continue: true", "continue: true\n    max_epochs: 1\n    on_exhaustion: stop"))
+    config.write_text(config.read_text().replace("iterations: 60", "iterations: 6000"))
+    with pytest.raises(InputError, match="its own index files"):
+        NanosetContext(Project.open(config), "plain-phase-2").plan("train")
+    config.write_text(text)
 
     text = config.read_text().replace("  later:\n", f"  later:\n{lines.splitlines()[2]}\n")
     config.write_text(text.replace("books: 1}}]", "books: 4}}]"))
