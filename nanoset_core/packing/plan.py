@@ -19,9 +19,9 @@ Long = Literal["fragment", "truncate"]
 """What happens to a document longer than a pack: it is cut into pieces, or keeps its first tokens."""
 Tail = Literal["pad", "carry"]
 """What happens to the room at the end of a pack: it is padded, or the packs with room are written as one stream."""
-_CHUNK = 1 << 18
-_MOST_COUNTED = 1 << 22
-"""Lengths below this one are counted in an array; there are few longer documents."""
+_CHUNK = _MOST_COUNTED = 1 << 16
+"""Documents that are looked at together, and the length below which they are counted in an array that stays near to the
+processor: there are few longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,13 @@ class Histogram:
     @staticmethod
     def of(lengths: NDArray[Any]) -> Histogram:
         """Count documents by length, in one pass."""
-        counts, longer = np.zeros(0, np.int64), [np.empty(0, np.int64)]
+        counts, longer = np.zeros(_MOST_COUNTED, np.int64), [np.empty(0, np.int64)]
         for begin in range(0, len(lengths), _CHUNK):
             some = np.asarray(lengths[begin : begin + _CHUNK], np.int64)
             if int(some.max()) >= _MOST_COUNTED:
                 longer.append(some[some >= _MOST_COUNTED])
                 some = some[some < _MOST_COUNTED]
-            found = np.bincount(some, minlength=len(counts))
-            found[: len(counts)] += counts
-            counts = found
+            counts += np.bincount(some, minlength=_MOST_COUNTED)
         far, far_counts = np.unique(np.concatenate(longer), return_counts=True)
         near = 1 + np.flatnonzero(counts[1:])
         return Histogram(np.concatenate([near, far]), np.concatenate([counts[near], far_counts]))
