@@ -1,8 +1,8 @@
 """Open what an inspection reads; find the file and line that a document came from, and the document of a line.
 
 A merged dataset is its corpus's shards one after the other, and each shard's documents.parquet has one row a document.
-Which shard holds a document follows from the counts in the shards' manifests; of its table only the row group that
-holds the row is read.
+Which shard holds a document follows from the counts in the manifest of their set, or where these are few in their own;
+of its table only the row group that holds the row is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.indexed import opened, shards_of
 from nanoset_core.pipeline.packs import packed_from
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.tokenization import SHARDS
+from nanoset_core.pipeline.tokenization import BY_SHARD, SHARDS
 from nanoset_core.pipeline.views import chosen_from, is_view
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.storage.regular_files import read_regular
@@ -114,7 +114,8 @@ class Lineage:
         self.numbers = LineNumbers.of(self.tokenized.facts)
         self._folder = outputs.folder / SHARDS / self.corpus
         self.access = outputs.access
-        self._begins = [0]  # of the shards looked at so far, and the end of the last of them
+        # of the shards whose documents are known so far, and the end of the last of them
+        self._begins: list[int] = [*accumulate(self.tokenized.facts.get(BY_SHARD, ()), initial=0)]
 
     def folder(self, shard: int) -> Path:
         """Return the folder of a shard."""

@@ -32,6 +32,8 @@ T = TypeVar("T")
 STAGE = "tokenized"
 SHARDS = shards.STAGE
 VERSION = shards.VERSION
+BY_SHARD, MANY_SHARDS = "documents_by_shard", 256
+"""Fact of a set of shards: documents of each, where there are so many that asking each for it takes long."""
 _BYTES_PER_TOKEN = 4
 """Of text as it is stored."""
 _UNPACKED = 3
@@ -140,7 +142,9 @@ def tokenize(project: Project, corpus: str) -> Manifest:
         )
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        return facts.to_json() | joined_facts(made, inventory.pieces) | {SHARDS: [shard.digest for shard in made]}, {}
+        counts = {BY_SHARD: [shard.facts["documents"] for shard in made]} if len(made) >= MANY_SHARDS else {}
+        digests = {SHARDS: [shard.digest for shard in made]}
+        return facts.to_json() | joined_facts(made, inventory.pieces) | digests | counts, {}
 
     return project.outputs.make_current(project.outputs.commit(recipe, write))
 

@@ -6,8 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sample_project import make_corpora
 
 from nanoset_core.errors import FormatError
+from nanoset_core.lineage.documents import Lineage
+from nanoset_core.pipeline import tokenization
+from nanoset_core.pipeline.project import Project
 from nanoset_core.tokenization.document_table import DocumentRows
 
 
@@ -38,3 +42,17 @@ def test_rows_are_found_by_their_values(tmp_path):
     assert [row for row, _ in table.search({"id": "042"})] == [42]
     assert [row for row, _ in table.search({"file": "b", "line": 5})] == [64]
     assert [values["id"] for values in table.read([99, 0, 42])] == ["099", "000", "042"]
+
+
+def test_documents_are_found_by_the_counts_of_many_shards(make_project, monkeypatch):
+    config = make_project()
+    monkeypatch.setattr(tokenization, "MANY_SHARDS", 1)
+    make_corpora(project := Project.open(config), "web")
+    dataset = project.outputs.current("datasets", "web")
+    known = Lineage(project.outputs, dataset)
+    assert len(known.tokenized.facts[tokenization.BY_SHARD]) == len(known.shards) > 1
+    asked = Lineage(project.outputs, dataset)
+    asked._begins = [0]  # as in a set that was made without the counts
+    documents = range(dataset.facts["documents"])
+    assert [*map(known.place, documents)] == [*map(asked.place, documents)]
+    assert known.first_document(len(known.shards) - 1) == asked.first_document(len(known.shards) - 1)
