@@ -65,7 +65,8 @@ def taken_of(plan: SplitPlan, begin: int, end: int, *, exact: bool) -> Sequence[
     """Return how many samples the positions from `begin` to `end` (excl) of a split take of each dataset."""
     if plan.blend is None:
         return [end - begin]
-    return samples_taken(plan.blend.weights, begin, end, exact=exact)
+    weights, whole = plan.blend.weights, float(sum(plan.blend.weights)) if plan.blend.exhaustive else 1.0
+    return samples_taken(tuple(weight / whole for weight in weights), begin, end, exact=exact)
 
 
 def build_ordered(

@@ -12,7 +12,8 @@ from nanoset_core.indexed import MMapIndexedDatasetBuilder
 from nanoset_core.loading import NanosetBuilder, NanosetConfig
 from nanoset_core.mapping.blending import build_blending_indices, samples_taken
 from nanoset_core.mapping.coverage import apply_epoch_limits, coverage
-from nanoset_core.mapping.orders import Read, orders_after
+from nanoset_core.mapping.indices import build_blend_indices
+from nanoset_core.mapping.orders import Read, orders_after, taken_of
 from nanoset_core.mapping.plan import plan_split
 
 LENGTH = 8
@@ -144,6 +145,14 @@ def test_samples_of_a_blend_are_counted_as_they_are_drawn(weights, one, other):
     assert samples_taken(shares, begin, end) == tuple(drawn)
     rough = samples_taken(shares, begin, end, exact=False)
     assert np.abs(np.array(rough) - drawn).max() <= 4
+
+
+def test_a_blend_of_all_samples_is_counted_as_it_is_built(data):
+    config = replace(configured({data["a"]: 1.0}, None), data_path=[data["a"], data["b"], data["c"]])
+    plan = plan_split(config, "train")
+    drawn = build_blend_indices(plan).dataset_index
+    for begin, end in ((0, plan.samples), (3, 40), (17, plan.samples - 1)):
+        assert list(taken_of(plan, begin, end, exact=True)) == np.bincount(drawn[begin:end], minlength=3).tolist()
 
 
 def test_limits_on_epochs_count_over_all_phases(data):
