@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nanoset_core.config.exports import IN_SAMPLES, ExportSpec
-from nanoset_core.config.nanoset import BlendSpec, NanosetSpec
+from nanoset_core.config.nanoset import BlendSpec, NanosetSpec, corpora_of
 from nanoset_core.config.packing import DEFAULT_PACK_SEED, PackingSpec, PacksSpec
 from nanoset_core.config.tokenization import TokenizerSpec
 from nanoset_core.config.webdataset import WebdatasetSpec
@@ -22,6 +22,8 @@ _TEXTS = {
     "of packs": ("packs are of a corpus or view", "name the one that these are of"),
     "view": ("a view is of a corpus or of another view", "name one, and make packs of the view"),
     "name": ("packs and a corpus or view share a name", "rename the packs"),
+    "other": ("`packing` makes packs of this name, and these are others", "rename these"),
+    "both": ("a corpus is named beside its packs", "name one of them"),
     "pad": ("packs need a padding token", 'name it, for example pad: "<|padding|>", or an end-of-document token'),
     "windows": (
         "this trainer reads windows of one token more than its sequence length, which would drift across packs",
@@ -56,32 +58,55 @@ class Packed(NamedTuple):
 
 
 def with_packs(
-    nanosets: Mapping[str, NanosetSpec], webdatasets: Mapping[str, WebdatasetSpec], packs: Mapping[str, PacksSpec]
+    file: Path,
+    nanosets: Mapping[str, NanosetSpec],
+    webdatasets: Mapping[str, WebdatasetSpec],
+    packs: Mapping[str, PacksSpec],
 ) -> Packed:
     """Return settings that read packs in place of the corpora of nanosets and webdatasets with the key `packing`.
 
-    Equal packs are made once; where nanoset.yaml names such, they are these.
+    Equal packs are made once; where nanoset.yaml names such, they are these. ConfigError where it names others by the
+    name of these, or a corpus beside its packs.
     """
     known, found = {spec: name for name, spec in packs.items()}, dict(packs)
 
-    def namer(packing: PackingSpec, length: int) -> Callable[[str], str]:
+    def namer(where: str, packing: PackingSpec | None, length: int) -> _Names:
         def name(corpus: str) -> str:
-            if corpus in packs:
+            if corpus in packs or packing is None:
                 return corpus
             spec = PacksSpec(corpus, length, packing.long, packing.tail, packing.seed)
             if spec not in known:
                 known[spec] = own = _name(spec)
+                _check(f"{file}: packs.", own in packs, "other", own, _settings(packs.get(own)))
                 found[own] = spec
             return known[spec]
 
-        return name
+        def names(corpora: Iterable[str]) -> tuple[str, ...]:
+            given = tuple(corpora)
+            own = tuple(map(name, given))
+            _check(f"{file}: {where}", len(set(own)) < len(own), "both", "", ", ".join(given))
+            return own
 
-    sets = {name: _nanoset(spec, namer) for name, spec in nanosets.items()}
-    tars = {name: _webdataset(spec, namer) for name, spec in webdatasets.items()}
+        return names
+
+    sets = {
+        name: _nanoset(spec, namer(f"nanosets.{name}", spec.packing, spec.sequence_length))
+        for name, spec in nanosets.items()
+    }
+    tars = {
+        name: _webdataset(spec, namer(f"webdatasets.{name}", spec.packing, spec.row_tokens))
+        for name, spec in webdatasets.items()
+    }
     return Packed(FrozenDict(sets), FrozenDict(tars), FrozenDict(found))
 
 
-_Namer = Callable[[PackingSpec, int], Callable[[str], str]]
+_Names = Callable[[Iterable[str]], tuple[str, ...]]
+"""Corpora of one blend → what stands for them."""
+
+
+def _check(where: str, *rule: Any) -> None:
+    for error in broken(where, _TEXTS, rule):
+        raise error
 
 
 def _name(spec: PacksSpec) -> str:
@@ -90,50 +115,52 @@ def _name(spec: PacksSpec) -> str:
     return "-".join(parts + ([] if spec.seed == DEFAULT_PACK_SEED else [str(spec.seed)]))
 
 
-def _nanoset(spec: NanosetSpec, namer: _Namer) -> NanosetSpec:
+def _settings(spec: PacksSpec | None) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in asdict(spec).items()) if spec else ""
+
+
+def _nanoset(spec: NanosetSpec, names: _Names) -> NanosetSpec:
     if spec.packing is None:
         return spec
-    name = namer(spec.packing, spec.sequence_length)
     limits = spec.max_epochs
     if isinstance(limits, Mapping):
-        limits = FrozenDict((name(corpus), limit) for corpus, limit in limits.items())
+        limits = FrozenDict(zip(names(limits), limits.values(), strict=True))
     found = replace(
         spec,
-        blend=_renamed(spec.blend, name),
-        mix=None if spec.mix is None else _in_mix(spec.mix, name),
-        blend_per_split=FrozenDict((split, _renamed(blend, name)) for split, blend in spec.blend_per_split.items()),
+        blend=_renamed(spec.blend, names),
+        mix=None if spec.mix is None else _in_mix(spec.mix, names),
+        blend_per_split=FrozenDict((split, _renamed(blend, names)) for split, blend in spec.blend_per_split.items()),
         max_epochs=limits,
     )
-    for key, value in (("span", spec.span), ("after", spec.after), ("earlier", tuple(map(name, spec.earlier)))):
+    earlier = tuple(own for corpus in spec.earlier for own in names([corpus]))
+    for key, value in (("span", spec.span), ("after", spec.after), ("earlier", earlier)):
         object.__setattr__(found, key, value)
     return found
 
 
-def _in_mix(mix: Mapping[str, MixPart | Share], name: Callable[[str], str]) -> FrozenDict[str, MixPart | Share]:
+def _in_mix(mix: Mapping[str, MixPart | Share], names: _Names) -> FrozenDict[str, MixPart | Share]:
     found: dict[str, MixPart | Share] = {}
     for key, part in mix.items():
         if isinstance(part, MixPart) and part.mix is not None:
-            found[key] = replace(part, mix=_in_mix(part.mix, name))
+            found[key] = replace(part, mix=_in_mix(part.mix, names))
         else:
-            found[name(key)] = part
+            found |= dict.fromkeys(names([key]), part)
     return FrozenDict(found)
 
 
-def _renamed(blend: BlendSpec | None, name: Callable[[str], str]) -> BlendSpec | None:
-    if blend is None or isinstance(blend, str):
-        return blend and name(blend)
+def _renamed(blend: BlendSpec | None, names: _Names) -> BlendSpec | None:
     if isinstance(blend, Mapping):
-        return FrozenDict((name(corpus), weight) for corpus, weight in blend.items())
-    return tuple(map(name, blend))
+        return FrozenDict(zip(names(blend), blend.values(), strict=True))
+    found = names(corpora_of(blend))
+    return found[0] if isinstance(blend, str) else found or None
 
 
-def _webdataset(spec: WebdatasetSpec, namer: _Namer) -> WebdatasetSpec:
-    if spec.packing is None:
-        return spec
-    name, corpora = namer(spec.packing, spec.row_tokens), spec.corpora
-    if isinstance(corpora, Mapping):
-        return replace(spec, corpora=FrozenDict((name(corpus), number) for corpus, number in corpora.items()))
-    return replace(spec, corpora=tuple(map(name, corpora)))
+def _webdataset(spec: WebdatasetSpec, names: _Names) -> WebdatasetSpec:
+    own = names(spec.names)
+    numbers = spec.corpora
+    return replace(
+        spec, corpora=FrozenDict(zip(own, numbers.values(), strict=True)) if isinstance(numbers, Mapping) else own
+    )
 
 
 def pack_errors(

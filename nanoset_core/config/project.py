@@ -279,12 +279,19 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     distinct = {str(error): error for error in _mistakes(config)}
     if not distinct:
         try:
-            packed = with_packs(resolved(config.nanosets, file), config.webdatasets, config.packs)
+            packed = with_packs(file, resolved(config.nanosets, file), config.webdatasets, config.packs)
         except ConfigError as error:
             return None, [error]
         for key, value in packed._asdict().items():
             object.__setattr__(config, key, value)
+        distinct = {str(error): error for error in _pack_errors(config)}
     return (None, list(distinct.values())) if distinct else (config, [])
+
+
+def _pack_errors(config: ProjectConfig) -> Iterator[ConfigError]:
+    file, views = config.file, {name: view.of for name, view in config.views.items()}
+    yield from pack_errors(file, config.packs, views, config.corpora)
+    yield from reading_errors(file, config.packs, config.tokenizer, config.nanosets, config.webdatasets, config.exports)
 
 
 def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
@@ -305,8 +312,7 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
     for name, webdataset in config.webdatasets.items():
         yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
     yield from view_errors(file, config.views, config.corpora)
-    yield from pack_errors(file, config.packs, {name: view.of for name, view in config.views.items()}, config.corpora)
-    yield from reading_errors(file, config.packs, tokenizer, config.nanosets, config.webdatasets, config.exports)
+    yield from _pack_errors(config)
     yield from contamination_errors(file, config.contamination, config.views)
     yield from export_errors(file, config.exports)
     yield from reader_errors(file, config.nanosets, config.exports)

@@ -233,6 +233,7 @@ def test_equal_packs_are_made_once_and_take_the_place_of_their_corpora():
         check_corpora(config, ["web", "code", "held", "own"])
 
 
+PACKED = {"sequence_length": 64, "packing": {}}
 PACKS_OF_64 = {"p": {"of": "web", "length": 64}}
 REFUSED = [
     ({"packs": PACKS_OF_64, "tokenizer": {"path": "tokenizer.json"}}, "packs need a padding token"),
@@ -240,6 +241,18 @@ REFUSED = [
     ({"packs": PACKS_OF_64, "views": {"v": {"of": "p"}}}, "a view is of a corpus or of another view"),
     ({"packs": PACKS_OF_64, "views": {"p": {"of": "web"}}}, "packs and a corpus or view share a name"),
     ({"packs": PACKS_OF_64, "nanosets": {"n": {"sequence_length": 63, "blend": "p"}}}, "packs of another length"),
+    ({"packs": PACKS_OF_64, "nanosets": {"n": PACKED | {"blend": {"web": 0.7, "p": 0.3}}}}, "named beside its packs"),
+    ({"packs": PACKS_OF_64, "webdatasets": {"w": PACKED | {"corpora": ["p", "web"]}}}, "named beside its packs"),
+    (
+        {"packs": {"web-packs-64": {"of": "a", "length": 64}}, "nanosets": {"n": PACKED | {"blend": "web"}}},
+        "are others",
+    ),
+    ({"views": {"web-packs-64": {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "web"}}}, "corpus or view share a"),
+    ({"views": {"v" * 128: {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "v" * 128}}}, "up to 128 letters"),
+    (
+        {"nanosets": {"n": PACKED | {"blend": "web"}, "m": {"sequence_length": 9, "blend": "web-packs-64"}}},
+        "samples of 9",
+    ),
     (
         {"packs": PACKS_OF_64, "webdatasets": {"w": {"corpora": ["p"], "sequence_length": 65}}},
         "packs of another length",
