@@ -88,8 +88,9 @@ class PackWriter:
                 counts.packs += packs
                 counts.pieces += len(window.documents)
                 held += int(window.lengths.sum())
-                again = window.firsts % length > 0  # what lies behind a cut where a pack ended
-                counts.cut_documents += int((lengths[window.documents[again]] <= length).sum())
+                # behind a cut where a pack ended, of documents that were not cut, and counted, before
+                again = (window.firsts > 0) & (lengths[window.documents] <= length)
+                counts.cut_documents += int(again.sum())
                 counts.cut_tokens += int(window.lengths[again].sum())
         counts.padding = counts.packs * length - held
 

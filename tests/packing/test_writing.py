@@ -73,6 +73,8 @@ def test_every_document_is_in_its_packs(tmp_path, long, tail, is_view, monkeypat
         number for number in found if len(rows[rows[:, 2] == number]) > 1 or len(kept[number]) < len(documents[number])
     ]
     assert counts.cut_documents == len(apart)
+    home = {number: pack for pack, _, number, first, _ in rows.tolist() if not first}
+    assert counts.cut_tokens == sum(row[4] for row in rows.tolist() if row[0] != home[row[2]])
     assert tail == "pad" or not padded[:-64].any()
     some = np.array([2, 60, 149])
     assert table.of_documents(some).tolist() == rows[np.isin(rows[:, 2], some)].tolist()
