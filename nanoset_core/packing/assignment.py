@@ -117,27 +117,34 @@ class _Whole:
     """Pieces of a pack's length, in the order of their documents, taken some at a time."""
 
     def __init__(self, lengths: NDArray[Any], cut: Cut) -> None:
-        self._chunks = self._found(lengths, cut)
-        self._held = (np.empty(0, np.int64), np.empty(0, np.int64))
+        self._length, self._chunks = cut.length, self._found(lengths, cut)
+        self._documents = self._ends = np.empty(0, np.int64)
+        self._at = 0
 
     @staticmethod
     def _found(lengths: NDArray[Any], cut: Cut) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield the documents of each chunk that have such pieces, and how many they and those before have."""
         for begin in range(0, len(lengths), _CHUNK):
             counts = cut.whole(lengths[begin : begin + _CHUNK])
             own = np.flatnonzero(counts)
-            counts = counts[own]
-            within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-            yield np.repeat(own + begin, counts), within * cut.length
+            yield own + begin, np.cumsum(counts[own])
 
     def take(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (documents, first tokens) of the next pieces."""
-        parts, held = [self._held], len(self._held[0])
-        while held < count:
-            parts.append(next(self._chunks))
-            held += len(parts[-1][0])
-        documents, firsts = (np.concatenate(part) for part in zip(*parts, strict=True))
-        self._held = documents[count:], firsts[count:]
-        return documents[:count], firsts[:count]
+        documents, firsts = np.empty(count, np.int64), np.empty(count, np.int64)
+        done = 0
+        while done < count:
+            left = int(self._ends[-1]) - self._at if len(self._ends) else 0
+            if not left:
+                (self._documents, self._ends), self._at = next(self._chunks), 0
+                continue
+            numbers = np.arange(self._at, self._at + min(count - done, left))
+            own = np.searchsorted(self._ends, numbers, side="right")
+            some = slice(done, done + len(numbers))
+            documents[some] = self._documents[own]
+            firsts[some] = (numbers - np.concatenate([[0], self._ends])[own]) * self._length
+            self._at, done = self._at + len(numbers), done + len(numbers)
+        return documents, firsts
 
 
 def _orders(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
