@@ -36,19 +36,27 @@ def piece_table(path: Path) -> Iterator[Any]:
         yield add
 
 
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        what, remedy = "the table of pieces cannot be read", f"delete {path.parent}, and run `nanoset build`"
+        raise FormatError(what, where=path, found=str(error), expected="Parquet", remedy=remedy) from error
+
+
 class PieceTable:
     """A table of pieces, of which only the row groups are read that may hold what is asked for."""
 
     def __init__(self, path: Path) -> None:
-        """Open a table; FormatError where it cannot be read."""
-        import pyarrow as pa
+        """Open a table; FormatError where it cannot be read, here or later."""
         import pyarrow.parquet as pq
 
-        try:
+        self._path = path
+        with _reading(path):
             self._file = pq.ParquetFile(path)
-        except (OSError, pa.ArrowException) as error:
-            what, remedy = "the table of pieces cannot be read", "run `nanoset build`"
-            raise FormatError(what, where=path, found=str(error), expected="Parquet", remedy=remedy) from error
 
     def of_packs(self, packs: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the pieces of some packs, in their order, int64, shape (pieces, 5), as COLUMNS names them."""
@@ -85,5 +93,6 @@ class PieceTable:
         for group in range(metadata.num_row_groups):
             known = metadata.row_group(group).column(number).statistics
             if known is None or (known.min <= high and low <= known.max):
-                rows = self._file.read_row_group(group)
+                with _reading(self._path):
+                    rows = self._file.read_row_group(group)
                 yield np.stack([rows.column(name).to_numpy() for name in COLUMNS], axis=1)

@@ -27,18 +27,19 @@ _COMPARED = 16
 def verify_packs(project: Project, corpus: str, name: str, deep: bool = False) -> Report:
     """Check the current version of packs.
 
-    Its files; the tokens of some packs are those of their pieces' documents; and, with `deep` or where they are few,
+    Its files; and the tokens of some packs are those of their pieces' documents, or, with `deep` or where they are few,
     packed again they are the same, byte for byte.
     """
     report = Report(f"{STAGE}/{name}")
     with report.catching(BUILD):
         manifest = live_manifest(project.outputs, STAGE, name)
-        check_files(report, manifest, deep=deep)
+        whole = deep or manifest.facts["tokens"] <= PACKED_AGAIN
+        check_files(report, manifest, deep=whole)
         report.figures.update({key: manifest.facts[key] for key in ("documents", "packs", "tokens", "padding")})
         check_freshness(report, project, PACKS, Key(corpus, name), manifest)
         if report.passed:
             read = opened(packed_from(project.outputs, manifest), is_sampled=not deep)
-            if deep or manifest.facts["tokens"] <= PACKED_AGAIN:
+            if whole:
                 _pack_again(report, project, manifest, read)
             else:
                 _compare(report, manifest, read)

@@ -159,14 +159,19 @@ def test_what_is_made_of_packs_is_verified(project, monkeypatch):
     assert made.facts["shared"] > 0, "repeats, and documents that are cut where the split is"
 
 
-@pytest.mark.parametrize("what", ["tokens", "pieces"])
-def test_other_tokens_and_pieces_are_found(built, tmp_path, what):
+@pytest.mark.parametrize("most", [0, packs_check.PACKED_AGAIN])
+@pytest.mark.parametrize("what", ["tokens", "pieces", "damaged"])
+def test_other_tokens_and_pieces_are_found(built, tmp_path, what, most, monkeypatch):
+    monkeypatch.setattr(packs_check, "PACKED_AGAIN", most)
     shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
     project = Project.open(tmp_path / "project" / built.name)
     manifest = current_dataset(project, "cut")
     if what == "tokens":
         file = manifest.folder / f"{manifest.facts['prefix']}.bin"
         file.write_bytes(bytes(reversed(file.read_bytes())))
+    elif what == "damaged":
+        file = manifest.folder / PIECES
+        file.write_bytes(file.read_bytes()[:4] + bytes(200) + file.read_bytes()[204:])
     else:
         other = current_dataset(project, "web-32")
         shutil.copy(other.folder / PIECES, manifest.folder / PIECES)
@@ -174,8 +179,9 @@ def test_other_tokens_and_pieces_are_found(built, tmp_path, what):
         values = json.loads(path.read_bytes())
         values["files"][PIECES] = json.loads((other.folder / "manifest.json").read_bytes())["files"][PIECES]
         path.write_bytes(json.dumps(values).encode())
-    (report,) = verify_project(project, ["cut/packs"], deep=True)
-    assert not report.passed
+    for deep in (False, True):
+        (report,) = verify_project(project, ["cut/packs"], deep=deep)
+        assert not report.passed
 
 
 def test_the_same_bytes_in_a_bucket(project, built, tmp_path):
