@@ -3,7 +3,8 @@
 Best-fit-decreasing takes pieces from the longest to the shortest, and lays each into the pack with the least room that
 suffices ("Fewer Truncations Improve Language Modeling", Ding et al. 2024, section 3). Packs with equal contents are one
 *class* here, and pieces of one length are laid together, so that the cost goes with the distinct lengths. The number of
-packs, and what is in each, are those of the algorithm piece by piece.
+packs, and how full each is, are those of the algorithm piece by piece; which of equally full packs a piece goes into is
+open there, too.
 """
 
 from __future__ import annotations
