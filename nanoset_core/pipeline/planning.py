@@ -301,6 +301,8 @@ class NanosetContext:
                 asked = {other: config.samples(other) for other in SPLITS if other != split}
                 config = replace(config, split=shares).with_samples(asked)
         if spec.mixture is not None:
+            if 0 < config.consumed_samples >= (config.samples("train") or config.consumed_samples + 1):
+                raise _nothing_left(config)
             weights = mixture_of(spec.mixture, config, self.reader).weights
             config = replace(config, data_path=dict(zip(config.blend("train")[0], weights, strict=True)))  # type: ignore[index]
         return config, prefixes

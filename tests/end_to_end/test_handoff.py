@@ -216,6 +216,10 @@ def test_a_run_goes_on_with_another_blend(built_from):
         config.write_text(text.replace(old, new))
         with pytest.raises(NanosetError, match=wrong):
             NanosetContext(Project.open(config), "later").plan("train")
+    mixed = text.replace("blend: {books: 2, web: 1}", "mix: {books: {share: 2, max_epochs: 99}, web: 1}")
+    config.write_text(mixed.replace("{train: 400,", "{train: 150,"))
+    with pytest.raises(NanosetError, match="none is left to go on with"):
+        NanosetContext(Project.open(config), "later").plan("train")
 
 
 def test_a_lost_index_file_is_found_before_the_trainer_does(built_from):
