@@ -82,7 +82,7 @@ def compare(path: Path, length: int, python: str, folder: Path) -> None:
     pieces = np.concatenate([np.full(int(cut.whole(lengths).sum()), length), rest[rest > 0]])
     np.save(folder / "pieces.npy", pieces)
     words = [python, "-c", OLMO, str(folder / "pieces.npy"), str(length)]
-    packs, wall, cpu, peak = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    packs, wall, cpu, peak = subprocess.run(words, check=True, capture_output=True).stdout.decode().split()
     assert int(packs) == plan_packs(Histogram.of(lengths).pieces(cut), length).packs
     took = f"{float(wall):.1f} | {float(cpu):.1f} | {float(peak):.1f} GB"
     print(f"| {length:,} | {int(packs):,} | OLMo-core: | | | | | {took} |", flush=True)
