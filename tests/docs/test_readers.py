@@ -12,6 +12,7 @@ import pytest
 from docs.conftest import blocks
 
 from nanoset_core import load_nanoset
+from nanoset_core.execution.interruption import ignore_sigint
 
 EXAMPLES = [block for block in blocks("py") if block.page.endswith("readers.md")]
 
@@ -39,5 +40,5 @@ def test_a_nanoset_is_the_same_in_a_worker(demo_folder, method, monkeypatch):
     train = load_nanoset("demo/data", "pretrain", "train")
     expected = _tokens(train)
     assert len(pickle.dumps(train)) < 16_384
-    with multiprocessing.get_context(method).Pool(1) as pool:
+    with ignore_sigint(), multiprocessing.get_context(method).Pool(1) as pool:  # which ends its workers by SIGTERM
         assert np.array_equal(pool.apply(_tokens, (train,)), expected)
