@@ -112,6 +112,7 @@ class Attempt:
 
     def start(self, *more: str, prepare: Callable[[], object] = lambda: None, **places: str) -> Child:
         """Start it; more: further words; prepare: called in its process first; places: another input or output."""
+        words = [*self.use.line(**places), *more]  # before the process is there that a signal may reach
 
         def work() -> None:
             os.chdir(self.folder)
@@ -119,7 +120,7 @@ class Attempt:
             os.environ |= {"XDG_CACHE_HOME": cache, "COLUMNS": "200", "TMPDIR": cache}
             preprocess.RANGE_BYTES = 1 << 12  # so that there is work for more than one process
             prepare()
-            main([*self.use.line(**places), *more])
+            main(words)
 
         return Child(work)
 
