@@ -29,8 +29,12 @@ def exit_on_sigint() -> Iterator[None]:
         signal.signal(signal.SIGINT, _exit)
     try:
         yield
-    finally:
+    except SystemExit:  # a Ctrl-C on the way out gives no traceback either
+        raise
+    except BaseException:
         signal.signal(signal.SIGINT, former)
+        raise
+    signal.signal(signal.SIGINT, former)
 
 
 @contextmanager
