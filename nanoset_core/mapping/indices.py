@@ -61,28 +61,27 @@ def build_member_indices(
     One RandomState(seed) shuffles documents, then samples: the trainers' order of draws. ConfigError where the dataset
     does not hold the tokens that were planned with.
     """
+
+    def samples_along(document_index: NDArray[np.int32]) -> NDArray[np.int32] | NDArray[np.int64]:
+        return build_sample_index(
+            lengths,
+            document_index,
+            config.step,
+            member.epochs,
+            member.tokens,
+            config.overlap,
+            drop_last_partial_sequence=config.drops_last_partial(member.split),
+            empty_end=config.rules.empty_end,
+            threads=threads,
+        )
+
+    if member.order is not None:
+        document_index, left = build_ordered(member, member.order, config)
+        return MemberIndices(document_index, samples_along(document_index), left)
     state = np.random.RandomState(config.random_seed)
     apart, shuffle = member.separate_last_epoch, config.shuffle_documents and not config.rules.windows
-    ordered = None if member.order is None else build_ordered(member, member.order, config)
-    if ordered is None:
-        document_index = build_document_index(
-            member.rows, member.epochs, state, separate_last_epoch=apart, shuffle=shuffle
-        )
-    else:
-        document_index = ordered[0]
-    sample_index = build_sample_index(
-        lengths,
-        document_index,
-        config.step,
-        member.epochs,
-        member.tokens,
-        config.overlap,
-        drop_last_partial_sequence=config.drops_last_partial(member.split),
-        empty_end=config.rules.empty_end,
-        threads=threads,
-    )
-    if ordered is not None:
-        return MemberIndices(document_index, sample_index, ordered[1])
+    document_index = build_document_index(member.rows, member.epochs, state, separate_last_epoch=apart, shuffle=shuffle)
+    sample_index = samples_along(document_index)
     samples = len(sample_index) - 1
     if config.rules.windows:
         return MemberIndices(document_index, sample_index, np.arange(samples, dtype=shuffle_dtype(samples)))

@@ -240,10 +240,10 @@ class _Planner:
         epochs, order = self._epochs(prefix, tokens, requested), None
         apart = separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
         if self.goes_on:
-            order = self._order(prefix, rows, tokens, max((requested or 0) - begin, 0))
-            needed = order.taken + max((requested or 0) - begin, 0)
-            epochs = max(order.epochs, epochs, self._epochs(prefix, tokens, needed))
-            apart = order.separate_last_epoch if epochs == order.epochs else True
+            left = max((requested or 0) - begin, 0)
+            order = self._order(prefix, rows, tokens, left)
+            epochs = max(order.epochs, epochs, self._epochs(prefix, tokens, order.taken + left))
+            apart = order.separate_last_epoch or epochs > order.epochs
         keeps = not config.drops_last_partial(self.split)
         built = config.samples_in(epochs * tokens, drop_last_partial=not keeps)
         if rules.one_epoch and (requested is not None or rules.windows) and built == 0:
