@@ -130,7 +130,8 @@ def test_builds_hold_their_corpora_too(copy):
 
 
 def _manifests(project):
-    return set(project.outputs.folder.rglob("manifest.json"))
+    # Not by rglob, which fails over folders that come and go.
+    return {folder for folder, _, files in os.walk(project.outputs.folder) if "manifest.json" in files}
 
 
 def test_collections_during_a_build_of_another_process_do_no_harm(changed):
