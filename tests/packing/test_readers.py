@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from loading.test_nemo import nemo_builder
 from packing.test_writing import write_packs
 
 from nanoset_core.indexed import MMapIndexedDatasetBuilder
@@ -56,8 +57,16 @@ def nanotron(prefixes: list[str], wanted: int, folder: Path) -> Samples:
     return (next(iter(dataset[number].values()))[:S] for number in range(wanted))
 
 
+def nemo(prefixes: list[str], wanted: int, folder: Path) -> Samples:
+    data = prefixes if len(prefixes) == 1 else ["0.6", prefixes[0], "0.4", prefixes[1]]
+    with pytest.MonkeyPatch.context() as patch:
+        dataset = nemo_builder(patch, may_build=True)(data, "1,0,0", [wanted, 0, 0], folder, length=S)[0]
+        yield from (dataset[number]["tokens"].numpy() for number in range(wanted))
+
+
 READERS: dict[str, tuple[Callable[[list[str], int, Path], Samples], str]] = {
     "megatron-core": (megatron_core, "megatron.core.datasets.gpt_dataset"),
+    "nemo": (nemo, "megatron.core.datasets.helpers_cpp"),
     "nanotron": (nanotron, "nanotron.data.dataset_builder"),
 }
 
