@@ -28,10 +28,10 @@ from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline.columns import COLUMNS, SHARDS, AlignedColumns, AlignedStage, TableStage, publish
+from nanoset_core.pipeline.columns import COLUMNS, SHARDS, AlignedColumns, AlignedStage, publish
 from nanoset_core.pipeline.given import given_files
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.stage import Budget, Key, Node
+from nanoset_core.pipeline.stage import Budget, InternalStage, Key, Node
 from nanoset_core.pipeline.tokenization import TOKENIZED, current_shards
 from nanoset_core.raw.values import type_of
 from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
@@ -197,15 +197,10 @@ def _counted(spec: AttributesSpec, facts: Mapping[str, Any]) -> tuple[str, str, 
     )
 
 
-class _AttributeTables(TableStage):
-    folder = "attribute_tables"
-
-
 class AttributesStage(AlignedStage):
     """Values of tables that others made, joined by id."""
 
     folder, kind, asset, named_in = STAGE, STAGE, "document_attributes", STAGE
-    tables = _AttributeTables()
     maker = staticmethod(join_attributes)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
@@ -240,5 +235,4 @@ class AttributesStage(AlignedStage):
 
 
 ATTRIBUTES = AttributesStage()
-ATTRIBUTE_TABLES = ATTRIBUTES.tables
-_AttributeTables.named_by = ATTRIBUTES
+AttributesStage.tables = ATTRIBUTE_TABLES = InternalStage("attribute_tables", ATTRIBUTES)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, MissingError
@@ -16,7 +16,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import corpus_folder, marked
-from nanoset_core.pipeline.stage import CorpusStage, Key, Node, Stage, size_bytes
+from nanoset_core.pipeline.stage import InternalStage, Key, Node, Stage, size_bytes
 from nanoset_core.pipeline.tokenization import TOKENIZED, current_shards, inventory_at
 from nanoset_core.raw.documents import read_documents
 from nanoset_core.raw.pieces import SourceRange, cut_ranges
@@ -226,24 +226,12 @@ def _fill_from_text(
     return {}
 
 
-class TableStage(CorpusStage):
-    """Tables of single shards, which an output of all of them names."""
-
-    asset = None
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return ()
-
-
-class _ColumnTables(TableStage):
-    folder = "column_tables"
-
-
 class AlignedStage(Stage):
     """What is known of each document of a corpus: names a table for each shard."""
 
     by_corpus = True
-    tables: ClassVar[Stage]
+    tables: Stage
+    """Of single shards."""
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"tokenized": Node(TOKENIZED, key)}
@@ -274,7 +262,6 @@ class ColumnsStage(AlignedStage):
     """Values of the raw text, beside the tokens."""
 
     folder, kind, asset, named_in = STAGE, "columns", "document_columns", "corpora.{subject}.columns"
-    tables = _ColumnTables()
     maker = staticmethod(keep_columns)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
@@ -287,5 +274,4 @@ class ColumnsStage(AlignedStage):
 
 
 COLUMNS = ColumnsStage()
-COLUMN_TABLES = COLUMNS.tables
-_ColumnTables.named_by = COLUMNS
+ColumnsStage.tables = COLUMN_TABLES = InternalStage("column_tables", COLUMNS)

@@ -27,7 +27,7 @@ from nanoset_core.pipeline.by_shard import Sharded, ShardTask, made_by_shard
 from nanoset_core.pipeline.given import GivenFiles, given_files
 from nanoset_core.pipeline.indexed import DATASET, opened
 from nanoset_core.pipeline.project import Project, despite_lost_copies
-from nanoset_core.pipeline.stage import AFTER, Budget, Key, Node, Stage
+from nanoset_core.pipeline.stage import AFTER, Budget, InternalStage, Key, Node, Stage
 from nanoset_core.storage.leases import leased
 from nanoset_core.tokenization.bpe.reference import reference_engine
 
@@ -236,23 +236,6 @@ def places_text(match: Mapping[str, Any]) -> tuple[str, str]:
     return where, held
 
 
-class _Internal(Stage):
-    """Outputs that others name."""
-
-    kind, asset, asked_by = STAGE, None, None
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return ()
-
-
-class _EvaluationStage(_Internal):
-    folder = "evaluations"
-
-
-class _FoundStage(_Internal):
-    folder, place = "contamination_shards", "{subject}/{part}"
-
-
 class ContaminationStage(Stage):
     """Documents of a corpus that hold texts of evaluations."""
 
@@ -301,6 +284,6 @@ class ContaminationStage(Stage):
 
 
 CONTAMINATION = ContaminationStage()
-_EVALUATIONS, _FOUND = _EvaluationStage(), _FoundStage()
-_Internal.named_by = CONTAMINATION
+_EVALUATIONS = InternalStage("evaluations", CONTAMINATION)
+_FOUND = InternalStage("contamination_shards", CONTAMINATION, CONTAMINATION.place)
 INTERNAL = (_EVALUATIONS, _FOUND)

@@ -138,6 +138,7 @@ class ExportStage(Stage):
     named_in = "exports.{subject}.of"
     maker = staticmethod(export)
     counts = ("documents", "tokens")
+    sent_first = (*(end for one in FORMATS.values() if isinstance(one, LinkedFormat) for end in one.endings), PIECES)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         of = config.exports[key.subject].of
@@ -172,11 +173,9 @@ class ExportStage(Stage):
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of an export whose tokens are there before its manifest: in a bucket, or in samples."""
-        linked = (one.endings for one in FORMATS.values() if isinstance(one, LinkedFormat))
-        endings = (*(ending for some in linked for ending in some), PIECES)
+        if (linked := super().unfinished_files(access, folder)) is not None:
+            return linked
         names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
-        if access.has_copies and all(name.endswith(endings) for name in names):
-            return names
         sampled = [one for one in FORMATS.values() if isinstance(one, SampledFormat)]
         return names if any(all(one.is_file(name) for name in names) for one in sampled) else None
 

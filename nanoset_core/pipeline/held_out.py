@@ -29,7 +29,7 @@ from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.packs import dataset_node, is_packs, packed_from, pieces_of
 from nanoset_core.pipeline.planning import NanosetContext
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.stage import AFTER, Key, Node, Stage, size_bytes
+from nanoset_core.pipeline.stage import AFTER, InternalStage, Key, Node, Stage, size_bytes
 from nanoset_core.pipeline.views import chosen_from
 from nanoset_core.views.hashing import hash_ranges
 from nanoset_core.views.writing import documents_in, documents_with_tokens
@@ -203,13 +203,13 @@ def compare_held_out(project: Project, name: str) -> Manifest:
     if nanoset.spec.held_out is not None:
         for one in sharded:
             corpus = one().dataset.name
-            recipes = [Recipe(_TOKEN_HASHES.folder, corpus, VERSION, {"shard": shard}) for shard in one().shards]
+            recipes = [Recipe(TOKEN_HASHES.folder, corpus, VERSION, {"shard": shard}) for shard in one().shards]
             digests[corpus] = made_by_shard(project, one(), recipes, _hash, (ASSET, f"{name} {corpus}"))
 
         def blocks(number: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
             corpus = sides[number].dataset.name
             for first, digest in zip(sharded[number]().firsts.tolist(), digests[corpus], strict=False):
-                file = outputs.folder / _TOKEN_HASHES.folder / corpus / digest / _HASHES_FILE
+                file = outputs.folder / TOKEN_HASHES.folder / corpus / digest / _HASHES_FILE
                 yield first, np.load(outputs.access.fetch(file), "r", allow_pickle=False)
 
         pairs.append(_copies(sides, blocks))
@@ -277,15 +277,6 @@ def finding(facts: Mapping[str, Any]) -> tuple[str, str, str] | None:
     return what, f"{where} ({first['split']}{named})", found
 
 
-class _TokenHashes(Stage):
-    """Hashes of the documents of single shards, which outputs of nanosets name."""
-
-    folder, kind, asset, asked_by = "token_hashes", "nanoset", None, None
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return ()
-
-
 class HeldOutStage(Stage):
     """Documents of valid and test that train reads too."""
 
@@ -322,6 +313,5 @@ class HeldOutStage(Stage):
 
 
 HELD_OUT = HeldOutStage()
-_TOKEN_HASHES = _TokenHashes()
-_TokenHashes.named_by = HELD_OUT
-INTERNAL = (_TOKEN_HASHES,)
+TOKEN_HASHES = InternalStage("token_hashes", HELD_OUT)
+"""Hashes of the documents of single shards."""

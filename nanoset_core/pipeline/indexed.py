@@ -25,8 +25,7 @@ from nanoset_core.pipeline.raw import INVENTORY
 from nanoset_core.pipeline.shard_tokens import altered, keep_tokens
 from nanoset_core.pipeline.stage import CorpusStage, Key, Node, size_bytes
 from nanoset_core.pipeline.tokenization import TOKENIZED
-from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import UNFINISHED, sha256_file
+from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceCheck, PieceDigest, Stored, pieces_text, read_pieces
 from nanoset_core.tokenization.framing import pair_name
@@ -38,7 +37,6 @@ VERSION = 1
 STAGE = "datasets"
 PIECES = ".pieces"
 """Ending of the file that lists the sha256 of what a .bin was joined of."""
-_ENDINGS = (".bin", ".idx", f".bin{PIECES}")
 _DATASET_OPTIONS = ("tokenization", "preset")
 
 
@@ -198,11 +196,6 @@ def write_tokens(
     return {own: blocks.sha256}
 
 
-def current_dataset(project: Project, corpus: str) -> Manifest:
-    """Return the corpus's current dataset; MissingError where it was not made yet."""
-    return DATASET.require(project, Key(corpus))
-
-
 def has_room_for_tokens(*datasets: Manifest) -> bool:
     """Return whether copies of the tokens of datasets take no more than a quarter of `storage.scratch_mib`, if any."""
     size = sum(dataset.files[f"{dataset.facts['prefix']}.bin"].size for dataset in datasets)
@@ -288,6 +281,7 @@ class DatasetStage(CorpusStage):
     folder, asset = STAGE, "indexed_dataset"
     maker = staticmethod(index)
     changed = tokenization.FILES_CHANGED
+    sent_first = (".bin", ".idx", f".bin{PIECES}")
     asked_by: ClassVar[str | None] = "the raw folder"
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
@@ -303,13 +297,6 @@ class DatasetStage(CorpusStage):
         facts = manifest.facts
         counts = {name: int(facts[name]) for name in ("documents", "tokens")}
         return counts | {"rejected": facts["rejected"] + facts["faults"], "bytes": size_bytes(manifest)}
-
-    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of a merge within a bucket that was cut short; in a folder all files appear at once."""
-        if not access.has_copies:
-            return None
-        names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
-        return names if all(name.endswith(_ENDINGS) for name in names) else None
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         try:

@@ -19,7 +19,6 @@ from nanoset_core.pipeline.contamination import gates
 from nanoset_core.pipeline.packs import current_dataset, dataset_node
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage
-from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import Store
 
@@ -72,6 +71,7 @@ class PackedStage(Stage):
     by_corpus = True
     maker = staticmethod(pack)
     counts = ("documents", "tokens")
+    sent_first = (".pbin",)
     detailed = (("bytes a token", "token_bytes"), ("left out", "left_out"))
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
@@ -82,10 +82,6 @@ class PackedStage(Stage):
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return packed_recipe(project, self.name(key), parents)
-
-    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the file, which in a bucket is there before its manifest."""
-        return {f"{folder.parent.name}.pbin"} if access.has_copies else None
 
 
 class PackedViewsStage(PackedStage):

@@ -20,6 +20,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import UNFINISHED
 
 REPLACED = (
     "the version asked for is there, but another was made current: by another nanoset.yaml with this root, or by this "
@@ -51,21 +52,21 @@ class Budget:
 class Stage:
     """One kind of output."""
 
-    folder: ClassVar[str]
+    folder: str
     """Where its outputs lie below the root."""
-    place: ClassVar[str] = "{subject}"
+    place: str = "{subject}"
     """Where the versions of an output lie below `folder`: parts in braces are those of its key."""
     subjects: ClassVar[str]
     """Where nanoset.yaml names its subjects, unless there are other keys."""
-    kind: ClassVar[str]
+    kind: str
     """What `nanoset status` calls them; with the subject and `row_part` it names a row."""
     asset: ClassVar[str | None]
     """The last word of its Dagster key; None where it is no asset of its own."""
     job: ClassVar[str] = "{subject}"
     """The Dagster job of its assets, unless its subjects are corpora; those of one job have the same partitions."""
-    by_corpus: ClassVar[bool] = False
+    by_corpus: bool = False
     """Whether its subjects are corpora, which are partitions of one asset; else each subject has an asset."""
-    named_by: ClassVar[Stage | None] = None
+    named_by: Stage | None = None
     """The stage whose manifests list versions of this one by digest; None for a stage that has a current version."""
     counted_as: ClassVar[str | None] = None
     """What its parts are called where a row counts them, such as `groups of tars`."""
@@ -83,6 +84,9 @@ class Stage:
     """Where nanoset.yaml names the corpora that an output is made of."""
     asked_by: ClassVar[str | None] = "nanoset.yaml"
     """Who asks for its subjects, in the words of `nanoset gc`; None where it reports them for another stage."""
+
+    sent_first: ClassVar[tuple[str, ...]] = ()
+    """Endings of its files that in a bucket are there before the manifest; in a folder all appear at once."""
 
     @property
     def version(self) -> int:
@@ -197,7 +201,9 @@ class Stage:
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of an unfinished version, which `gc` may remove; None where they may be somebody else's."""
-        return None
+        names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
+        is_ours = access.has_copies and self.sent_first and all(name.endswith(self.sent_first) for name in names)
+        return names if is_ours else None
 
 
 class CorpusStage(Stage):
@@ -209,6 +215,20 @@ class CorpusStage(Stage):
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return map(Key, corpora)
+
+
+class InternalStage(Stage):
+    """Outputs without a current version, which the manifests of another stage list by digest."""
+
+    asset, asked_by = None, None
+
+    def __init__(self, folder: str, named_by: Stage, place: str = "{subject}") -> None:
+        """Args: see `Stage`."""
+        self.folder, self.place, self.named_by = folder, place, named_by
+        self.kind, self.by_corpus = named_by.kind, named_by.by_corpus
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

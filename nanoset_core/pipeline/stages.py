@@ -36,7 +36,7 @@ _OURS: tuple[Stage, ...] = (
     VIEW,
     PACKS,
     EXPORT,
-    *held_out.INTERNAL,
+    held_out.TOKEN_HASHES,
     held_out.HELD_OUT,
     INDEX_MAPPINGS,
     BLENDED,

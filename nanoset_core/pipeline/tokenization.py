@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pac
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import FILE, INVENTORY, corpus_folder, current_inventory, marked
-from nanoset_core.pipeline.stage import Budget, CorpusStage, Key, Node
+from nanoset_core.pipeline.stage import Budget, CorpusStage, InternalStage, Key, Node
 from nanoset_core.raw.endings import is_cuttable
 from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.raw.rejects import RejectOptions
@@ -276,15 +276,6 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
     )
 
 
-class ShardStage(CorpusStage):
-    """Shards, whose recipes are those of `shards.shard_recipe`. The corpus's set of shards names the current ones."""
-
-    folder, asset = SHARDS, None
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return ()
-
-
 class TokenizedStage(CorpusStage):
     """A corpus as token ids: the set of its shards."""
 
@@ -370,5 +361,5 @@ def inventory_at(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | N
 
 
 TOKENIZED = TokenizedStage()
-ShardStage.named_by = TOKENIZED
-SHARD = ShardStage()
+SHARD = InternalStage(SHARDS, TOKENIZED)
+"""Shards, whose recipes are those of `shards.shard_recipe`."""

@@ -22,7 +22,6 @@ from nanoset_core.pipeline.indexed import DATASET, PIECES, copy_tokens
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Budget as ReadingBudget
 from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
-from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import claim_scratch, sha256_file, sweep_abandoned
 from nanoset_core.storage.leases import leased
 from nanoset_core.tokenization.framing import pair_name
@@ -155,6 +154,7 @@ class ViewStage(Stage):
     named_in = "views.{part}.of"
     counts = ("documents", "tokens")
     to_be_made = "not built"
+    sent_first = (".bin", ".idx", PIECES)
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [Key(base_of(config.views, name), name) for name in config.views]
@@ -198,11 +198,6 @@ class ViewStage(Stage):
         tokens = manifest.files[bin_path(manifest.facts["prefix"]).name].size
         counts = {name: int(manifest.facts[name]) for name in self.counts}
         return counts | {"bytes": size_bytes(manifest) - tokens}
-
-    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of a view in a bucket that was cut short."""
-        names = set(access.names(folder))
-        return names if access.has_copies and all(name.endswith((".bin", ".idx", PIECES)) for name in names) else None
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from nanoset_core.config.project import load_config
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.pipeline import indexed, raw, tokenization
+from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import current_plan
 from nanoset_core.tokenization.document_table import LineNumbers
@@ -96,7 +97,7 @@ def test_every_file_has_its_counts(make_project, ranges, monkeypatch):
     with (file.parent / "raw" / "web" / "part-0" / "web-1.jsonl").open("ab") as lines:
         lines.write(BROKEN)
     project = build_all(file)
-    prefix = indexed.current_dataset(project, "web")
+    prefix = current_dataset(project, "web")
     lengths = MMapIndexedDataset(prefix.path(prefix.facts["prefix"])).sequence_lengths.reshape(4, 60).sum(axis=1)
     expected = [[60, 60, 0], [62, 60, 2], [60, 60, 0], [60, 60, 0]]
     rows = rows_of(tokenized_files(*tokenized(project, "web")))
@@ -143,7 +144,7 @@ def test_an_inventory_says_what_changed(make_project):
 
 
 def test_the_first_documents_are_shown_with_their_lines(spoilt):
-    shown = first_documents(spoilt, indexed.current_dataset(spoilt, "web")).value
+    shown = first_documents(spoilt, current_dataset(spoilt, "web")).value
     assert len(shown) < INLINE_CHARACTERS
     for number, row in enumerate(sentences("web", 3), start=1):
         assert f"**`web/part-0/web-0.jsonl:{number}`**, id `{row['id']}`" in shown
@@ -170,7 +171,7 @@ def test_the_first_rejected_lines_are_shown_with_place_and_reason(spoilt):
 
 
 def test_a_preview_that_cannot_be_made_says_why(spoilt):
-    dataset = indexed.current_dataset(spoilt, "web")
+    dataset = current_dataset(spoilt, "web")
     for manifest in spoilt.outputs.folder.glob("shards/web/*/manifest.json"):
         manifest.unlink()
     assert "cannot be shown" in first_documents(spoilt, dataset).value

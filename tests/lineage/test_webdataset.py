@@ -18,7 +18,8 @@ from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.webdataset import Tars, explain_context
-from nanoset_core.pipeline import indexed, shuffling
+from nanoset_core.pipeline import shuffling
+from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.shuffling.members import read_member
 from nanoset_core.shuffling.tar import iterate_members, map_archive
@@ -69,7 +70,7 @@ def documents_of(project):
     """(corpus, document) → its tokens."""
     found = {}
     for corpus in ALL:
-        manifest = indexed.current_dataset(project, corpus)
+        manifest = current_dataset(project, corpus)
         dataset = MMapIndexedDataset(manifest.path(manifest.facts["prefix"]))
         bounds = dataset.document_indices.tolist()
         for number, (begin, end) in enumerate(pairwise(bounds)):

@@ -17,6 +17,7 @@ from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.graph import check_corpora
+from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.raw.contents import Contents
@@ -79,7 +80,7 @@ def copy(built, tmp_path):
 
 
 def pair(project, corpus):
-    dataset = indexed.current_dataset(project, corpus)
+    dataset = current_dataset(project, corpus)
     return {end: dataset.path(f"{dataset.facts['prefix']}.{end}").read_bytes() for end in ("bin", "idx")}
 
 
@@ -92,7 +93,7 @@ def test_datasets_are_those_of_tokenize_with_several_keys(project, tmp_path):
     for corpus, file in {"web": "web_text", "web_title": "web_title", "code": "code_content"}.items():
         for end, data in pair(project, corpus).items():
             assert data == (tmp_path / f"{file}_document.{end}").read_bytes(), f"{corpus}: {end}"
-    assert indexed.current_dataset(project, "web_title").facts["prefix"] == "web_title_title_document"
+    assert current_dataset(project, "web_title").facts["prefix"] == "web_title_title_document"
     assert len({*map(str, map(pair, [project] * 3, ("web", "web_title", "code")))}) == 3
 
 

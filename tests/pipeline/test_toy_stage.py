@@ -16,9 +16,10 @@ from nanoset_assets.stages_table import PAGES, Page
 from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.pipeline import indexed, raw, stages
+from nanoset_core.pipeline import raw, stages
 from nanoset_core.pipeline.graph import stale_reasons
 from nanoset_core.pipeline.indexed import DATASET
+from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
 from nanoset_core.versions.diff import diff_datasets
@@ -48,7 +49,7 @@ class Counts(Stage):
         return Recipe(self.folder, key.subject, self.version, {"dataset": parents["dataset"]})
 
     def make(self, project, key):
-        dataset = indexed.current_dataset(project, key.subject)
+        dataset = current_dataset(project, key.subject)
 
         def write(folder):
             counts = {name: dataset.facts[name] for name in ("documents", "tokens")}

@@ -19,6 +19,7 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.pipeline import indexed, raw, shuffling, tokenization
+from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.pipeline.stages import sweep
@@ -65,7 +66,7 @@ def rows(project, *corpora):
 
 
 def tokens_of(project, corpus):
-    manifest = indexed.current_dataset(project, corpus)
+    manifest = current_dataset(project, corpus)
     return MMapIndexedDataset(manifest.path(manifest.facts["prefix"])).tokens.tolist()
 
 
@@ -188,11 +189,11 @@ def test_tars_are_made_of_the_planned_datasets_alone(project, tmp_path):
     shuffling.write_group(opened, "a", 0)
     file = tmp_path / "project/raw/web/part-1/web-3.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
-    before = indexed.current_dataset(opened, "web").facts["tokens"]
+    before = current_dataset(opened, "web").facts["tokens"]
     file.write_bytes(b"".join(reversed(lines)))
     for stage in (raw.make_inventory, tokenization.tokenize, indexed.index):
         stage(opened, "web")
-    assert indexed.current_dataset(opened, "web").facts["tokens"] == before
+    assert current_dataset(opened, "web").facts["tokens"] == before
     for group in (0, 1):  # one is written already
         with pytest.raises(StaleError, match="made from other datasets"):
             shuffling.write_group(opened, "a", group)

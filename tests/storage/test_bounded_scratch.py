@@ -16,6 +16,7 @@ from sample_project import build_all, jsonl, outputs_of, sentences
 
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import StorageSpec
@@ -136,7 +137,7 @@ def test_what_cannot_fit_is_refused_before_a_byte_of_it_is_written(remote_projec
         (2_000, lambda again: indexed.index(again, "web"), "the .idx of web"),
         (10_000, lambda again: mapping.write_mappings(again, "pretrain", "train"), "the index files of a dataset"),
         (24_000, lambda again: shuffling.write_group(again, "shuffled", 0), "a tar of 128 samples"),
-        (400, lambda again: indexed.opened(indexed.current_dataset(again, "web")), "web_text_document.idx"),
+        (400, lambda again: indexed.opened(current_dataset(again, "web")), "web_text_document.idx"),
     ):
         shutil.rmtree(project.outputs.folder)
         monkeypatch.setattr(StorageSpec, "capacity", room)
