@@ -15,10 +15,9 @@ from nanoset_assets.ui.metadata import code, markdown, table
 from nanoset_core.cli.terminal import place_of
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import InspectionContext
-from nanoset_core.lineage.explain import PieceOrigin, piece_origins
-from nanoset_core.lineage.run import StepSample, explain_first_step
+from nanoset_core.lineage.explain import SampleOrigin, explain_samples, piece_origins
+from nanoset_core.lineage.run import explain_first_step
 from nanoset_core.lineage.texts import shorten
-from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.indexed import opened
@@ -59,17 +58,20 @@ def first_step(project: Project, handoff: Manifest) -> dg.MarkdownMetadataValue 
     return table(map(_row, step.samples), step.batch_size)
 
 
-def _row(sample: StepSample) -> dict[str, object]:
-    shown = [f"{place_of(piece.origin)} tokens {_span(piece)}" for piece in sample.pieces[:_PIECES_SHOWN]]
-    if left := len(sample.pieces) - len(shown):
-        shown.append(f"{format_count(left, 'document')} more")
-    text = next((piece.text for piece in sample.pieces), None) or ""
-    return {"sample": sample.sample, "corpus": sample.corpus, "documents": ", ".join(shown), "text": text}
+def _row(sample: SampleOrigin) -> dict[str, object]:
+    return {"sample": sample.sample, "corpus": sample.corpus, "documents": _pieces(sample), "text": _text(sample) or ""}
 
 
-def _span(piece: PieceOrigin) -> str:
-    begin, end = piece.document_tokens
-    return f"{begin:,}–{end:,}"
+def _pieces(sample: SampleOrigin, shown: Callable[[str], str] = str) -> str:
+    """Return the first documents of a sample, with the tokens that it holds of them."""
+    first = [(shown(place_of(piece.origin)), piece.document_tokens) for piece in sample.pieces[:_PIECES_SHOWN]]
+    told = [f"{place} tokens {begin:,}–{end:,}" for place, (begin, end) in first]
+    left = len(sample.pieces) - len(first)
+    return ", ".join([*told, *([f"{format_count(left, 'document')} more"] if left else [])])
+
+
+def _text(sample: SampleOrigin) -> str | None:
+    return next((piece.text for piece in sample.pieces), None)
 
 
 def _shown(look: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
@@ -110,20 +112,6 @@ def _rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
 def _samples(project: Project, name: str, split: str) -> Iterator[str]:
     place, loaded = _place(project), load_nanoset(project.outputs, name, split)
     begin = loaded.config.consumed_samples if split == "train" else 0
-    for sample in range(begin, min(begin + SHOWN, len(loaded))):
-        if isinstance(loaded, Nanoset):
-            nanoset, pieces = loaded, loaded.sources(sample)
-        else:
-            number, pieces = loaded.sources(sample)
-            nanoset = loaded.datasets[number]
-        pieces = pieces[pieces[:, 2] > pieces[:, 1]]
-        all_origins = [*chain.from_iterable(piece_origins(place, nanoset.dataset, pieces[:_PIECES_SHOWN]))]
-        origins = all_origins[:_PIECES_SHOWN]
-        places = ", ".join(f"{code(place_of(piece.origin))} tokens {_span(piece)}" for piece in origins)
-        more = (
-            f" and {format_count(left, 'document')} more"
-            if (left := len(pieces[_PIECES_SHOWN:]) + len(all_origins) - len(origins))
-            else ""
-        )
-        text = _quoted(origins[0].text if origins else None)
-        yield f"**sample {sample}** of {code(place.dataset_at(nanoset.member.prefix).name)}: {places}{more}{text}"
+    for sample in explain_samples(place, loaded, name, split, range(begin, min(begin + SHOWN, len(loaded)))):
+        said = f"**sample {sample.sample}** of {code(sample.corpus)}: {_pieces(sample, code)}"
+        yield said + _quoted(_text(sample))
