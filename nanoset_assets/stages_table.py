@@ -13,7 +13,6 @@ from pydantic import Field
 
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import was_automatic
-from nanoset_assets.ui.contamination import contamination_metadata
 from nanoset_assets.ui.corpus import (
     columns_metadata,
     dataset_metadata,
@@ -21,7 +20,7 @@ from nanoset_assets.ui.corpus import (
     raw_metadata,
     tokenized_metadata,
 )
-from nanoset_assets.ui.exports import export_metadata
+from nanoset_assets.ui.derived import contamination_metadata, export_metadata, pack_metadata, view_metadata
 from nanoset_assets.ui.metadata import failure, per_second, result, snapshot_before
 from nanoset_assets.ui.nanoset import (
     handoff_metadata,
@@ -31,8 +30,6 @@ from nanoset_assets.ui.nanoset import (
     tars_metadata,
     webdataset_metadata,
 )
-from nanoset_assets.ui.packs import pack_metadata
-from nanoset_assets.ui.views import view_metadata
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest

@@ -11,7 +11,7 @@ import pytest
 from lineage.test_spikes import RUN
 from sample_project import make_corpora, write_project
 
-from nanoset_assets.ui.packs import pack_metadata
+from nanoset_assets.ui.derived import pack_metadata
 from nanoset_core.config.project import ProjectConfig, config_from
 from nanoset_core.errors import ConfigError
 from nanoset_core.lineage.explain import explain_sample
