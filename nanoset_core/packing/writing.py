@@ -18,7 +18,7 @@ from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import HEADER, MAGIC, VERSION, dtype_code
 from nanoset_core.indexed.stream import CHUNK_TOKENS
 from nanoset_core.packing.assignment import Pieces, assign, carried, document_lengths
-from nanoset_core.packing.plan import Cut, Histogram, Tail, plan_packs
+from nanoset_core.packing.plan import Cut, Histogram, PackPlan, Tail, plan_packs
 from nanoset_core.packing.table import piece_table
 
 WINDOW_TOKENS = 1 << 24
@@ -50,9 +50,9 @@ class PackCounts:
     """Left out of documents longer than a pack."""
     concatenated: dict[str, int]
     """The same counts for samples of a pack's length that are cut from shuffled documents in a row."""
-    packs: int = 0
-    pieces: int = 0
-    padding: int = 0
+    packs: int
+    pieces: int
+    padding: int
     """Tokens that fill packs up."""
 
 
@@ -70,29 +70,26 @@ class PackWriter:
     def blocks(self, table: Path) -> Iterator[bytes]:
         """Yield the bytes of the .bin, and write the table of pieces meanwhile; then `counts` are known."""
         dataset, rules = self.dataset, self.rules
-        lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)
-        histogram = Histogram.of(lengths)
-        plan, length = plan_packs(histogram.pieces(rules.cut), rules.cut.length), rules.cut.length
-        counts = self.counts = _counts(histogram, rules.cut)
-        meter = Meter(self.listener, "packs", self.name, plan.packs * length * dataset.dtype.itemsize)
-        windows, held = assign(lengths, rules.cut, plan, rules.seed), 0
+        lengths, length = document_lengths(dataset.sequence_lengths, dataset.document_indices), rules.cut.length
+        counts, plan = planned(lengths, rules)
+        self.counts, counts.pieces = counts, 0
+        meter = Meter(self.listener, "packs", self.name, counts.packs * length * dataset.dtype.itemsize)
+        windows, first = assign(lengths, rules.cut, plan, rules.seed), 0
         with piece_table(table) as add:
             for window in carried(windows, length) if rules.tail == "carry" else windows:
-                add(counts.packs, window)
+                add(first, window)
                 packs = len(window.bounds) - 1
+                first += packs
                 step = max(1, WINDOW_TOKENS // length)
                 for begin in range(0, packs, step):
                     block = self._tokens(window.slice(begin, min(begin + step, packs)))
                     yield block.tobytes()
                     meter.advance(block.nbytes)
-                counts.packs += packs
                 counts.pieces += len(window.documents)
-                held += int(window.lengths.sum())
                 # behind a cut where a pack ended, of documents that were not cut, and counted, before
                 again = (window.firsts > 0) & (lengths[window.documents] <= length)
                 counts.cut_documents += int(again.sum())
                 counts.cut_tokens += int(window.lengths[again].sum())
-        counts.padding = counts.packs * length - held
 
     def _tokens(self, packs: Pieces) -> NDArray[Any]:
         """Return the tokens of some packs: read by place in the .bin, a chunk of them at a time."""
@@ -131,12 +128,20 @@ def _copy(
     target[np.repeat(places - before, lengths) + numbers] = source[np.repeat(begins - before, lengths) + numbers]
 
 
-def _counts(histogram: Histogram, cut: Cut) -> PackCounts:
-    """Return what is known before packs are made."""
-    longer, behind = histogram.cut(cut.length)
-    kept, dropped = (behind, 0) if cut.long == "fragment" else (0, behind)
-    apart = dict(zip(("cut_documents", "cut_tokens"), histogram.concatenated(cut.length), strict=True))
-    return PackCounts(histogram.documents, longer, kept, dropped, apart)
+def planned(lengths: NDArray[Any], rules: Rules) -> tuple[PackCounts, PackPlan]:
+    """Return what packs of documents of these lengths will hold, and the packs.
+
+    What `tail: carry` cuts, where packs end, is not counted yet.
+    """
+    histogram, length = Histogram.of(lengths), rules.cut.length
+    plan = plan_packs(histogram.pieces(rules.cut), length)
+    longer, behind = histogram.cut(length)
+    kept, dropped = (behind, 0) if rules.cut.long == "fragment" else (0, behind)
+    apart = dict(zip(("cut_documents", "cut_tokens"), histogram.concatenated(length), strict=True))
+    held = histogram.tokens - dropped
+    packs = -(-held // length) if rules.tail == "carry" else plan.packs
+    pieces = int(plan.counts @ np.diff(plan.begins))
+    return PackCounts(histogram.documents, longer, kept, dropped, apart, packs, pieces, packs * length - held), plan
 
 
 def write_pack_idx(path: Path, dtype: np.dtype, packs: int, length: int) -> None:

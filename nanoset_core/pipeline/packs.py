@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nanoset_core.config.packing import PacksSpec
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.views import base_of
@@ -17,15 +19,17 @@ from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.exits.writing import Hashed
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import idx_path
+from nanoset_core.mapping.plan import LengthReader
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.packing.assignment import document_lengths
 from nanoset_core.packing.plan import Cut
 from nanoset_core.packing.table import PieceTable
-from nanoset_core.packing.writing import PackWriter, Rules, write_pack_idx
+from nanoset_core.packing.writing import PackCounts, PackWriter, Rules, planned, write_pack_idx
 from nanoset_core.pipeline import views
 from nanoset_core.pipeline.choosing import STAGE as VIEWS
 from nanoset_core.pipeline.indexed import STAGE as DATASETS
-from nanoset_core.pipeline.indexed import write_tokens
+from nanoset_core.pipeline.indexed import opened, write_tokens
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.storage.access import FileAccess
@@ -78,37 +82,61 @@ def rules_of(options: Mapping[str, Any]) -> Rules:
     return Rules(cut, options["tail"], options["pad"], options["seed"])
 
 
+def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
+    """Return packs as they will be made from the current dataset: without files, their lengths told to a reader.
+
+    What is there already is returned as it is. MissingError where there is no dataset.
+    """
+    recipe, dataset, prefix = _recipe(project, name)
+    if (made := project.outputs.find(recipe)) is not None:
+        return made
+    read, rules = opened(dataset, is_sampled=True), rules_of(recipe.options)
+    counts, _ = planned(document_lengths(read.sequence_lengths, read.document_indices), rules)
+    facts = _facts(recipe, dataset, prefix, counts)
+    if rules.tail == "carry":
+        facts |= dict.fromkeys(("pieces", "cut_documents", "cut_tokens"))
+    folder = project.outputs.place(recipe)
+    reader.suppose(str(folder / prefix), np.broadcast_to(np.int32(rules.cut.length), counts.packs))
+    return Manifest(folder, recipe.to_json(), recipe.digest, facts, {}, project.outputs.access)
+
+
+def _recipe(project: Project, name: str) -> tuple[Recipe, Manifest, str]:
+    """Return (recipe of packs of the current dataset, this dataset, prefix of the packs)."""
+    dataset = views.current_dataset(project, project.config.packs[name].of)
+    key = Key(base_of(project.config.derived, name), name)
+    prefix = pair_name(project.config.tokenization.preset, name, project.config.documents_of(key.subject).text_key)
+    return PACKS.recipe(project, key, {"dataset": dataset.digest}), dataset, prefix
+
+
+def _facts(recipe: Recipe, dataset: Manifest, prefix: str, counts: PackCounts) -> dict[str, Any]:
+    length = recipe.options["length"]
+    names = {"prefix": prefix, "corpus": views.corpus_of(dataset), "of": recipe.options["of"], "length": length}
+    whole = {"sequences": counts.packs, "tokens": counts.packs * length, "dtype": dataset.facts["dtype"]}
+    return names | whole | asdict(counts)
+
+
 @holding
 def make_packs(project: Project, name: str) -> Manifest:
     """Pack the documents of the current dataset of a corpus or view; MissingError where there is none."""
-    spec, executor = project.config.packs[name], project.executor
-    dataset = views.current_dataset(project, spec.of)
-    key = Key(base_of(project.config.derived, name), name)
-    recipe = PACKS.recipe(project, key, {"dataset": dataset.digest})
-    prefix = pair_name(project.config.tokenization.preset, name, project.config.documents_of(key.subject).text_key)
-    listener = project.listener if executor is None else silent
-    work = partial(_pack, recipe=recipe, dataset=dataset, corpus=key.subject, prefix=prefix, listener=listener)
-    [(_, made)] = run_tasks(work, [project.outputs], 1, executor)
+    recipe, dataset, prefix = _recipe(project, name)
+    listener = project.listener if project.executor is None else silent
+    work = partial(_pack, recipe=recipe, dataset=dataset, prefix=prefix, listener=listener)
+    [(_, made)] = run_tasks(work, [project.outputs], 1, project.executor)
     return project.outputs.make_current(project.outputs.rebase(made))
 
 
-def _pack(
-    root: OutputRoot, recipe: Recipe, dataset: Manifest, corpus: str, prefix: str, listener: ProgressCallback
-) -> Manifest:
+def _pack(root: OutputRoot, recipe: Recipe, dataset: Manifest, prefix: str, listener: ProgressCallback) -> Manifest:
     """Write packs, in any process."""
     with root.in_task() as outputs:
         source = outputs.rebase(dataset)
 
         def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
             read = MMapIndexedDataset.below(outputs.access, str(source.folder / source.facts["prefix"]))
-            rules, own = rules_of(recipe.options), f"{prefix}.bin"
+            rules = rules_of(recipe.options)
             packs = PackWriter(read, rules, recipe.name, listener)
-            files = write_tokens(outputs, recipe, folder, own, Hashed(packs.blocks(folder / PIECES)))
-            counts, length = packs.counts, rules.cut.length
-            write_pack_idx(idx_path(folder / prefix), read.dtype, counts.packs, length)
-            facts = {"prefix": prefix, "corpus": corpus, "of": recipe.options["of"], "length": length}
-            whole = {"sequences": counts.packs, "tokens": counts.packs * length, "dtype": read.dtype.name}
-            return facts | whole | asdict(counts), files
+            files = write_tokens(outputs, recipe, folder, f"{prefix}.bin", Hashed(packs.blocks(folder / PIECES)))
+            write_pack_idx(idx_path(folder / prefix), read.dtype, packs.counts.packs, rules.cut.length)
+            return _facts(recipe, dataset, prefix, packs.counts), files
 
         return outputs.commit(recipe, write)
 

@@ -73,18 +73,27 @@ class NanosetContext:
     So all answers are about the same versions of the datasets, even where one is replaced meanwhile.
     """
 
-    def __init__(self, project: Project, name: str, reader: LengthReader | None = None, *, exact: bool = True) -> None:
+    def __init__(
+        self,
+        project: Project,
+        name: str,
+        reader: LengthReader | None = None,
+        datasets: dict[str, Manifest] | None = None,
+        *,
+        exact: bool = True,
+    ) -> None:
         """Look a nanoset up by name, or raise ConfigError.
 
         Args:
             project: the project.
             name: of the nanoset.
             reader: of `.idx` files, which may be shared.
+            datasets: known ones by corpus, to which others are added.
             exact: False counts what earlier phases took within a sample or two a corpus, which takes no time.
         """
         self.project, self.name, self.spec, self.exact = project, name, project.nanoset(name), exact
         self.reader = LengthReader(project.outputs.access) if reader is None else reader
-        self._datasets: dict[str, Manifest] = {}
+        self._datasets = {} if datasets is None else datasets
 
     def dataset(self, corpus: str) -> Manifest:
         """Return a corpus's dataset, as it was current at the first call; MissingError where it was not made yet."""
@@ -183,7 +192,9 @@ class NanosetContext:
     def _phase(self) -> NanosetContext | None:
         """The phase before this one."""
         after = self.spec.after
-        return None if after is None else NanosetContext(self.project, after, self.reader, exact=self.exact)
+        if after is None:
+            return None
+        return NanosetContext(self.project, after, self.reader, self._datasets, exact=self.exact)
 
     def _read(self) -> Read | None:
         """Return what a run has read of the phase before, or of the nanoset that it goes on from."""

@@ -181,7 +181,8 @@ class Stage:
 
     def details(self, manifest: Manifest) -> Mapping[str, str]:
         """Return what only tables of `nanoset status` show of a version: column → text."""
-        return {column: f"{manifest.facts[name]:,}" for column, name in self.detailed}
+        known = {column: manifest.facts[name] for column, name in self.detailed}
+        return {column: "" if count is None else f"{count:,}" for column, count in known.items()}
 
     def rejects(self, project: Project, manifest: Manifest) -> Iterator[str]:
         """Yield files that hold rejected lines."""

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from lineage.test_spikes import RUN
 from sample_project import make_corpora, write_project
 
 from nanoset_assets.ui.derived import pack_metadata
+from nanoset_core.cli import nanoset
 from nanoset_core.config.project import ProjectConfig, config_from
 from nanoset_core.errors import ConfigError
 from nanoset_core.lineage.explain import explain_sample
@@ -21,9 +23,18 @@ from nanoset_core.lineage.spikes import spike_report
 from nanoset_core.lineage.takedown import holdings
 from nanoset_core.lineage.webdataset import explain_context
 from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.mapping.plan import LengthReader
 from nanoset_core.pipeline import handoff, held_out, indexed, mapping, packed, shuffling, views
 from nanoset_core.pipeline.graph import check_corpora
-from nanoset_core.pipeline.packs import PACKS, PIECES, current_dataset, make_packs, packed_from, pieces_of
+from nanoset_core.pipeline.packs import (
+    PACKS,
+    PIECES,
+    current_dataset,
+    make_packs,
+    packed_from,
+    pieces_of,
+    planned_packs,
+)
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.verification import packs as packs_check
@@ -76,6 +87,32 @@ def test_every_document_is_in_packs_of_its_corpus_or_view(project):
         facts = manifest.facts
         assert facts["tokens"] == facts["packs"] * spec.length == rows[:, 4].sum() + facts["padding"]
         assert facts["concatenated"]["cut_tokens"] > facts["cut_tokens"]
+
+
+def test_plans_packs_before_they_are_built(built, project, tmp_path):
+    made = {name: current_dataset(project, name) for name in project.config.packs}
+    shutil.copytree(built.parent, tmp_path / "project")
+    shutil.rmtree(tmp_path / "project/data/packs")
+    shutil.rmtree(tmp_path / "project/data/nanosets")
+    unbuilt, reader = Project.open(tmp_path / "project/nanoset.yaml"), LengthReader()
+    for name, one in made.items():
+        planned = planned_packs(unbuilt, name, reader)
+        unknown = [key for key, value in planned.facts.items() if value is None]
+        assert unknown == (["cut_documents", "cut_tokens", "pieces"] if "carry" in name else [])
+        assert (planned.digest, planned.facts) == (one.digest, one.facts | dict.fromkeys(unknown))
+        lengths, _ = reader.read(str(planned.folder / planned.facts["prefix"]))
+        assert np.array_equal(lengths, indexed.opened(one).sequence_lengths)
+    assert planned_packs(project, "cut", reader) == made["cut"]
+
+    def told(config: Path, *options: str) -> str:
+        return CliRunner().invoke(nanoset, ["map", "pretrain", "--plan", "-c", str(config), *options]).output
+
+    assert "cut if concatenated" in told(unbuilt.config.file)
+    before, after = told(unbuilt.config.file, "--json"), told(built, "--json")
+    before = before.replace(str(unbuilt.outputs.folder), str(project.outputs.folder))
+    assert json.loads(before) == json.loads(after)
+    assert json.loads(before)[0]["members"][0]["packing"] == made["web-32"].facts
+    assert not (tmp_path / "project/data/packs").exists()
 
 
 def test_every_sample_is_one_pack_and_is_explained(project):

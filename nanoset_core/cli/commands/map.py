@@ -32,6 +32,7 @@ from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 
 if TYPE_CHECKING:
     from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage
+    from nanoset_core.outputs.manifest import Manifest
 MANY_EPOCHS = 8
 """Reading a text more often than this gets a warning."""
 _MISPLACED = {
@@ -122,6 +123,7 @@ def _map_project(
     from nanoset_core.handoff.writers import START
     from nanoset_core.mapping.plan import LengthReader
     from nanoset_core.pipeline import handoff, mapping, tokenization
+    from nanoset_core.pipeline.packs import PACKS, planned_packs
     from nanoset_core.pipeline.planning import NanosetContext
     from nanoset_core.pipeline.project import Project
     from nanoset_core.pipeline.run_before import going_on
@@ -131,11 +133,17 @@ def _map_project(
     if before is not None:
         project, lines = going_on(project, names[0], *before)
     names, reader = names or tuple(project.config.nanosets), LengthReader(project.outputs.access)
-    nanosets = [(name, NanosetContext(project, name, reader, exact=not plan_only)) for name in names]
+    specs = map(project.nanoset, names if plan_only else ())
+    read = {corpus for spec in specs for corpus in (*spec.corpora, *spec.earlier)}
+    packs = {name: planned_packs(project, name, reader) for name in project.config.packs if name in read}
+    nanosets = [(name, NanosetContext(project, name, reader, {**packs}, exact=not plan_only)) for name in names]
     planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets for split in splits}
     plans = {key: zip(found.corpora, found.members, strict=False) for key, found in planned.items()}
     mixtures = {key: list(map(asdict, found.mixture)) for key, found in planned.items() if found.mixture}
-    _show(plans, [one for found in planned.values() for one in found.exceeded], as_json, mixtures)
+    counts = {name: {key: f"{one.facts[key]:,}" for key in PACKS.counts} for name, one in packs.items()}
+    packed = [{"packed": name, **counts[name], **PACKS.details(one)} for name, one in packs.items()]
+    print_rows([] if as_json else packed)
+    _show(plans, [one for found in planned.values() for one in found.exceeded], as_json, mixtures, packs)
     for (name, split), found in planned.items():
         if found.lacking is not None and not found.members and not as_json:
             _warn(f"warning: {name} {split}: {found.lacking}")
@@ -186,9 +194,14 @@ def _show(
     exceeded: Iterable[ExceededLimit],
     as_json: bool,
     mixtures: Mapping[tuple[str, SplitName], list[dict[str, Any]]] = MappingProxyType({}),
+    packs: Mapping[str, Manifest] = MappingProxyType({}),
 ) -> None:
     """Print a table for each split of a nanoset, and warn of what would have been read more often than it may be."""
-    members = {key: [{"corpus": corpus, **row.to_json()} for corpus, row in found] for key, found in plans.items()}
+    packing = {name: {"packing": one.facts} for name, one in packs.items()}
+    members = {
+        key: [{"corpus": corpus, **row.to_json(), **packing.get(corpus, {})} for corpus, row in found]
+        for key, found in plans.items()
+    }
     if as_json:
         trees = {key: {"mixture": found} for key, found in mixtures.items()}
         print_json(
