@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.indexed import layout
 from nanoset_core.indexed.dataset import MMapIndexedDataset
@@ -35,6 +35,20 @@ def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> N
     inside = sequences < len(dataset)
     starts[inside] = dataset.sequence_pointers[sequences[inside]] // dataset.dtype.itemsize
     return starts
+
+
+def places_upto(ascending: NDArray[np.integer[Any]], wanted: ArrayLike) -> NDArray[np.int64]:
+    """Return the place of the last entry that is not above each of some numbers, int64; -1 where all are.
+
+    It is `np.searchsorted`, which of an .idx would copy a whole array, since these are not aligned.
+    """
+    numbers = np.asarray(wanted)
+    places = np.full(numbers.shape, -1, np.int64)
+    for bit in reversed(range(len(ascending).bit_length())):
+        ahead = places + (1 << bit)
+        is_upto = (ahead < len(ascending)) & (ascending[np.minimum(ahead, len(ascending) - 1)] <= numbers)
+        places[is_upto] = ahead[is_upto]
+    return places
 
 
 class TokenFile(Protocol):

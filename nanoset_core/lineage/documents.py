@@ -30,6 +30,7 @@ from nanoset_core.pipeline.tokenization import BY_SHARD, SHARDS
 from nanoset_core.pipeline.views import chosen_from, is_view
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.storage.store import in_parallel
 from nanoset_core.tokenization.document_table import DocumentRows, LineNumbers
 from nanoset_core.tokenization.files import TokenizerPath
 from nanoset_core.tokenization.shards import DOCUMENTS
@@ -173,11 +174,18 @@ class Lineage:
         return [replace(origin, document=number) for origin, number in zip(found, documents, strict=True)]
 
     def _origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        places, found = [self.place(int(document)) for document in documents], dict[int, DocumentOrigin]()
-        for shard in dict.fromkeys(shard for shard, _ in places):
-            rows = {document: row for document, (own, row) in zip(documents, places, strict=True) if own == shard}
-            for document, values in zip(rows, self.table(shard).read([*rows.values()]), strict=True):
-                found[document] = self._origin(shard, int(document), values)
+        by_shard: dict[int, dict[int, int]] = {}
+        for document in map(int, documents):
+            shard, row = self.place(document)
+            by_shard.setdefault(shard, {})[document] = row
+
+        def read(shard: int) -> list[DocumentOrigin]:
+            rows = by_shard[shard]
+            values = self.table(shard).read([*rows.values()])
+            return [self._origin(shard, *one) for one in zip(rows, values, strict=True)]
+
+        each = self.access.each_copy if self.access.has_copies else in_parallel
+        found = {origin.document: origin for own in each(read, by_shard) for origin in own}
         return [found[document] for document in documents]
 
     def find_id(self, identity: str) -> Iterator[DocumentOrigin]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.stream import token_starts
+from nanoset_core.indexed.stream import places_upto, token_starts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.packs import is_packs, pieces_of
 
@@ -61,7 +61,7 @@ def spread(manifest: Manifest, dataset: MMapIndexedDataset, spans: NDArray[np.in
         has_tokens: NDArray[np.bool_] = (begin < spans[own, 2]) & (spans[own, 1] < begin + tokens)
         return parts[has_tokens]
     bounds = dataset.document_indices
-    documents = np.searchsorted(bounds, spans[:, 0], side="right") - 1
+    documents = places_upto(bounds, spans[:, 0])
     # A document's first sequence is where its tokens begin.
     firsts = token_starts(dataset, spans[:, 0]) - token_starts(dataset, bounds[documents])
     lengths = dataset.sequence_lengths[spans[:, 0]]

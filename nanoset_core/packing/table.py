@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,10 @@ def piece_table(path: Path) -> Iterator[Any]:
             writer.write_table(pa.Table.from_arrays([pa.array(one) for one in columns], schema=schema), _ROWS)
 
         yield add
+
+
+def _is_between(ascending: NDArray[np.int64], low: int, high: int) -> bool:
+    return bool(np.searchsorted(ascending, low) < np.searchsorted(ascending, high, "right"))
 
 
 @contextmanager
@@ -68,13 +72,13 @@ class PieceTable:
 
     def documents(self, begin: int, end: int) -> Iterator[NDArray[np.int64]]:
         """Yield the numbers of the documents in packs [begin, end), a document perhaps more than once; int64."""
-        for rows in self._groups("pack", begin, end - 1):
+        for rows in self._groups("pack", lambda low, high: low < end and begin <= high):
             yield rows[(rows[:, 0] >= begin) & (rows[:, 0] < end), 2]
 
     def _chosen(self, column: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         wanted, found = np.unique(numbers), [np.empty((0, len(COLUMNS)), np.int64)]
         if len(wanted):
-            for rows in self._groups(column, int(wanted[0]), int(wanted[-1])):
+            for rows in self._groups(column, lambda low, high: _is_between(wanted, low, high)):
                 values = rows[:, COLUMNS.index(column)]
                 at = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
                 found.append(rows[wanted[at] == values])
@@ -83,16 +87,16 @@ class PieceTable:
     def sha256(self) -> str:
         """Return the sha256 of all rows, whichever version of the library wrote them."""
         found = hashlib.sha256()
-        for rows in self._groups("pack", 0, np.iinfo(np.int64).max):
+        for rows in self._groups("pack", lambda low, high: True):
             found.update(np.ascontiguousarray(rows).data)
         return found.hexdigest()
 
-    def _groups(self, column: str, low: int, high: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the rows of each group that may have a value of a column from `low` to `high`."""
+    def _groups(self, column: str, is_wanted: Callable[[int, int], bool]) -> Iterator[NDArray[np.int64]]:
+        """Yield the rows of each group whose least and largest value of a column are wanted, or not known."""
         metadata, number = self._file.metadata, COLUMNS.index(column)
         for group in range(metadata.num_row_groups):
             known = metadata.row_group(group).column(number).statistics
-            if known is None or (known.min <= high and low <= known.max):
+            if known is None or is_wanted(known.min, known.max):
                 with _reading(self._path):
                     rows = self._file.read_row_group(group)
                 yield np.stack([rows.column(name).to_numpy() for name in COLUMNS], axis=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.indexed.layout import CHUNK_SEQUENCES, idx_path, read_idx
+from nanoset_core.indexed.stream import places_upto
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.choosing import STAGE, choose
 from nanoset_core.pipeline.project import Project
@@ -48,7 +49,7 @@ def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
         some = slice(begin, begin + CHUNK_SEQUENCES)
         pointers, lengths = own.sequence_pointers[some], own.sequence_lengths[some]
         pointers, lengths = pointers[lengths > 0], lengths[lengths > 0]  # an empty one shares its place with others
-        at = np.searchsorted(whole.sequence_pointers, pointers, side="right") - 1
+        at = places_upto(whole.sequence_pointers, pointers)
         same = (whole.sequence_pointers[at] == pointers) & (whole.sequence_lengths[at] == lengths)
         if not same.all():
             bad = int(np.argmin(same))

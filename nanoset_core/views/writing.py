@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.indexed.layout import HEADER, MAGIC, VERSION, Index, dtype_code
-from nanoset_core.indexed.stream import Sequences
+from nanoset_core.indexed.stream import Sequences, places_upto
 
 _CHUNK = 1 << 20
 Documents = Callable[[], Iterable[NDArray[np.int64]]]
@@ -61,16 +61,15 @@ def documents_in(base: Sequences, view: Sequences, documents: NDArray[np.int64])
     firsts = np.minimum(view.document_indices[documents], max(len(view.sequence_pointers) - 1, 0))
     if not len(view.sequence_pointers):
         return np.zeros(len(documents), np.int64)
-    sequences = np.searchsorted(base.sequence_pointers, view.sequence_pointers[firsts], side="right") - 1
-    return np.searchsorted(base.document_indices, sequences, side="right") - 1
+    return places_upto(base.document_indices, places_upto(base.sequence_pointers, view.sequence_pointers[firsts]))
 
 
 def documents_with_tokens(sequences: Sequences, rows: tuple[int, int]) -> Iterator[NDArray[np.int64]]:
     """Yield the numbers of the documents with tokens that have one of some sequences, (begin, end excl); int64."""
     bounds = sequences.document_indices
-    low, high = int(np.searchsorted(bounds, rows[0], side="right")) - 1, int(np.searchsorted(bounds, rows[1]))
-    for begin in range(low, high, _CHUNK):
-        numbers = np.arange(begin, min(begin + _CHUNK, high))
+    low, last = places_upto(bounds, [rows[0], rows[1] - 1]).tolist()
+    for begin in range(low, last + 1, _CHUNK):
+        numbers = np.arange(begin, min(begin + _CHUNK, last + 1))
         numbers = numbers[bounds[numbers + 1] > bounds[numbers]]
         yield numbers[sequences.sequence_lengths[bounds[numbers]] > 0]
 
@@ -82,4 +81,4 @@ def documents_that_are(base: Sequences, view: Sequences, document: int) -> NDArr
         return np.empty(0, np.int64)
     same = np.flatnonzero(view.sequence_pointers == base.sequence_pointers[first])
     same = same[view.sequence_lengths[same] == base.sequence_lengths[first]]
-    return np.unique(np.searchsorted(view.document_indices, same, side="right") - 1)
+    return np.unique(places_upto(view.document_indices, same))

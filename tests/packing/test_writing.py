@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.packing import assignment, writing
+from nanoset_core.packing import table as table_module
 from nanoset_core.packing.plan import Cut
 from nanoset_core.packing.table import PieceTable
 from nanoset_core.packing.writing import PackWriter, Rules, write_pack_idx
@@ -91,6 +93,24 @@ def test_the_same_bytes_whatever_is_written_together(tmp_path, monkeypatch):
         _, table, _ = write_packs(tmp_path / "all", tmp_path / f"packs-{number}", rules)
         made.append(((tmp_path / f"packs-{number}.bin").read_bytes(), table.sha256()))
     assert made[0] == made[1] == made[2]
+
+
+def test_only_groups_with_what_is_asked_for_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_module, "_ROWS", 8)
+    write_dataset(tmp_path / "all", 4)
+    packs, table, _ = write_packs(tmp_path / "all", tmp_path / "packs", Rules(Cut(64), "pad", PAD, 1))
+    whole, read = table.of_packs(np.arange(len(packs))), list[int]()
+    groups = table._file.read_row_group
+    monkeypatch.setattr(
+        table,
+        "_file",
+        SimpleNamespace(
+            metadata=table._file.metadata, read_row_group=lambda group: (read.append(group), groups(group))[1]
+        ),
+    )
+    ends = np.array([0, len(packs) - 1])
+    assert table.of_packs(ends).tolist() == whole[np.isin(whole[:, 0], ends)].tolist()
+    assert len(read) < 8 < len(whole) / 8
 
 
 def test_nothing_to_pack(tmp_path):
