@@ -10,7 +10,7 @@ from nanoset_core.pipeline.tokenization import TOKENIZED, current_shards
 from nanoset_core.tokenization.column_table import TABLE
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS
-from nanoset_core.verification.report import BUILD, Report, check_files, check_freshness, live_manifest
+from nanoset_core.verification.report import BUILD, Report, check_current, check_files
 
 
 def verify_columns(stage: AlignedStage, project: Project, corpus: str, deep: bool = False) -> Report:
@@ -19,11 +19,8 @@ def verify_columns(stage: AlignedStage, project: Project, corpus: str, deep: boo
     The table of each shard is there, of the size written, and has the rows and row groups of its documents; of
     those of older shards the files alone are looked at. With `deep` every value is read.
     """
-    report = Report(f"{stage.folder}/{corpus}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, stage.folder, corpus)
-        check_freshness(report, project, stage, Key(corpus), manifest)
-        report.figures["documents"] = manifest.facts["documents"]
+
+    def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         tokenized = TOKENIZED.current(project, Key(corpus)).manifest
         is_of_these = tokenized is not None and manifest.recipe["parents"]["tokenized"] == tokenized.digest
         shards = current_shards(project, tokenized) if tokenized is not None and is_of_these else None
@@ -36,7 +33,8 @@ def verify_columns(stage: AlignedStage, project: Project, corpus: str, deep: boo
             check_files(report, table, deep=deep)
             if shards is not None and len(report.errors) == errors:
                 _check_rows(report, table, shards[number], deep)
-    return report
+
+    return check_current(project, stage, Key(corpus), look, "documents")
 
 
 def _check_rows(report: Report, table: Manifest, shard: Manifest, deep: bool) -> None:

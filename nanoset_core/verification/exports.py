@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoset_core.errors import NanosetError
 from nanoset_core.exits.copying import SampleFiles
 from nanoset_core.exits.formats import FORMATS, LinkedFormat
 from nanoset_core.exits.samples import INDEX, SampledFormat
@@ -17,16 +16,14 @@ from nanoset_core.exits.writing import stream_of, write_beside
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.stream import Stream
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.exports import EXPORT, STAGE, sample_files, tokens_of
-from nanoset_core.pipeline.indexed import opened
-from nanoset_core.pipeline.packs import dataset_node
+from nanoset_core.pipeline.exports import EXPORT, sample_files, tokens_of
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.pipeline.tokenization import framing
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.verification.packed import PackedCheck
+from nanoset_core.verification.packed import PackedCheck, made_from
 from nanoset_core.verification.ranges import StoredArray
-from nanoset_core.verification.report import BUILD, Report, check_files, check_freshness, live_manifest
+from nanoset_core.verification.report import BUILD, Report, check_current
 
 _READ_TOKENS = 1 << 20
 
@@ -38,33 +35,18 @@ def verify_export(project: Project, name: str, deep: bool = False) -> Report:
     is that of samples of its tokens. With `deep` all tokens are compared with the dataset's, and where a reader goes by
     end tokens those within documents are counted: it splits a document there.
     """
-    report = Report(f"{STAGE}/{name}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, STAGE, name)
-        check_files(report, manifest, deep=deep)
-        report.figures.update({key: manifest.facts[key] for key in ("documents", "tokens", "left_out")})
-        check_freshness(report, project, EXPORT, Key(name), manifest)
-        if report.passed:
-            _check_content(report, project, manifest, deep)
-    return report
 
+    def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
+        found = made_from(report, project, manifest, is_sampled=not deep) if report.passed else None
+        if found is None:
+            return
+        exit_format = FORMATS[manifest.facts["format"]]
+        if isinstance(exit_format, SampledFormat):
+            _check_samples(report, project, manifest, exit_format, *found, deep)
+        else:
+            _check_linked(report, project, manifest, exit_format, found[1], deep)
 
-def _check_content(report: Report, project: Project, manifest: Manifest, deep: bool) -> None:
-    facts, stage = manifest.facts, dataset_node(project.config, manifest.facts["of"]).stage.folder
-    place = project.outputs.folder / stage / facts["of"] / manifest.recipe["parents"]["dataset"]
-    try:
-        made_from = project.outputs.manifest_at(place)
-        dataset = None if made_from is None else opened(made_from, is_sampled=not deep)
-    except NanosetError:  # which is a finding of the dataset
-        dataset = None
-    if made_from is None or dataset is None:
-        report.warn("the dataset is gone or damaged: nothing was compared with it", place, None, None, BUILD)
-        return
-    exit_format = FORMATS[facts["format"]]
-    if isinstance(exit_format, SampledFormat):
-        _check_samples(report, project, manifest, exit_format, made_from, dataset, deep)
-    else:
-        _check_linked(report, project, manifest, exit_format, dataset, deep)
+    return check_current(project, EXPORT, Key(name), look, "documents", "tokens", "left_out", deep=deep)
 
 
 def _check_linked(
@@ -93,7 +75,7 @@ def _check_samples(
     project: Project,
     manifest: Manifest,
     exit_format: SampledFormat,
-    made_from: Manifest,
+    whole: Manifest,
     dataset: MMapIndexedDataset,
     deep: bool,
 ) -> None:
@@ -101,7 +83,7 @@ def _check_samples(
     count, remedy = int(dataset.sequence_lengths.sum(dtype=np.int64)), f"delete {manifest.url()}, and {BUILD}"
     length = manifest.facts["sequence_length"]
     tokens = replace(tokens_of(project, manifest.name, dataset.dtype, count), sequence_length=length)
-    samples = sample_files(project, made_from, manifest.folder, exit_format, tokens)
+    samples = sample_files(project, whole, manifest.folder, exit_format, tokens)
     names = exit_format.names(samples.cut)
     expected = {name: exit_format.size(samples.cut, number) for number, name in enumerate(names[:-1])}
     found = {name: fact.size for name, fact in manifest.files.items() if name != INDEX}

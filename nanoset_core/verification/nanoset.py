@@ -11,7 +11,7 @@ import numpy as np
 from nanoset_core.errors import NanosetError
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
-from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, PLAN_FILE, STAGE, read_split
+from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, read_split
 from nanoset_core.mapping.cache import FileSet, blend_set, member_set, open_blend
 from nanoset_core.mapping.indices import BlendIndices
 from nanoset_core.mapping.planned import SplitPlan
@@ -29,8 +29,8 @@ from nanoset_core.verification.report import (
     AGAIN,
     BUILD,
     Report,
+    check_current,
     check_file,
-    check_freshness,
     check_written,
     live_manifest,
 )
@@ -65,16 +65,13 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
     sha256 that was noted, and hold what the plan gives when they are built again; those of more than 100 million
     entries are not built, which the figure entries_not_rebuilt tells.
     """
-    report = Report(f"{STAGE}/{name}/{split}/{MAPPINGS}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, STAGE, f"{name}/{split}/{MAPPINGS}")
-        check_freshness(report, project, mapping.INDEX_MAPPINGS, Key(name, split), manifest)
+
+    def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
-        report.figures["samples"] = manifest.facts["samples"]
         for lacking in mapping.INDEX_MAPPINGS.warnings(project, manifest):
             report.warn(lacking, manifest.folder)
         if plan is None:
-            return report
+            return
         members, cache = plan.members, cache_folder(project, name)
         sets = [member_set(member, config, cache) for member in members]
         _check_cache(report, manifest, sets, deep)
@@ -96,7 +93,8 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
                         _check_rebuilt(report, files, nanoset)
                     _check_samples(report, project, nanoset)
                     del nanoset
-    return report
+
+    return check_current(project, mapping.INDEX_MAPPINGS, Key(name, split), look, "samples")
 
 
 def verify_blend(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
@@ -199,10 +197,9 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
 
 def verify_handoff(project: Project, name: str, deep: bool = False) -> Report:
     """Check that every file of a nanoset's current handoff is there, as it was written; the same `deep`."""
-    report = Report(f"{STAGE}/{name}/{HANDOFF}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, STAGE, f"{name}/{HANDOFF}")
-        check_freshness(report, project, handoff.TRAINER_FILES, Key(name), manifest)
+
+    def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         for file in manifest.files:
             check_file(report, manifest, file, True, _OWN_SETTINGS)
-    return report
+
+    return check_current(project, handoff.TRAINER_FILES, Key(name), look)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,9 +29,8 @@ from nanoset_core.verification.report import (
     Parts,
     Report,
     Run,
+    check_current,
     check_files,
-    check_freshness,
-    live_manifest,
     run_here,
 )
 
@@ -45,20 +45,31 @@ def verify_packed(project: Project, corpus: str, deep: bool = False, run: Run = 
     made from, unless that is gone (`deep`: then its sha256 is); all tokens are read with `deep`, or where there are no
     more than 16 Mi, else those at 256 places. `run` has all of them looked at.
     """
-    report = Report(f"{packed_stage.STAGE}/{corpus}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, packed_stage.STAGE, corpus)
-        stage = packed_stage.PACKED_VIEWS if corpus in project.config.derived else packed_stage.PACKED
-        check_freshness(report, project, stage, Key(corpus), manifest)
-        report.figures.update({name: manifest.facts[name] for name in ("documents", "tokens", "left_out")})
-        check_files(report, manifest, deep=False)
+
+    def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         if report.passed:
             try:
                 _check_content(report, project, manifest, deep, run)
             except FormatError as error:
                 error.remedy = _remedy(manifest)
                 report.note_error(error)
-    return report
+
+    stage = packed_stage.PACKED_VIEWS if corpus in project.config.derived else packed_stage.PACKED
+    return check_current(project, stage, Key(corpus), look, "documents", "tokens", "left_out", deep=False)
+
+
+def made_from(
+    report: Report, project: Project, manifest: Manifest, *, is_sampled: bool = False
+) -> tuple[Manifest, MMapIndexedDataset] | None:
+    """Return the dataset that an output was made from, and open it; warn where it is gone or damaged: None."""
+    of = manifest.facts.get("of", manifest.name)
+    stage = dataset_node(project.config, of).stage.folder
+    place = project.outputs.folder / stage / of / manifest.recipe["parents"]["dataset"]
+    with contextlib.suppress(NanosetError):  # which is a finding of the dataset
+        if (dataset := project.outputs.manifest_at(place)) is not None:
+            return dataset, opened(dataset, is_sampled=is_sampled)
+    report.warn("the dataset is gone or damaged: tokens were not compared with it", place, None, None, BUILD)
+    return None
 
 
 def _remedy(manifest: Manifest) -> str:
@@ -74,17 +85,10 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
     index = scan_index(file)
     if not _check_index(report, manifest, file, index):
         return
-    stage = dataset_node(project.config, manifest.name).stage.folder
-    folder = project.outputs.folder / stage / manifest.name / manifest.recipe["parents"]["dataset"]
-    try:
-        made_from = project.outputs.manifest_at(folder)
-        dataset = None if made_from is None else opened(made_from)
-    except NanosetError:  # which is a finding of the dataset
-        dataset = None
-    if dataset is None:
-        report.warn("the dataset is gone or damaged: tokens were not compared with it", folder, None, None, BUILD)
+    if (found := made_from(report, project, manifest)) is None:
         check_files(report, manifest, deep=deep)
         return
+    dataset = found[1]
     stream = None if is_back_to_back(dataset) else Stream(dataset)
     if not _check_documents(report, manifest, file, dataset, stream):
         return

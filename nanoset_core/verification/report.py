@@ -145,6 +145,28 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
     return manifest
 
 
+def check_current(
+    project: Project,
+    stage: Stage,
+    key: Key,
+    look: Callable[[Report, Manifest, bool], None],
+    *figures: str,
+    deep: bool | None = None,
+) -> Report:
+    """Check the current version of an output: whether it is fresh, where `deep` is given its files, and as `look` does.
+
+    `look` takes the report, the manifest, and whether it is fresh; `figures` are facts for the report.
+    """
+    report = Report(f"{stage.folder}/{stage.name(key)}")
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, stage.folder, stage.name(key))
+        report.figures.update({name: manifest.facts[name] for name in figures})
+        if deep is not None:
+            check_files(report, manifest, deep=deep)
+        look(report, manifest, check_freshness(report, project, stage, key, manifest))
+    return report
+
+
 def check_freshness(report: Report, project: Project, stage: Stage, key: Key, manifest: Manifest) -> bool:
     """Warn where an output is stale, in the words of `nanoset status`; return whether it is fresh."""
     if reasons := stale_reasons(project, stage, key):

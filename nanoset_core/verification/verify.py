@@ -30,14 +30,13 @@ from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.pipeline.views import VIEW, dataset_node
 from nanoset_core.verification.attributes import verify_attributes
 from nanoset_core.verification.columns import verify_columns
-from nanoset_core.verification.contamination import verify_contamination
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
 from nanoset_core.verification.exports import verify_export
-from nanoset_core.verification.held_out import verify_held_out
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
 from nanoset_core.verification.packed import verify_packed
 from nanoset_core.verification.packs import verify_packs
 from nanoset_core.verification.report import Parts, Report, Run, look_at, run_here
+from nanoset_core.verification.training import verify_contamination, verify_held_out
 from nanoset_core.verification.views import verify_view
 from nanoset_core.verification.webdataset import verify_group, verify_plan, verify_webdataset
 

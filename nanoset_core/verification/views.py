@@ -10,12 +10,12 @@ import numpy as np
 from nanoset_core.indexed.layout import CHUNK_SEQUENCES, idx_path, read_idx
 from nanoset_core.indexed.stream import places_upto
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.choosing import STAGE, choose
+from nanoset_core.pipeline.choosing import choose
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.pipeline.views import VIEW, chosen_from
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.verification.report import BUILD, Report, check_files, check_freshness, live_manifest
+from nanoset_core.verification.report import BUILD, Report, check_current
 from nanoset_core.views.writing import write_view_idx
 
 CHOSEN_AGAIN = 4_000_000
@@ -28,18 +28,15 @@ def verify_view(project: Project, corpus: str, name: str, deep: bool = False) ->
     Its files; each of its sequences is one of the dataset that it was chosen from; and, with `deep` or of a smaller
     corpus, chosen again by its rules it is the same, byte for byte: so no excluded document is in it, and none lacks.
     """
-    report = Report(f"{STAGE}/{name}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, STAGE, name)
-        check_files(report, manifest, deep=deep)
-        report.figures.update({key: manifest.facts[key] for key in ("documents", "sequences", "tokens")})
-        fresh = check_freshness(report, project, VIEW, Key(corpus, name), manifest)
+
+    def look(report: Report, view: Manifest, is_fresh: bool) -> None:
         if report.passed:
-            base = chosen_from(project.outputs, manifest)
-            _check_sequences(report, base, manifest)
-            if fresh and (deep or base.facts["documents"] <= CHOSEN_AGAIN):
-                _choose_again(report, project, base, manifest)
-    return report
+            base = chosen_from(project.outputs, view)
+            _check_sequences(report, base, view)
+            if is_fresh and (deep or base.facts["documents"] <= CHOSEN_AGAIN):
+                _choose_again(report, project, base, view)
+
+    return check_current(project, VIEW, Key(corpus, name), look, "documents", "sequences", "tokens", deep=deep)
 
 
 def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:

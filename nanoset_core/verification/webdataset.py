@@ -31,9 +31,8 @@ from nanoset_core.verification.report import (
     Parts,
     Report,
     Run,
+    check_current,
     check_file,
-    check_freshness,
-    live_manifest,
     run_here,
     runs,
 )
@@ -52,13 +51,9 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run 
     the vocabulary, and no pad tokens but at their end. They are those that the plan names; where the datasets lie in a
     bucket and no copy may stay here, the first and last of each tar are compared.
     """
-    report = Report(f"{shuffling.STAGE}/{name}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, shuffling.STAGE, name)
-        check_freshness(report, project, shuffling.WEBDATASET, Key(name), manifest)
+
+    def check(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         _check_shuffle(report, project, manifest)
-        names = ("shards", "sequences", "tokens", "pad_tokens", "tokens_dropped")
-        report.figures.update({figure: manifest.facts[figure] for figure in names})
         manifest = replace(manifest, stored=manifest.sizes())
         rows = manifest.facts["shards_written"]
         tars = {_tar(row): number for number, row in enumerate(rows)}
@@ -71,19 +66,20 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run 
             parts = [spread_rows(len(rows), _TARS_OPENED).tolist()] if len(whole) == len(manifest.files) else []
         look = partial(_look, name=name, digest=manifest.digest, deep=deep)
         (run if deep else run_here)(report, Parts(look, parts, project=project))
-    return report
+
+    names = ("shards", "sequences", "tokens", "pad_tokens", "tokens_dropped")
+    return check_current(project, shuffling.WEBDATASET, Key(name), check, *names)
 
 
 def verify_plan(project: Project, name: str) -> Report:
     """Check that the current plan of a webdataset is as it was written, and as even as chance gives."""
-    report = Report(f"{shuffling.PLANS}/{name}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, shuffling.PLANS, name)
-        check_freshness(report, project, shuffling.SHUFFLE_PLAN, Key(name), manifest)
+
+    def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         for file in manifest.files:
             check_file(report, manifest, file, True, AGAIN)
         _check_evenness(report, manifest)
-    return report
+
+    return check_current(project, shuffling.SHUFFLE_PLAN, Key(name), look)
 
 
 def verify_group(project: Project, name: str, group: str) -> Report:
