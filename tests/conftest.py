@@ -119,3 +119,14 @@ def make_project(tmp_path: Path, tokenizer_file: Path) -> Callable[..., Path]:
         return write_project(tmp_path / name, tokenizer_file, replacements)
 
     return make
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An S3Store below a prefix of a new bucket."""
+    import s3_server
+
+    with s3_server.s3_server() as endpoint:
+        for name, value in s3_server.CREDENTIALS.items():
+            monkeypatch.setenv(name, value)
+        yield s3_server.new_bucket(endpoint, "some/prefix")

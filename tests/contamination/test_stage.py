@@ -160,24 +160,18 @@ def test_what_is_not_there_is_said_and_what_cannot_be_is_refused(project):
     ]
 
 
-def test_the_same_is_found_in_a_bucket(made, tmp_path):
-    import s3_server
-
-    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.CREDENTIALS.items():
-            patch.setenv(name, value)
-        place = s3_server.new_bucket(endpoint, "some/prefix")
-        shutil.copytree(made.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
-        file = tmp_path / "project" / "nanoset.yaml"
-        settings = json.loads(file.read_text()) | {"root": place.url(), "storage": {"endpoint_url": endpoint}}
-        file.write_text(json.dumps(settings))
-        project = Project.open(file)
-        make_corpora(project)
-        contamination.find_contamination(project, "evals", "web")
-        here = outputs_of(made)
-        for name in (stored.name for stored in place.list("contamination")):
-            if name.endswith(contamination.MATCHES):
-                assert place.sha256(name) == here[name]
-        shutil.rmtree(project.outputs.folder)  # the copies of this machine
-        assert found(Project.open(file)) == EXPECTED
-        assert views.make_view(project, "clean").facts["documents"] == 57
+def test_the_same_is_found_in_a_bucket(made, tmp_path, bucket):
+    shutil.copytree(made.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
+    file = tmp_path / "project" / "nanoset.yaml"
+    settings = json.loads(file.read_text()) | {"root": bucket.url(), "storage": {"endpoint_url": bucket.endpoint_url}}
+    file.write_text(json.dumps(settings))
+    project = Project.open(file)
+    make_corpora(project)
+    contamination.find_contamination(project, "evals", "web")
+    here = outputs_of(made)
+    for name in (stored.name for stored in bucket.list("contamination")):
+        if name.endswith(contamination.MATCHES):
+            assert bucket.sha256(name) == here[name]
+    shutil.rmtree(project.outputs.folder)  # the copies of this machine
+    assert found(Project.open(file)) == EXPECTED
+    assert views.make_view(project, "clean").facts["documents"] == 57

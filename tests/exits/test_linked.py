@@ -118,34 +118,31 @@ def test_where_links_are_refused_tokens_are_copied(tmp_path, monkeypatch):
     assert files[0].read_bytes() == (tmp_path / f"{prefix.name}.bin").read_bytes()
 
 
-def test_within_a_bucket_no_token_passes_through_the_client(tmp_path):
+def test_within_a_bucket_no_token_passes_through_the_client(tmp_path, bucket, monkeypatch):
     import s3_server
 
     from nanoset_core.storage.location import location
 
-    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
-        for name, value in {**s3_server.CREDENTIALS, "AWS_ENDPOINT_URL": endpoint}.items():
-            patch.setenv(name, value)
-        place = s3_server.new_bucket(endpoint, "some/prefix")
-        with MMapIndexedDatasetBuilder(tmp_path / "big", np.uint16) as builder:
-            builder.add_document(np.arange(3 << 20).astype(np.uint16))
-        for ending in (".bin", ".idx"):
-            place.put_file(f"big{ending}", tmp_path / f"big{ending}")
-        passed: list[int] = []
-        s3_server.listeners.append(lambda path, sent, got: passed.append(sent + got))
-        options = ExportOptions(format="datatrove")
-        facts, _, _ = export_pair(location(f"{place.url()}/big"), location(f"{place.url()}/out"), options)
-        s3_server.listeners.pop()
-        assert facts["made_by"] == "copy within the bucket"
-        assert sum(passed) < 100_000
-        assert place.sha256("out/big.ds") == place.sha256("big.bin")
-        assert export_pair(location(f"{place.url()}/big"), location(f"{place.url()}/out"), options)[2] is False
-        # to and from a bucket
-        assert export_pair(tmp_path / "big", location(f"{place.url()}/sent"), options)[0]["made_by"] == "copy"
-        assert place.sha256("sent/big.ds") == place.sha256("big.bin")
-        (tmp_path / "got").mkdir()
-        assert export_pair(location(f"{place.url()}/big"), tmp_path / "got", options)[0]["made_by"] == "copy"
-        assert (tmp_path / "got/big.ds").read_bytes() == (tmp_path / "big.bin").read_bytes()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.endpoint_url)
+    with MMapIndexedDatasetBuilder(tmp_path / "big", np.uint16) as builder:
+        builder.add_document(np.arange(3 << 20).astype(np.uint16))
+    for ending in (".bin", ".idx"):
+        bucket.put_file(f"big{ending}", tmp_path / f"big{ending}")
+    passed: list[int] = []
+    s3_server.listeners.append(lambda path, sent, got: passed.append(sent + got))
+    options = ExportOptions(format="datatrove")
+    facts, _, _ = export_pair(location(f"{bucket.url()}/big"), location(f"{bucket.url()}/out"), options)
+    s3_server.listeners.pop()
+    assert facts["made_by"] == "copy within the bucket"
+    assert sum(passed) < 100_000
+    assert bucket.sha256("out/big.ds") == bucket.sha256("big.bin")
+    assert export_pair(location(f"{bucket.url()}/big"), location(f"{bucket.url()}/out"), options)[2] is False
+    # to and from a bucket
+    assert export_pair(tmp_path / "big", location(f"{bucket.url()}/sent"), options)[0]["made_by"] == "copy"
+    assert bucket.sha256("sent/big.ds") == bucket.sha256("big.bin")
+    (tmp_path / "got").mkdir()
+    assert export_pair(location(f"{bucket.url()}/big"), tmp_path / "got", options)[0]["made_by"] == "copy"
+    assert (tmp_path / "got/big.ds").read_bytes() == (tmp_path / "big.bin").read_bytes()
 
 
 @pytest.mark.parametrize(

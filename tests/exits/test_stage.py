@@ -219,23 +219,17 @@ def test_the_length_of_samples_is_asked_for_where_there_are_some(whole, tmp_path
         load_config(file)
 
 
-def test_in_a_bucket_the_bytes_are_the_same(tmp_path, tokenizer_file, whole):
-    import s3_server
-
-    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.CREDENTIALS.items():
-            patch.setenv(name, value)
-        place = s3_server.new_bucket(endpoint, "some/prefix")
-        root = {"root: data": f"root: {place.url()}\nstorage: {{endpoint_url: {endpoint!r}}}"}
-        project = Project.open(write_project(tmp_path / "project", tokenizer_file, root | CHANGES))
-        make_corpora(project, "web")
-        views.make_view(project, "kept")
-        made = {name: export(project, name) for name in NAMES}
-        assert {one.facts["made_by"] for one in made.values()} == {"copy within the bucket", "written in order"}
-        here = Project.open(whole).outputs
-        for name, one in made.items():
-            local = here.current("exports", name)
-            assert one.digest == local.digest
-            for file in local.files:
-                assert place.sha256(f"exports/{name}/{one.digest}/{file}") == local.files[file].sha256
-        assert all(report.passed for report in verify_project(project, ALL, deep=True))
+def test_in_a_bucket_the_bytes_are_the_same(tmp_path, tokenizer_file, whole, bucket):
+    root = {"root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"}
+    project = Project.open(write_project(tmp_path / "project", tokenizer_file, root | CHANGES))
+    make_corpora(project, "web")
+    views.make_view(project, "kept")
+    made = {name: export(project, name) for name in NAMES}
+    assert {one.facts["made_by"] for one in made.values()} == {"copy within the bucket", "written in order"}
+    here = Project.open(whole).outputs
+    for name, one in made.items():
+        local = here.current("exports", name)
+        assert one.digest == local.digest
+        for file in local.files:
+            assert bucket.sha256(f"exports/{name}/{one.digest}/{file}") == local.files[file].sha256
+    assert all(report.passed for report in verify_project(project, ALL, deep=True))

@@ -221,26 +221,20 @@ def test_other_tokens_and_pieces_are_found(built, tmp_path, what, most, monkeypa
         assert not report.passed
 
 
-def test_the_same_bytes_in_a_bucket(project, built, tmp_path):
-    import s3_server
-
-    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.CREDENTIALS.items():
-            patch.setenv(name, value)
-        place = s3_server.new_bucket(endpoint, "some/prefix")
-        root = {"root: data": f"root: {place.url()}\nstorage: {{endpoint_url: {endpoint!r}, scratch_mib: 16}}"}
-        file = write_project(tmp_path / "project", built.parent / "tokenizer.json", root | CHANGES)
-        stored = Project.open(file)
-        make_corpora(stored, "web")
-        views.make_view(stored, "some")
-        for name in ("cut", "some-packs-33-carry"):
-            made, here = make_packs(stored, name), current_dataset(project, name)
-            assert (made.digest, made.facts) == (here.digest, here.facts)
-            for ending in (".bin", ".idx"):
-                own = f"{made.facts['prefix']}{ending}"
-                assert place.sha256(f"packs/{name}/{made.digest}/{own}") == here.files[own].sha256
-        (report,) = verify_project(stored, ["cut/packs"], deep=True)
-        assert report.passed, report.findings
+def test_the_same_bytes_in_a_bucket(project, built, tmp_path, bucket):
+    root = {"root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}, scratch_mib: 16}}"}
+    file = write_project(tmp_path / "project", built.parent / "tokenizer.json", root | CHANGES)
+    stored = Project.open(file)
+    make_corpora(stored, "web")
+    views.make_view(stored, "some")
+    for name in ("cut", "some-packs-33-carry"):
+        made, here = make_packs(stored, name), current_dataset(project, name)
+        assert (made.digest, made.facts) == (here.digest, here.facts)
+        for ending in (".bin", ".idx"):
+            own = f"{made.facts['prefix']}{ending}"
+            assert bucket.sha256(f"packs/{name}/{made.digest}/{own}") == here.files[own].sha256
+    (report,) = verify_project(stored, ["cut/packs"], deep=True)
+    assert report.passed, report.findings
 
 
 def settings(**more: object) -> ProjectConfig:

@@ -154,21 +154,17 @@ def test_hashes_are_of_each_documents_tokens_whatever_they_are_read_with(project
     assert np.array_equal(np.concatenate([document_hashes(dataset, 0, 33), document_hashes(dataset, 33, 57)]), whole)
 
 
-def test_the_same_is_found_in_a_bucket(made, project, tmp_path):
-    import s3_server
-
-    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.CREDENTIALS.items():
-            patch.setenv(name, value)
-        place = s3_server.new_bucket(endpoint, "some/prefix")
-        shutil.copytree(made.parent, tmp_path / "other", ignore=shutil.ignore_patterns("data"))
-        file = tmp_path / "other" / "nanoset.yaml"
-        file.write_text(
-            json.dumps(json.loads(file.read_text()) | {"root": place.url(), "storage": {"endpoint_url": endpoint}})
+def test_the_same_is_found_in_a_bucket(made, project, tmp_path, bucket):
+    shutil.copytree(made.parent, tmp_path / "other", ignore=shutil.ignore_patterns("data"))
+    file = tmp_path / "other" / "nanoset.yaml"
+    file.write_text(
+        json.dumps(
+            json.loads(file.read_text()) | {"root": bucket.url(), "storage": {"endpoint_url": bucket.endpoint_url}}
         )
-        stored = Project.open(file)
-        make_corpora(stored)
-        for name in ("low", "high", "test"):
-            views.make_view(stored, name)
-        found = compare_held_out(stored, "sides").facts
-        assert found == compare_held_out(project, "sides").facts
+    )
+    stored = Project.open(file)
+    make_corpora(stored)
+    for name in ("low", "high", "test"):
+        views.make_view(stored, name)
+    found = compare_held_out(stored, "sides").facts
+    assert found == compare_held_out(project, "sides").facts

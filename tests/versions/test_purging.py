@@ -290,31 +290,27 @@ def test_a_damaged_record_is_named(project):
         make_corpora(project, "web")
 
 
-def test_in_a_bucket(tmp_path, tokenizer_file):
+def test_in_a_bucket(tmp_path, tokenizer_file, bucket):
     import s3_server
 
-    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.CREDENTIALS.items():
-            patch.setenv(name, value)
-        place = s3_server.new_bucket(endpoint, "some/prefix")
-        root = {"root: data": f"root: {place.url()}\nstorage: {{endpoint_url: {endpoint!r}}}"}
-        file = write_project(tmp_path / "project", tokenizer_file, root | CHANGES)
-        (file.parent / "drop.txt").write_text("web-7\n")
-        (file.parent / "raw/web/secret.jsonl").write_bytes(jsonl(rows()))
-        project = Project.open(file)
-        before = s3_server.requests_answered[place.endpoint_url]
-        assert all(purged.noted(project.outputs, f"corpus-{number}") == purged.Purged() for number in range(20))
-        assert s3_server.requests_answered[place.endpoint_url] == before + 1, "one look for all corpora"
-        how = bucket_build
-        how(project)
-        receipt = erase(project, how=how)
-        for stored in place.list(""):
-            (tmp_path / "copy" / stored.name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "copy" / stored.name).write_bytes(place.read(stored.name))
-        assert traces(tmp_path / "copy", windows(tokenizer_file)) == set()
-        assert traces(project.outputs.folder, windows(tokenizer_file)) == set()
-        assert views.current_dataset(Project.open(file), "kept").facts["documents"] == 239
-        assert check(tmp_path / "copy", receipt) == 0
+    root = {"root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"}
+    file = write_project(tmp_path / "project", tokenizer_file, root | CHANGES)
+    (file.parent / "drop.txt").write_text("web-7\n")
+    (file.parent / "raw/web/secret.jsonl").write_bytes(jsonl(rows()))
+    project = Project.open(file)
+    before = s3_server.requests_answered[bucket.endpoint_url]
+    assert all(purged.noted(project.outputs, f"corpus-{number}") == purged.Purged() for number in range(20))
+    assert s3_server.requests_answered[bucket.endpoint_url] == before + 1, "one look for all corpora"
+    how = bucket_build
+    how(project)
+    receipt = erase(project, how=how)
+    for stored in bucket.list(""):
+        (tmp_path / "copy" / stored.name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "copy" / stored.name).write_bytes(bucket.read(stored.name))
+    assert traces(tmp_path / "copy", windows(tokenizer_file)) == set()
+    assert traces(project.outputs.folder, windows(tokenizer_file)) == set()
+    assert views.current_dataset(Project.open(file), "kept").facts["documents"] == 239
+    assert check(tmp_path / "copy", receipt) == 0
 
 
 def bucket_build(project):

@@ -303,24 +303,18 @@ def test_documents_without_ids_and_values_that_are_others_are_found(project, mon
     assert len(errors) == 1
 
 
-def test_the_same_bytes_in_a_bucket(made, tmp_path):
-    import s3_server
-
-    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.CREDENTIALS.items():
-            patch.setenv(name, value)
-        place = s3_server.new_bucket(endpoint, "some/prefix")
-        shutil.copytree(made.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
-        file = tmp_path / "project" / "nanoset.yaml"
-        settings = json.loads(file.read_text()) | {"root": place.url(), "storage": {"endpoint_url": endpoint}}
-        settings["attributes"] = {"web": f"{place.url()}/given/*.parquet"}
-        for one in (file.parent / "scores").iterdir():
-            place.put(f"given/{one.name}", one.read_bytes())
-        file.write_text(json.dumps(settings))
-        built(Project.open(file))
-        here = {name for name in outputs_of(made) if name.endswith(TABLE)}
-        tables = [stored.name for stored in place.list("attribute_tables") if stored.name.endswith(TABLE)]
-        contents = Counter(outputs_of(made)[name] for name in here if name.startswith("attribute_tables"))
-        assert Counter(map(place.sha256, tables)) == contents
-        [*_, report] = verify_project(Project.open(file), ["web/attributes"])
-        assert report.passed
+def test_the_same_bytes_in_a_bucket(made, tmp_path, bucket):
+    shutil.copytree(made.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
+    file = tmp_path / "project" / "nanoset.yaml"
+    settings = json.loads(file.read_text()) | {"root": bucket.url(), "storage": {"endpoint_url": bucket.endpoint_url}}
+    settings["attributes"] = {"web": f"{bucket.url()}/given/*.parquet"}
+    for one in (file.parent / "scores").iterdir():
+        bucket.put(f"given/{one.name}", one.read_bytes())
+    file.write_text(json.dumps(settings))
+    built(Project.open(file))
+    here = {name for name in outputs_of(made) if name.endswith(TABLE)}
+    tables = [stored.name for stored in bucket.list("attribute_tables") if stored.name.endswith(TABLE)]
+    contents = Counter(outputs_of(made)[name] for name in here if name.startswith("attribute_tables"))
+    assert Counter(map(bucket.sha256, tables)) == contents
+    [*_, report] = verify_project(Project.open(file), ["web/attributes"])
+    assert report.passed

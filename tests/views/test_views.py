@@ -266,28 +266,23 @@ def test_ranges_of_a_stream_are_those_of_a_loop(project):
     assert np.array_equal(found, np.concatenate([tokens[s : s + n] for s, n in zip(starts, lengths, strict=True)]))
 
 
-def test_the_same_bytes_in_a_bucket(built, tmp_path):
-    import s3_server
+def test_the_same_bytes_in_a_bucket(built, tmp_path, bucket):
     from sample_project import write_project
 
     here = outputs_of(built)
-    with s3_server.s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.CREDENTIALS.items():
-            patch.setenv(name, value)
-        place = s3_server.new_bucket(endpoint, "some/prefix")
-        root = {"root: data": f"root: {place.url()}\nstorage: {{endpoint_url: {endpoint!r}}}"}
-        tokenizer = built.parent / "tokenizer.json"
-        file = write_project(tmp_path / "project", tokenizer, root | CHANGES)
-        shutil.copytree(built.parent / "drop", file.parent / "drop")
-        project = Project.open(file)
-        make_corpora(project, "web")
-        for name in ("kept", "held", "some"):
-            views.make_view(project, name)
-        found = {stored.name for stored in place.list("views")}
-        assert found >= {name for name in here if name.startswith("views/") and name.endswith((".idx", ".bin"))}
-        for name in (name for name in found if name.endswith((".idx", ".bin"))):
-            assert place.sha256(name) == here[name], name
-        assert texts_of(opened(project, "some")) == texts_of(opened(Project.open(built), "some"))
+    root = {"root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}"}
+    tokenizer = built.parent / "tokenizer.json"
+    file = write_project(tmp_path / "project", tokenizer, root | CHANGES)
+    shutil.copytree(built.parent / "drop", file.parent / "drop")
+    project = Project.open(file)
+    make_corpora(project, "web")
+    for name in ("kept", "held", "some"):
+        views.make_view(project, name)
+    found = {stored.name for stored in bucket.list("views")}
+    assert found >= {name for name in here if name.startswith("views/") and name.endswith((".idx", ".bin"))}
+    for name in (name for name in found if name.endswith((".idx", ".bin"))):
+        assert bucket.sha256(name) == here[name], name
+    assert texts_of(opened(project, "some")) == texts_of(opened(Project.open(built), "some"))
 
 
 def test_a_view_is_made_again_when_that_is_asked_for_and_ordered_by_a_name_of_files(project):
