@@ -69,7 +69,7 @@ class Snapshot:
 
     place: str
     """Name of the folder that was listed; "" = all of the store."""
-    tree: Mapping[str, Mapping[str, Entry]] = field(repr=False)
+    tree: Mapping[str, Mapping[str, Entry]] | _Later = field(repr=False)
     """Name of a folder → name → what lies in it."""
     contents: Mapping[str, bytes] | None = field(default=None, repr=False)
     """Name → bytes of each JSON file, in snapshots of a whole store."""
@@ -115,7 +115,7 @@ class Snapshot:
                 yield prefix + name, entry
 
 
-class _Later(Mapping[str, Mapping[str, Entry]]):
+class _Later:
     """The tree of one folder of a store, listed when it is first looked into."""
 
     def __init__(self, place: str, store: Store) -> None:
@@ -125,21 +125,11 @@ class _Later(Mapping[str, Mapping[str, Entry]]):
     def __reduce__(self) -> tuple[type[_Later], tuple[str, Store]]:
         return _Later, (self._place, self._store)
 
-    @property
-    def _listed(self) -> Mapping[str, Mapping[str, Entry]]:
+    def get(self, folder: str, default: Mapping[str, Entry]) -> Mapping[str, Entry]:
         with self._lock:  # threads ask side by side
             if self._found is None:
                 self._found = _tree(self._store.list(self._place), marks=True)
-            return self._found
-
-    def __getitem__(self, folder: str) -> Mapping[str, Entry]:
-        return self._listed[folder]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._listed)
-
-    def __len__(self) -> int:
-        return len(self._listed)
+        return self._found.get(folder, default)
 
 
 def _tree(listed: Iterable[Stored], *, marks: bool) -> dict[str, dict[str, Entry]]:
