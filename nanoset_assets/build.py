@@ -239,7 +239,8 @@ def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names:
     except Exception:  # noqa: BLE001 - the parser's errors have no common kind
         keys = set()
     # Where it is no asset, as `nanoset verify --select` does: web, pretrain/train, pre*; and pretrain/*.
-    found = [node for node in nodes if (node.asset in keys if keys else fnmatch.filter(_names_of(node), text))]
+    known = {node: [node.key.subject, f"{node.key.subject}/{node.key.part}", "/".join(node.asset)] for node in nodes}
+    found = [node for node in nodes if (node.asset in keys if keys else fnmatch.filter(known[node], text))]
     if not found:
         assets = dict.fromkeys(names.asset(node.asset).to_user_string() for node in nodes)
         subjects = dict.fromkeys(node.key.subject for node in nodes)
@@ -251,7 +252,3 @@ def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names:
             "split such as pretrain/train, a pattern such as pre*, or Dagster's selection syntax: +pretrain/blend",
         )
     return found
-
-
-def _names_of(node: Node) -> list[str]:
-    return [node.key.subject, f"{node.key.subject}/{node.key.part}", "/".join(node.asset)]

@@ -235,7 +235,9 @@ def _own(project: Project, one: str, is_made: bool) -> _Own:
             found = given_files(project, pattern, f"views.{one}.{key}")
             lists[f"views.{one}.{key}: {pattern}"] = ids = read_ids(found.folder, found.names)
             steps.append(Listed(one, ids, key == "include", f"{key} {pattern}"))
-    steps += _clean(project, one) if is_made else ()
+    for section in spec.clean_of if is_made else ():
+        found_in = contaminated_documents(project, section, base_of(project.config.views, one))
+        steps.append(Without(one, found_in, f"clean of {section}"))
     if spec.where is not None:
         steps.append(Where(one, parse_condition(spec.where, f"{project.config.file}: views.{one}.where")))
     if spec.split is not None:
@@ -246,10 +248,3 @@ def _own(project: Project, one: str, is_made: bool) -> _Own:
     if spec.repeat != 1:
         steps.append(Repeat(one, spec.repeat))
     return _Own(steps, lists)
-
-
-def _clean(project: Project, name: str) -> Iterator[Step]:
-    """Yield the steps of a view that leave out what holds texts of evaluations."""
-    corpus = base_of(project.config.views, name)
-    for section in project.config.views[name].clean_of:
-        yield Without(name, contaminated_documents(project, section, corpus), f"clean of {section}")

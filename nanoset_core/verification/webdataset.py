@@ -53,7 +53,9 @@ def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run 
     """
 
     def check(report: Report, manifest: Manifest, is_fresh: bool) -> None:
-        _check_shuffle(report, project, manifest)
+        plan, _ = shuffling.current_plan(project, name)
+        if plan.digest == manifest.recipe["parents"]["plan"]:  # or it is of another version: a finding already
+            _check_evenness(report, plan)
         manifest = replace(manifest, stored=manifest.sizes())
         rows = manifest.facts["shards_written"]
         tars = {_tar(row): number for number, row in enumerate(rows)}
@@ -124,13 +126,6 @@ def _look(project: Project, part: Sequence[int], name: str, digest: str, deep: b
         for source in wanted.sources:
             source.evict()
     return report
-
-
-def _check_shuffle(report: Report, project: Project, manifest: Manifest) -> None:
-    """Check that the order of the tars is even, where their plan is the live one."""
-    found, _ = shuffling.current_plan(project, manifest.name)
-    if found.digest == manifest.recipe["parents"]["plan"]:  # or it is of another version: a finding already
-        _check_evenness(report, found)
 
 
 def _check_evenness(report: Report, plan: Manifest) -> None:

@@ -15,19 +15,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, StaleError, StorageError
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe, digest_of
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, digest_of
 from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.pipeline import raw, tokenization
 from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.indexed import STAGE as DATASETS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stage_of
-from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.storage.leases import collecting
 from nanoset_core.tokenization import purged
 from nanoset_core.tokenization.document_table import DocumentRows, LineNumbers
@@ -283,7 +281,8 @@ def _receipt(outputs: OutputRoot, ids: Iterable[str], corpora: Iterable[str]) ->
 
 def _shorten(project: Project, corpus: str, plan: Plan) -> None:
     """Note the documents of a corpus, and make its current shards that hold some again, out of themselves."""
-    outputs, ids = project.outputs, {purged.id_digest(row.id) for row in _rows_of(plan, corpus)}
+    outputs = project.outputs
+    ids = {purged.id_digest(row.id) for (name, _), rows in plan.rows.items() if name == corpus for row in rows}
     tokenized = outputs.current(tokenization.STAGE, corpus)
     parent = None if tokenized is None else tokenized.recipe["parents"]["inventory"]
     inventory = None if parent is None else tokenization.inventory_at(outputs, corpus, parent)
@@ -299,24 +298,13 @@ def _shorten(project: Project, corpus: str, plan: Plan) -> None:
     purged.note(outputs, corpus, places, ids)
     ranges = tokenization.ranges_of(project, inventory, size)
     shards = tokenization.some_shards(project, corpus, [digests[number] for number, _ in held])
-    tasks = [
-        ShortenTask(outputs, _recipe(shard, ranges[number]), shard, ranges[number].files, _numbers(rows))
-        for shard, (number, rows) in zip(shards, held, strict=True)
-    ]
+    tasks = []
+    for shard, (number, rows) in zip(shards, held, strict=True):
+        recipe = shard_recipe(corpus, ranges[number], shard.recipe["options"])
+        left_out = np.array([row.row for row in rows], np.int64)
+        tasks.append(ShortenTask(outputs, recipe, shard, ranges[number].files, left_out))
     for done, _ in enumerate(run_tasks(shorten, tasks, project.config.workers, project.executor), 1):
         project.listener(Progress("purge", corpus, done, len(tasks), "shards"))
-
-
-def _rows_of(plan: Plan, corpus: str) -> Iterator[Row]:
-    return (row for (name, _), rows in plan.rows.items() if name == corpus for row in rows)
-
-
-def _recipe(shard: Manifest, source: SourceRange) -> Recipe:
-    return shard_recipe(shard.name, source, shard.recipe["options"])
-
-
-def _numbers(rows: Iterable[Row]) -> NDArray[np.int64]:
-    return np.array([row.row for row in rows], np.int64)
 
 
 def _check_fresh(project: Project, plan: Plan) -> None:
