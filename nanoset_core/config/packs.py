@@ -23,6 +23,7 @@ _TEXTS = {
     "view": ("a view is of a corpus or of another view", "name one, and make packs of the view"),
     "name": ("packs and a corpus or view share a name", "rename the packs"),
     "other": ("`packing` makes packs of this name, and these are others", "rename these"),
+    "group": ("a group is named like the packs of a corpus beside it", "rename the group"),
     "both": ("a corpus is named beside its packs", "name one of them"),
     "pad": ("packs need a padding token", 'name it, for example pad: "<|padding|>", or an end-of-document token'),
     "windows": (
@@ -90,7 +91,7 @@ def with_packs(
         return names
 
     sets = {
-        name: _nanoset(spec, namer(f"nanosets.{name}", spec.packing, spec.sequence_length))
+        name: _nanoset(spec, namer(f"nanosets.{name}", spec.packing, spec.sequence_length), f"{file}: nanosets.{name}")
         for name, spec in nanosets.items()
     }
     tars = {
@@ -119,7 +120,7 @@ def _settings(spec: PacksSpec | None) -> str:
     return ", ".join(f"{key}: {value}" for key, value in asdict(spec).items()) if spec else ""
 
 
-def _nanoset(spec: NanosetSpec, names: _Names) -> NanosetSpec:
+def _nanoset(spec: NanosetSpec, names: _Names, where: str) -> NanosetSpec:
     if spec.packing is None:
         return spec
     limits = spec.max_epochs
@@ -128,7 +129,7 @@ def _nanoset(spec: NanosetSpec, names: _Names) -> NanosetSpec:
     found = replace(
         spec,
         blend=_renamed(spec.blend, names),
-        mix=None if spec.mix is None else _in_mix(spec.mix, names),
+        mix=None if spec.mix is None else _in_mix(spec.mix, names, f"{where}.mix"),
         blend_per_split=FrozenDict((split, _renamed(blend, names)) for split, blend in spec.blend_per_split.items()),
         max_epochs=limits,
     )
@@ -138,13 +139,16 @@ def _nanoset(spec: NanosetSpec, names: _Names) -> NanosetSpec:
     return found
 
 
-def _in_mix(mix: Mapping[str, MixPart | Share], names: _Names) -> FrozenDict[str, MixPart | Share]:
+def _in_mix(mix: Mapping[str, MixPart | Share], names: _Names, where: str) -> FrozenDict[str, MixPart | Share]:
     found: dict[str, MixPart | Share] = {}
     for key, part in mix.items():
+        own = key
         if isinstance(part, MixPart) and part.mix is not None:
-            found[key] = replace(part, mix=_in_mix(part.mix, names))
+            part = replace(part, mix=_in_mix(part.mix, names, f"{where}.{key}"))
         else:
-            found |= dict.fromkeys(names([key]), part)
+            [own] = names([key])
+        _check(where, own in found, "group", "", own)
+        found[own] = part
     return FrozenDict(found)
 
 

@@ -279,6 +279,10 @@ REFUSED = [
     ({"packs": PACKS_OF_64, "views": {"p": {"of": "web"}}}, "packs and a corpus or view share a name"),
     ({"packs": PACKS_OF_64, "nanosets": {"n": {"sequence_length": 63, "blend": "p"}}}, "packs of another length"),
     ({"packs": PACKS_OF_64, "nanosets": {"n": PACKED | {"blend": {"web": 0.7, "p": 0.3}}}}, "named beside its packs"),
+    (
+        {"nanosets": {"n": PACKED | {"mix": {"web-packs-64": {"mix": {"code": {}}}, "web": {}}}}},
+        "a group is named like the packs",
+    ),
     ({"packs": PACKS_OF_64, "webdatasets": {"w": PACKED | {"corpora": ["p", "web"]}}}, "named beside its packs"),
     (
         {"packs": {"web-packs-64": {"of": "a", "length": 64}}, "nanosets": {"n": PACKED | {"blend": "web"}}},

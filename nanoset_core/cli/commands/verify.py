@@ -34,7 +34,7 @@ _WORDS = {
 @CONFIG_OPTION
 @option(
     "--select -s",
-    "Only these: a corpus, corpus/packed, export, nanoset, nanoset/split, nanoset/handoff, webdataset, or a pattern.",
+    "Only these: corpus, corpus/packed, view, packs, export, nanoset, nanoset/split or /handoff, webdataset; pattern.",
     multiple=True,
 )
 @flag("--deep", "Read every token, and compare every checksum.")
