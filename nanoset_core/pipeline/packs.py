@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,13 +26,10 @@ from nanoset_core.packing.assignment import document_lengths
 from nanoset_core.packing.plan import Cut
 from nanoset_core.packing.table import PieceTable
 from nanoset_core.packing.writing import PackCounts, PackWriter, Rules, planned, write_pack_idx
-from nanoset_core.pipeline import views
-from nanoset_core.pipeline.choosing import STAGE as VIEWS
-from nanoset_core.pipeline.indexed import STAGE as DATASETS
-from nanoset_core.pipeline.indexed import opened, write_tokens
+from nanoset_core.pipeline.indexed import DATASET, opened, write_tokens
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.stage import Key, Node, Stage
-from nanoset_core.storage.access import FileAccess
+from nanoset_core.pipeline.stage import Key, Node
+from nanoset_core.pipeline.views import VIEW, DerivedStage, corpus_of
 from nanoset_core.tokenization.framing import pair_name
 
 VERSION = 1
@@ -42,9 +39,9 @@ PIECES = "pieces.parquet"
 
 def dataset_node(config: ProjectConfig, name: str) -> Node:
     """Return the output that holds the dataset of a corpus or view, or packs."""
-    if name in config.packs:
-        return Node(PACKS, Key(base_of(config.derived, name), name))
-    return views.dataset_node(config, name)
+    if name not in config.derived:
+        return Node(DATASET, Key(name))
+    return Node(PACKS if name in config.packs else VIEW, Key(base_of(config.derived, name), name))
 
 
 def current_dataset(project: Project, name: str) -> Manifest:
@@ -63,12 +60,11 @@ def packed_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
     if not is_packs(dataset):
         return dataset
     of, digest = dataset.facts["of"], dataset.recipe["parents"]["dataset"]
-    stages = (VIEWS, DATASETS) if of != dataset.facts["corpus"] else (DATASETS,)
-    for stage in stages:
-        if (found := outputs.manifest_at(outputs.folder / stage / of / digest)) is not None:
-            return found
-    what, remedy = "the dataset that packs were made of is gone", "run `nanoset build`: it makes it again"
-    raise MissingError(what, where=outputs.access.url(outputs.folder / stages[0] / of / digest), remedy=remedy)
+    folder = outputs.folder / (DATASET if of == dataset.facts["corpus"] else VIEW).folder / of / digest
+    if (found := outputs.manifest_at(folder)) is None:
+        what, remedy = "the dataset that packs were made of is gone", "run `nanoset build`: it makes it again"
+        raise MissingError(what, where=outputs.access.url(folder), remedy=remedy)
+    return found
 
 
 def pieces_of(packs: Manifest) -> PieceTable:
@@ -102,7 +98,7 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
 
 def _recipe(project: Project, name: str) -> tuple[Recipe, Manifest, str]:
     """Return (recipe of packs of the current dataset, this dataset, prefix of the packs)."""
-    dataset = views.current_dataset(project, project.config.packs[name].of)
+    dataset = current_dataset(project, project.config.packs[name].of)
     key = Key(base_of(project.config.derived, name), name)
     prefix = pair_name(project.config.tokenization.preset, name, project.config.documents_of(key.subject).text_key)
     return PACKS.recipe(project, key, {"dataset": dataset.digest}), dataset, prefix
@@ -110,7 +106,7 @@ def _recipe(project: Project, name: str) -> tuple[Recipe, Manifest, str]:
 
 def _facts(recipe: Recipe, dataset: Manifest, prefix: str, counts: PackCounts) -> dict[str, Any]:
     length = recipe.options["length"]
-    names = {"prefix": prefix, "corpus": views.corpus_of(dataset), "of": recipe.options["of"], "length": length}
+    names = {"prefix": prefix, "corpus": corpus_of(dataset), "of": recipe.options["of"], "length": length}
     whole = {"sequences": counts.packs, "tokens": counts.packs * length, "dtype": dataset.facts["dtype"]}
     return names | whole | asdict(counts)
 
@@ -141,11 +137,12 @@ def _pack(root: OutputRoot, recipe: Recipe, dataset: Manifest, prefix: str, list
         return outputs.commit(recipe, write)
 
 
-class PacksStage(Stage):
+class PacksStage(DerivedStage):
     """Documents of a corpus or view, laid whole into packs."""
 
-    folder, kind, asset, place = STAGE, "pack", "packs", "{part}"
+    folder, kind, asset = STAGE, "pack", "packs"
     job = "{subject}_packs"
+    maker = staticmethod(make_packs)
     named_in = "packs.{part}.of"
     counts = ("packs", "documents", "tokens")
     detailed = (
@@ -153,25 +150,16 @@ class PacksStage(Stage):
         ("documents cut", "cut_documents"),
         ("tokens dropped", "dropped_tokens"),
     )
-    to_be_made = "not built"
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(base_of(config.derived, name), name) for name in config.packs]
-
-    def key_of(self, name: str) -> Key | None:
-        return None if "/" in name else Key("", name)
+    sent_first = (".bin", ".idx", PIECES)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {"dataset": views.dataset_node(config, config.packs[self.name(key)].of)}
+        return {"dataset": dataset_node(config, config.packs[self.name(key)].of)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe: the rules, and the token that fills packs up."""
         spec: PacksSpec = project.config.packs[self.name(key)]
         options: dict[str, Any] = {"of": spec.of, "length": spec.length, "long": spec.long, "tail": spec.tail}
         return Recipe(STAGE, self.name(key), VERSION, parents, options | {"seed": spec.seed, "pad": pad_id(project)})
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return make_packs(project, self.name(key))
 
     def details(self, manifest: Manifest) -> Mapping[str, str]:
         apart = manifest.facts["concatenated"]["cut_documents"]
@@ -180,11 +168,6 @@ class PacksStage(Stage):
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         if not manifest.facts["documents"]:
             yield "they hold no document"
-
-    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the .bin, which in a bucket is there before the manifest."""
-        names = set(access.names(folder))
-        return names if access.has_copies and all(name.endswith((".bin", ".idx", PIECES)) for name in names) else None
 
 
 def pad_id(project: Project) -> int | None:

@@ -31,17 +31,6 @@ VERSION = 1
 _MISSING = "missing"
 
 
-def dataset_node(config: ProjectConfig, name: str) -> Node:
-    """Return the output that holds the dataset of a corpus or view."""
-    return Node(VIEW, Key(base_of(config.views, name), name)) if name in config.views else Node(DATASET, Key(name))
-
-
-def current_dataset(project: Project, name: str) -> Manifest:
-    """Return the current dataset of a corpus or view; MissingError where it was not made yet."""
-    node = dataset_node(project.config, name)
-    return node.stage.require(project, node.key)
-
-
 def is_view(dataset: Manifest) -> bool:
     """Return whether a dataset is that of a view."""
     return dataset.stage == STAGE
@@ -146,21 +135,30 @@ def link(source: Path, target: Path, place: Path) -> None:
         target.symlink_to(os.path.relpath(source, place))
 
 
-class ViewStage(Stage):
-    """Datasets of documents that were chosen from a corpus."""
+class DerivedStage(Stage):
+    """Datasets with names of their own that are made of a corpus's documents: views and packs."""
 
-    folder, kind, asset, place = STAGE, "view", "views", "{part}"
-    job = "{subject}_views"
-    named_in = "views.{part}.of"
-    counts = ("documents", "tokens")
-    to_be_made = "not built"
-    sent_first = (".bin", ".idx", PIECES)
+    place, to_be_made = "{part}", "not built"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(base_of(config.views, name), name) for name in config.views]
+        return [Key(base_of(config.derived, name), name) for name in getattr(config, self.folder)]
 
     def key_of(self, name: str) -> Key | None:
         return None if "/" in name else Key("", name)
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return type(self).maker(project, self.name(key))
+
+
+class ViewStage(DerivedStage):
+    """Datasets of documents that were chosen from a corpus."""
+
+    folder, kind, asset = STAGE, "view", "views"
+    job = "{subject}_views"
+    maker = staticmethod(make_view)
+    named_in = "views.{part}.of"
+    counts = ("documents", "tokens")
+    sent_first = (".bin", ".idx", PIECES)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         columns = column_nodes(config, key.subject, columns_used(config, self.name(key)))
@@ -176,9 +174,6 @@ class ViewStage(Stage):
         for one in chain:
             options |= _options(project, one, project.config.views[one])
         return Recipe(STAGE, name, VERSION, parents, {"of": chain[:-1], **options})
-
-    def make(self, project: Project, key: Key) -> Manifest:
-        return make_view(project, self.name(key))
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
         """Return that a file of ids is not there."""

@@ -27,7 +27,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
-from nanoset_core.pipeline.views import VIEW, dataset_node
+from nanoset_core.pipeline.views import VIEW
 from nanoset_core.verification.attributes import verify_attributes
 from nanoset_core.verification.columns import verify_columns
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
@@ -127,11 +127,9 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
         for stage in (COLUMNS, ATTRIBUTES)
         for key in stage.keys(config, raw.corpora(project))
     ]
-    views = (dataset_node(config, name).key for name in config.views)
-    found += [Target(f"{key.part}/view", quiet, verify_view, (key.subject, key.part)) for key in views]
-    found += [
-        Target(f"{key.part}/packs", quiet, verify_packs, (key.subject, key.part)) for key in PACKS.keys(config, ())
-    ]
+    for stage, kind in ((VIEW, "view"), (PACKS, "packs")):
+        own = ((key.subject, key.part) for key in stage.keys(config, ()))
+        found += [Target(f"{name[1]}/{kind}", quiet, CHECKS[stage][0], name) for name in own]
     for key in CONTAMINATION.keys(config, ()):
         found.append(Target(f"{key.subject}/contamination", quiet, verify_contamination, (key.subject, key.part)))
     for key in HELD_OUT.keys(config, ()):

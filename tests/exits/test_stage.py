@@ -12,7 +12,7 @@ from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.exits import samples
 from nanoset_core.exits.copying import SampleFiles
-from nanoset_core.pipeline import views
+from nanoset_core.pipeline import packs, views
 from nanoset_core.pipeline.exports import export
 from nanoset_core.pipeline.graph import graph_over
 from nanoset_core.pipeline.indexed import opened
@@ -57,7 +57,7 @@ def project(whole, tmp_path):
 
 
 def tokens_of(project, name):
-    dataset = opened(views.current_dataset(project, name))
+    dataset = opened(packs.current_dataset(project, name))
     return np.concatenate(dataset[0 : len(dataset)])
 
 

@@ -128,7 +128,7 @@ def test_every_sample_is_one_pack_and_is_explained(project):
     for piece in found.pieces:
         assert piece.origin.corpus == "web"
         (begin, end), (low, high) = piece.sample_tokens, piece.document_tokens
-        whole = indexed.opened(views.current_dataset(project, "web"))[int(piece.origin.id.partition("-")[2])]
+        whole = indexed.opened(current_dataset(project, "web"))[int(piece.origin.id.partition("-")[2])]
         tokens = train[5]["tokens"][begin:end]  # without the last one, a label alone
         assert np.array_equal(tokens, whole[low : low + len(tokens)])
         assert high - low == end - begin

@@ -16,7 +16,7 @@ from sample_project import jsonl, make_corpora, outputs_of, run_stages, tree, wr
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, StaleError, StorageError
-from nanoset_core.pipeline import views
+from nanoset_core.pipeline import packs, views
 from nanoset_core.pipeline.columns import keep_columns
 from nanoset_core.pipeline.project import Project
 from nanoset_core.tokenization import purged
@@ -309,7 +309,7 @@ def test_in_a_bucket(tmp_path, tokenizer_file, bucket):
         (tmp_path / "copy" / stored.name).write_bytes(bucket.read(stored.name))
     assert traces(tmp_path / "copy", windows(tokenizer_file)) == set()
     assert traces(project.outputs.folder, windows(tokenizer_file)) == set()
-    assert views.current_dataset(Project.open(file), "kept").facts["documents"] == 239
+    assert packs.current_dataset(Project.open(file), "kept").facts["documents"] == 239
     assert check(tmp_path / "copy", receipt) == 0
 
 

@@ -13,7 +13,7 @@ from sample_project import jsonl, make_corpora, outputs_of, write_corpus
 
 from nanoset_core.config.project import check_config
 from nanoset_core.errors import InputError, NanosetError
-from nanoset_core.pipeline import attributes, views
+from nanoset_core.pipeline import attributes, packs, views
 from nanoset_core.pipeline.attributes import ATTRIBUTE_TABLES, ATTRIBUTES, join_attributes
 from nanoset_core.pipeline.columns import keep_columns
 from nanoset_core.pipeline.graph import stale_reasons
@@ -216,7 +216,7 @@ def changed(project, **settings):
 def test_views_choose_by_joined_columns_and_counts_are_told(project):
     found = ATTRIBUTES.require(project, Key("web"))
     numbers = [n for n in range(DOCUMENTS) if n % 10 and n % 7]
-    assert views.current_dataset(project, "good").facts["documents"] == sum(n % 4 >= 2 and n % 3 > 0 for n in numbers)
+    assert packs.current_dataset(project, "good").facts["documents"] == sum(n % 4 >= 2 and n % 3 > 0 for n in numbers)
     assert len(found.facts["shards"]) > 3
     facts = {name: found.facts[name] for name in (*attributes.COUNTS, "documents", "rows")}
     assert facts == {
