@@ -16,7 +16,7 @@ from nanoset_core.cli.terminal import place_of
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.explain import SampleOrigin, explain_samples, piece_origins
-from nanoset_core.lineage.run import explain_first_step
+from nanoset_core.lineage.run import Run, explain_step
 from nanoset_core.lineage.texts import shorten
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
@@ -30,8 +30,8 @@ from nanoset_core.tokenization.shards import REJECTS
 SHOWN = 3
 _PIECES_SHOWN = 3
 _TOKENS_DECODED = 96
-_STEP_SAMPLES = 8
-"""Of a step, as many are shown."""
+STEP_SAMPLES = 8
+"""Of a handoff's first step, as many are shown; without a schedule, a step has as many."""
 
 
 def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataValue:
@@ -52,13 +52,14 @@ def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadat
 def first_step(project: Project, handoff: Manifest) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
     """Return the samples of the first step that is started with a handoff: their documents, and text."""
     try:
-        step = explain_first_step(_place(project), handoff, _STEP_SAMPLES, _STEP_SAMPLES)
+        step = explain_step(project, Run.begun(project.outputs, handoff, STEP_SAMPLES), 1, most=STEP_SAMPLES)
     except (NanosetError, OSError, ValueError) as error:
         return markdown(code(f"cannot be shown: {error}"))
-    return table(map(_row, step.samples), step.batch_size)
+    return table(map(sample_row, step.samples), step.batch_size)
 
 
-def _row(sample: SampleOrigin) -> dict[str, object]:
+def sample_row(sample: SampleOrigin) -> dict[str, object]:
+    """Return a row of a table of samples: what each is made of, and its first tokens as text."""
     return {"sample": sample.sample, "corpus": sample.corpus, "documents": _pieces(sample), "text": _text(sample) or ""}
 
 

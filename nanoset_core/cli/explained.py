@@ -21,7 +21,7 @@ _PIECE = "tokens {sample_tokens[0]:,} to {sample_tokens[1]:,} of the sample"
 _OF_DOCUMENT = "tokens {document_tokens[0]:,} to {document_tokens[1]:,} of the document"
 OF_SAMPLE = f"{_PIECE} are {_OF_DOCUMENT}"
 _STEP = (
-    "step {step:,} read {batch_size:,} samples after {consumed_samples:,} consumed, on {data_parallel_size:,} ranks in "
+    "step {step:,} read {batch_size:,} samples after {consumed_samples:,} consumed, on {ranks} in "
     "micro-batches of {micro_batch_size:,}, of {handoff}."
 )
 _READING = "step {step:,}: sample {sample:,}, rank {rank}, micro-batch {micro_batch}"
@@ -108,9 +108,15 @@ def document_line(origin: Json) -> str:
     return place.format_map(origin)
 
 
+def step_line(found: Json) -> str:
+    """Return in a sentence what a step is."""
+    line = _STEP.format_map(found | {"ranks": format_count(found["data_parallel_size"], "rank")})
+    return line + (" It was skipped: consumed, and not trained on." if found["skipped"] else "")
+
+
 def _step_lines(found: Json) -> Iterator[str]:
     """Yield what a step read: each sample below its rank and micro-batch."""
-    yield _STEP.format_map(found) + (" It was skipped: consumed, and not trained on." if found["skipped"] else "")
+    yield step_line(found)
     for sample in found["samples"]:
         yield ""
         first, *lines = sample_lines(sample)

@@ -152,6 +152,21 @@ class Run:
         cut = [part._replace(end=part.end or end) for part, end in zip(parts, [*ends, None], strict=True)]
         return Run(spec, cut, file)
 
+    @staticmethod
+    def begun(outputs: OutputRoot, handoff: Manifest, size: int) -> Run:
+        """Return a run that starts with a handoff, on one rank; raises as `open`.
+
+        Args:
+            outputs: that have it.
+            handoff: the handoff.
+            size: samples of a step, where the handoff has no schedule.
+        """
+        _, size, *_ = handoff.recipe["options"].get("schedule") or (0, size)
+        spec = RunSpec(handoff.folder.as_posix(), 1, 1, size)
+        part = _part(outputs, spec, spec.handoffs[0], "handoff")
+        started = part._replace(base=part.base - part.begin, begin=0, end=None)  # the samples are those of any ranks
+        return Run(spec, [started], handoff.url())
+
     def samples(self, step: int) -> StepSamples:
         """Return the samples of a step; SampleIndexError where no handoff of the run has them."""
         stretch = self.steps.stretch(step)
@@ -188,7 +203,7 @@ class Run:
 
 def explain_step(
     project_or_root: Project | str | os.PathLike[str],
-    run_file: Path,
+    run: Run | Path,
     step: int,
     rank: int | None = None,
     most: int | None = None,
@@ -197,7 +212,7 @@ def explain_step(
 
     Args:
         project_or_root: a project, or its output root alone; then nothing is decoded.
-        run_file: the run.yaml.
+        run: the run, or its run.yaml.
         step: from 1, as trainers log it.
         rank: a data-parallel rank alone.
         most: samples to look up; None is all.
@@ -206,27 +221,8 @@ def explain_step(
         MissingError, ConfigError: as `Run.open`; or there is no such rank.
         SampleIndexError: no handoff of the run has the samples of the step.
     """
-    context = InspectionContext.of(project_or_root)
-    return _explained(replace(context, config=None), Run.open(context.outputs, run_file), step, rank, most)
-
-
-def explain_first_step(context: InspectionContext, handoff: Manifest, size: int, most: int) -> StepOrigin:
-    """Return what the first step that is started with a handoff reads, as step 1; errors as of `explain_step`.
-
-    Args:
-        context: without settings no raw text is read.
-        handoff: the handoff.
-        size: samples of the step, where the handoff has no schedule.
-        most: samples to look up.
-    """
-    _, size, *_ = handoff.recipe["options"].get("schedule") or (0, size)
-    spec = RunSpec(handoff.folder.as_posix(), 1, 1, size)
-    part = _part(context.outputs, spec, spec.handoffs[0], "handoff")
-    started = part._replace(base=part.base - part.begin, begin=0, end=None)  # the samples are those of any ranks
-    return _explained(context, Run(spec, [started], handoff.url()), 1, None, most)
-
-
-def _explained(context: InspectionContext, run: Run, step: int, rank: int | None, most: int | None) -> StepOrigin:
+    context = replace(InspectionContext.of(project_or_root), config=None)
+    run = run if isinstance(run, Run) else Run.open(context.outputs, run)
     found = run.samples(step)
     part, ranks = found.part, found.step.ranks
     if rank is not None and not 0 <= rank < ranks:
