@@ -82,7 +82,7 @@ class PackWriter:
                 first += packs
                 step = max(1, WINDOW_TOKENS // length)
                 for begin in range(0, packs, step):
-                    block = self._tokens(window.slice(begin, min(begin + step, packs)))
+                    block = self.tokens(window.slice(begin, min(begin + step, packs)))
                     yield block.tobytes()
                     meter.advance(block.nbytes)
                 counts.pieces += len(window.documents)
@@ -91,7 +91,7 @@ class PackWriter:
                 counts.cut_documents += int(again.sum())
                 counts.cut_tokens += int(window.lengths[again].sum())
 
-    def _tokens(self, packs: Pieces) -> NDArray[Any]:
+    def tokens(self, packs: Pieces) -> NDArray[Any]:
         """Return the tokens of some packs: read by place in the .bin, a chunk of them at a time."""
         dataset, length, size = self.dataset, self.rules.cut.length, self.dataset.dtype.itemsize
         tokens = np.full((len(packs.bounds) - 1) * length, self.rules.pad_id, dataset.dtype)

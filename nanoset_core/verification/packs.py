@@ -10,6 +10,7 @@ import numpy as np
 
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.packing.assignment import Pieces
 from nanoset_core.packing.table import PieceTable
 from nanoset_core.packing.writing import PackWriter, write_pack_idx
 from nanoset_core.pipeline.indexed import opened
@@ -47,23 +48,15 @@ def verify_packs(project: Project, corpus: str, name: str, deep: bool = False) -
 
 
 def _compare(report: Report, manifest: Manifest, read: MMapIndexedDataset) -> None:
-    """Compare the tokens of some packs with those of their documents."""
+    """Compare some packs with what their pieces give."""
     packs, table, count = opened(manifest, is_sampled=True), pieces_of(manifest), manifest.facts["packs"]
+    writer = PackWriter(read, rules_of(manifest.recipe["options"]), manifest.name)
     for pack in np.unique(np.linspace(0, count - 1, _COMPARED).astype(np.int64)).tolist():
-        for _, begin, document, first, tokens in table.of_packs(np.array([pack])).tolist():
-            at = int(read.sequence_pointers[read.document_indices[document]]) // read.dtype.itemsize + first
-            size = read.dtype.itemsize
-            own = read.tokens_for(np.array([at * size]), np.array([(at + tokens) * size]))[at : at + tokens]
-            if not np.array_equal(packs.get(pack, begin, tokens), own):
-                what, where = "a pack does not hold the tokens of its documents", f"{manifest.url()}, pack {pack}"
-                report.error(
-                    what,
-                    where,
-                    f"others than those of document {document}",
-                    None,
-                    f"delete {manifest.url()}, and {BUILD}",
-                )
-                return
+        rows = table.of_packs(np.array([pack]))
+        if not np.array_equal(packs[pack], writer.tokens(Pieces(np.array([0, len(rows)]), *rows[:, 2:].T))):
+            what, where = "a pack does not hold the tokens of its documents", f"{manifest.url()}, pack {pack}"
+            report.error(what, where, "others", None, f"delete {manifest.url()}, and {BUILD}")
+            return
 
 
 def _pack_again(report: Report, project: Project, manifest: Manifest, read: MMapIndexedDataset) -> None:
