@@ -27,7 +27,7 @@ def test_local_builds_withstand_faults_of_some_kinds(tmp_path):
     [
         ("10%* --others 1", "faults", 20),
         ("*joined* --others 8 --first 5 --only 1", "killed", 1),
-        ("*dropped* --others 2 --first 1 --only 3", "killed", 2),
+        ("*dropped* --others 2 --first 1 --only 2", "killed", 1),
     ],
     ids=["failing requests", "killed while shards are joined", "killed while tokens are dropped"],
 )

@@ -180,7 +180,7 @@ HOSTILE = {
     "a number of 1 MB": pickle.dumps([(1 << (8 << 20), 5)], protocol=4),
     "a number said to have 2 GB": b"\x80\x02](\x8b\xff\xff\xff\x7fK\x00\x86e.",
     "bytes said to have 2**62": b"\x80\x04]\x8e" + struct.pack("<Q", 2**62) + b"a.",
-    "deep lists": b"\x80\x04" + b"]" * 200_000 + b"a" * 199_999 + b".",
+    "deep lists": b"\x80\x04" + b"]" * 40_000 + b"a" * 39_999 + b".",
     "marks only": b"\x80\x04]" + b"(" * 1_000_000 + b".",
     "no marks": b"\x80\x02]K\x00K\x05\x86K\x00K\x05\x86aa.",
     "a mark without an end": b"\x80\x02](K\x00K\x05\x86.",

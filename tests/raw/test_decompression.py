@@ -141,7 +141,7 @@ def test_cut_off_file_gives_every_line_before_the_cut(tmp_path, stored, kind, se
         assert out.startswith(slowly(blob[:cut]))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_flipped_bit_loses_no_more_than_the_feed_in_which_it_shows(tmp_path, stored, kind, seed):
     rng = random.Random(1000 + seed)

@@ -58,8 +58,8 @@ def larger_corpus(config: Path, rows: list[dict[str, str]]) -> None:
     config.write_text(text.replace("sequence_length: 33", "sequence_length: 4097").replace("shard: 128", "shard: 16"))
     shutil.rmtree(config.parent / "raw" / "web")
     (config.parent / "raw" / "web").mkdir()
-    for part in range(60):
-        (config.parent / "raw" / "web" / f"{part}.jsonl").write_bytes(jsonl(rows[part::60]))
+    for part in range(48):
+        (config.parent / "raw" / "web" / f"{part}.jsonl").write_bytes(jsonl(rows[part::48]))
 
 
 def test_a_build_and_its_verification_fit_a_disk_of_what_was_said(make_project, remote_project, place):
@@ -68,7 +68,7 @@ def test_a_build_and_its_verification_fit_a_disk_of_what_was_said(make_project, 
         pytest.skip("no process may have file systems of its own here")
     local = make_project("large", {"nanosets:": "packed: [web, code]\nnanosets:"})
     remote = bounded(remote_project("remote"), SCRATCH_MIB)
-    rows = [row for number in range(200) for row in sentences(f"web{number}", 240)]
+    rows = [row for number in range(160) for row in sentences(f"web{number}", 240)]
     for config in (local, remote):
         larger_corpus(config, rows)
     assert run_on_a_small_disk(BUILD_AND_VERIFY, remote, SCRATCH_MIB << 20) == ""

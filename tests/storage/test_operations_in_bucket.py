@@ -211,7 +211,12 @@ def test_what_is_lost_is_named_by_its_place_in_the_bucket(remote_project, filled
     for name in places:
         filled.delete(name)
     monkeypatch.chdir(config.parent)
-    said = [CliRunner().invoke(nanoset, words.removesuffix(" --json").split()) for words in QUESTIONS]
+    asked = [
+        words.removesuffix(" --json").split()
+        for words in QUESTIONS
+        if words not in ("diff web --json", "verify --json")
+    ]
+    said = [CliRunner().invoke(nanoset, words) for words in asked]
     texts = [
         one.output + message(one.exception) if isinstance(one.exception, Exception) else one.output for one in said
     ]

@@ -20,7 +20,7 @@ from nanoset_core.tokenization.bpe.patterns import SPLIT_PATTERNS
 @pytest.mark.parametrize("pattern", SPLIT_PATTERNS.values(), ids=lambda pattern: pattern.name)
 def test_classes_found_in_bulk_are_those_found_one_by_one(pattern):
     classes = probe_classes(pattern.classes, pattern.rest)
-    edges = np.flatnonzero(np.diff(classes))[::17]
+    edges = np.flatnonzero(np.diff(classes))[::41]
     for point in [*range(0x80), *edges.tolist(), *(edges + 1).tolist()]:
         if not 0xD800 <= point < 0xE000:
             found = [value for members, value in pattern.classes if are_in(members, np.array([point])).all()]

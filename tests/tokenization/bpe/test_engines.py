@@ -44,7 +44,7 @@ def assert_same_for_any_text(known, kinds, hard_texts):
     """The texts are made once for all kinds: that takes longer than encoding them."""
     pairs = {kind: (NumpyEngine(*known[kind]), known[kind][1]) for kind in [*kinds, *CHARACTER_KINDS]}
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=80, deadline=None)
     @given(st.lists(hard_texts, max_size=5))
     def check(texts):
         for kind, pair in pairs.items():
@@ -82,7 +82,7 @@ LONG = {
 }
 
 
-LONG_KINDS = ["gpt2", "neox", "no_alphabet", "llama3", "qwen2", "digits", "o200k", "deepseek", *CHARACTER_KINDS]
+LONG_KINDS = ["neox", "no_alphabet", "qwen2", "digits", "o200k", "deepseek", "gemma", "metaspace_split"]
 
 
 @pytest.mark.parametrize("kind", LONG_KINDS)
@@ -154,6 +154,7 @@ def test_the_canary_knows_every_class(known, kind, canaries):
     assert {int(classes[ord(c)]) for c in "".join(canaries)} == set(np.unique(classes).tolist())
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "digits", "o200k", "deepseek"])
 def test_the_canary_notices_one_wrong_character(known, kind, canaries):
     knowledge, reference = known[kind]
     for point in (0x41, 0x31, 0x2028, 0xAA, 0x1FFFF):
@@ -207,7 +208,7 @@ def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
 
 
 @pytest.mark.usefixtures("without_compiled")
-@pytest.mark.parametrize("kind", ["gpt2", "neox", "llama3", "digits", "o200k", "deepseek", *CHARACTER_KINDS])
+@pytest.mark.parametrize("kind", ["neox", "llama3", "digits", "deepseek", "gemma", "metaspace"])
 def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, caplog):
     described, told = "SentencePiece's spaces and characters" if kind in CHARACTER_KINDS else "split pattern", []
     with caplog.at_level(logging.INFO), hearing(told.append):
