@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,13 +212,8 @@ class Rule:
     @property
     def leading(self) -> tuple[Filter, ...]:
         """The filters before the first step that looks at all documents."""
-        return tuple(self._leading())
-
-    def _leading(self) -> Iterator[Filter]:
-        for step in self.steps:
-            if not isinstance(step, FILTERS):
-                return
-            yield step
+        first = next((n for n, step in enumerate(self.steps) if not isinstance(step, FILTERS)), len(self.steps))
+        return cast("tuple[Filter, ...]", self.steps[:first])
 
     @property
     def needs_keys(self) -> bool:

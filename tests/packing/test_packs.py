@@ -228,7 +228,9 @@ def test_the_same_bytes_in_a_bucket(project, built, tmp_path, bucket):
     make_corpora(stored, "web")
     views.make_view(stored, "some")
     for name in ("cut", "some-packs-33-carry"):
+        planned = planned_packs(stored, name, LengthReader())
         made, here = make_packs(stored, name), current_dataset(project, name)
+        assert planned.facts["packs"] == made.facts["packs"]
         assert (made.digest, made.facts) == (here.digest, here.facts)
         for ending in (".bin", ".idx"):
             own = f"{made.facts['prefix']}{ending}"
