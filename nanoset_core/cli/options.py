@@ -162,6 +162,15 @@ def option_for(
     return click.option(*(flags or (f"--{name.replace('_', '-')}",)), parameter, **kind | given)
 
 
+def run_build(context: click.Context, config: Path) -> None:
+    """Run `nanoset build`, which needs Dagster, on a project."""
+    from nanoset_core.cli import nanoset
+
+    if (build := nanoset.get_command(context, "build")) is None:
+        raise click.ClickException("`nanoset build` is not installed: install nanoset-platform whole")
+    context.invoke(build, config=config)
+
+
 def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callable[[Decorated], Decorated]:
     """Return options that name a tokenizer as Megatron-LM's flags do; the command gets one parameter, `tokenizer`.
 

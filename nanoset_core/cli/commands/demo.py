@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import FOLDER, NumberRange, option
+from nanoset_core.cli.options import FOLDER, NumberRange, option, run_build
 
 
 @click.command("demo", short_help="Write and build an example project.")
@@ -21,13 +21,9 @@ from nanoset_core.cli.options import FOLDER, NumberRange, option
 @click.pass_context
 def command(context: click.Context, folder: Path, megabytes: float) -> None:
     """Write an example project of real text into FOLDER (default: demo) and build it."""
-    from nanoset_core.cli import nanoset
     from nanoset_core.config import CONFIG_FILE
     from nanoset_core.demo.writing import write_demo
 
     if not write_demo(folder, megabytes=megabytes, say=lambda line: click.echo(f"{line} …", err=True)):
         click.echo(f"{folder / CONFIG_FILE} is there already: building what is missing or stale", err=True)
-    build = nanoset.get_command(context, "build")
-    if build is None:
-        raise click.ClickException("`nanoset build` is not installed: install nanoset-platform whole")
-    context.invoke(build, config=folder / CONFIG_FILE)
+    run_build(context, folder / CONFIG_FILE)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION, IDS_FILE_OPTION, flag, option
+from nanoset_core.cli.options import CONFIG_OPTION, IDS_FILE_OPTION, flag, option, run_build
 from nanoset_core.cli.terminal import print_rows
 from nanoset_core.serialization.text import format_bytes
 
@@ -41,7 +41,6 @@ def command(
     and left out from now on, but not touched. Nothing is tokenized again; a receipt says what was erased and what is
     there instead.
     """
-    from nanoset_core.cli import nanoset
     from nanoset_core.pipeline.project import Project
     from nanoset_core.versions.purging import is_unfinished, plan_purge, purge
 
@@ -57,10 +56,7 @@ def command(
     if not yes:
         click.echo("nothing was erased yet: add --yes to erase it")
         return
-    build = nanoset.get_command(context, "build")
-    if build is None:
-        raise click.UsageError("`nanoset build` is not installed; it makes what is left again.", context)
-    path = purge(project, plan, lambda: context.invoke(build, config=config), datetime.date.today().isoformat())
+    path = purge(project, plan, lambda: run_build(context, config), datetime.date.today().isoformat())
     click.echo(f"erased; the receipt: {project.outputs.access.url(path)}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, flag, option
+from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, flag, option, run_build
 from nanoset_core.cli.terminal import print_rows
 from nanoset_core.errors import ConfigError
 
@@ -38,7 +38,6 @@ def command(
 
     Their tokens stay in the corpus; a view hides them.
     """
-    from nanoset_core.cli import nanoset
     from nanoset_core.lineage.takedown import add_ids, holdings
     from nanoset_core.pipeline.project import Project
 
@@ -59,9 +58,8 @@ def command(
         for one in holdings(project, wanted)
     ]
     print_rows(rows)
-    build = None if no_build else nanoset.get_command(context, "build")
-    if build is not None:
-        context.invoke(build, config=config)
+    if not no_build:
+        run_build(context, config)
 
 
 def _only_list(config: ProjectConfig) -> Path:
