@@ -125,7 +125,7 @@ class UnderWay:
     names: Names
     upstream: Mapping[str, Sequence[dg.AssetKey]] = field(default_factory=dict)
     """Corpus → assets of others that land its text."""
-    _made: dict[tuple[dg.AssetKey, str | None], bool] = field(default_factory=dict)
+    _made: dict[Node, bool] = field(default_factory=dict)
 
     @cached_property
     def runs(self) -> Sequence[dg.DagsterRun]:
@@ -158,15 +158,12 @@ class UnderWay:
             if key in chosen
         }
 
-    def makes(self, asset: dg.AssetKey, partition: str | None) -> bool:
-        """Return whether the last run that was to make an asset, or one partition of it, has not ended."""
-        if self.runs and (asset, partition) not in self._made:
-            record = _last_run(self.instance, asset, partition)
-            self._made[asset, partition] = record is not None and record.dagster_run.status in UNFINISHED
-        return self._made.get((asset, partition), False)
-
     def __contains__(self, node: Node) -> bool:
-        return self.makes(self.names.asset(node.asset), node.partition)
+        """Return whether the last run that was to make an output has not ended."""
+        if self.runs and node not in self._made:
+            record = _last_run(self.instance, self.names.asset(node.asset), node.partition)
+            self._made[node] = record is not None and record.dagster_run.status in UNFINISHED
+        return self._made.get(node, False)
 
 
 def _last_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> dg.RunRecord | None:
