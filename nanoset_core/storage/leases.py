@@ -82,7 +82,7 @@ def leased(access: FileAccess, names: Iterable[str], subject: str | None = None)
         held.enter_context(explained(access.folder, expected=ROOM if access.has_copies else None))
         for store in stores:
             if not any(other == store and held_names >= wanted for other, held_names in _held.get()):
-                own = held.enter_context(_kept(store, _LEASE, lease))
+                held.enter_context(kept_fresh(store, own := f"{FOLDER}/{_LEASE}-{new_mark()}", lease))
                 _wait_for_gates(store, own)
                 if _at_work.get() is not work:
                     held.callback(_at_work.reset, _at_work.set(work))
@@ -100,7 +100,8 @@ def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
                 # On a full disk an empty file: a collection is what makes room.
                 is_empty = isinstance(store, LocalStore)
                 gate = b"" if is_empty else json.dumps({"host": platform.node(), "names": []}).encode()
-                held.enter_context(_kept(store, _GATE, lambda gate=gate: gate))  # type: ignore[misc]
+                name = f"{FOLDER}/{_GATE}-{new_mark()}"
+                held.enter_context(kept_fresh(store, name, lambda gate=gate: gate))  # type: ignore[misc]
         yield leased_names(access)
 
 
@@ -166,14 +167,6 @@ def _live(store: Store, kind: str, own: str | None = None) -> list[str]:
         elif found_kind == kind:
             live.append(one.name)
     return live
-
-
-@contextlib.contextmanager
-def _kept(store: Store, kind: str, data: Callable[[], bytes]) -> Iterator[str]:
-    """Keep a lease or gate until the block ends; yield its name."""
-    name = f"{FOLDER}/{kind}-{new_mark()}"
-    with kept_fresh(store, name, data):
-        yield name
 
 
 @contextlib.contextmanager
