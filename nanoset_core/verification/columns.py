@@ -1,16 +1,23 @@
-"""Does each document have its row in the tables of columns?"""
+"""Does each document have its row in the tables of columns, and the values of the row with its id?"""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline.attributes import ATTRIBUTES, COUNTS, faults, fill_by_id, read_attributes
 from nanoset_core.pipeline.columns import SHARDS, AlignedStage
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.pipeline.tokenization import TOKENIZED, current_shards
-from nanoset_core.tokenization.column_table import TABLE
+from nanoset_core.tokenization.column_table import TABLE, ColumnTable
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.shards import DOCUMENTS
-from nanoset_core.verification.report import BUILD, Report, check_current, check_files
+from nanoset_core.verification.report import BUILD, Report, check_current, check_files, check_freshness, live_manifest
+
+JOINED_AGAIN = 2_000_000
+"""Documents and rows up to which they are joined again by every check; some seconds."""
 
 
 def verify_columns(stage: AlignedStage, project: Project, corpus: str, deep: bool = False) -> Report:
@@ -54,3 +61,48 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, deep: bool) ->
     expected = [end - begin for begin, end in documents]
     what = "a table of columns has not the rows of its shard's documents"
     report.compare(what, where, str(groups)[:500], str(expected)[:500], remedy)
+
+
+def verify_attributes(project: Project, corpus: str, deep: bool = False) -> Report:
+    """Check what tables of others say of each document of a corpus.
+
+    The tables of the shards are as `verify_columns` asks for, and documents and rows meet as the policies say. With
+    `deep`, or of few documents and rows, these are joined again, and all values are the same.
+    """
+    report = verify_columns(ATTRIBUTES, project, corpus, deep)
+    if not report.passed:
+        return report
+    with report.catching(BUILD):
+        manifest = live_manifest(project.outputs, ATTRIBUTES.folder, corpus)
+        report.figures.update({name: manifest.facts[name] for name in (*COUNTS, "rows")})
+        for what, remedy in faults(project.config, manifest):
+            report.error(what, f"{project.config.file}: attributes.{corpus}", None, None, remedy)
+        if report.passed:
+            for text in ATTRIBUTES.warnings(project, manifest):
+                report.warn(text, manifest.url())
+        fresh = check_freshness(Report(report.output), project, ATTRIBUTES, Key(corpus), manifest)
+        if fresh and (deep or max(manifest.facts["documents"], manifest.facts["rows"]) <= JOINED_AGAIN):
+            _join_again(report, project, manifest)
+    return report
+
+
+def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
+    import pyarrow.parquet as pq
+
+    corpus, outputs = manifest.name, project.outputs
+    shards = current_shards(project, TOKENIZED.require(project, Key(corpus)))
+    with tempfile.TemporaryDirectory(prefix="nanoset-attributes-") as scratch:
+        folder, again = Path(scratch) / "rows", Path(scratch) / TABLE
+        folder.mkdir()
+        lookup, names = read_attributes(project, corpus, folder)
+        for shard, digest in zip(shards, manifest.facts[SHARDS], strict=True):
+            with ColumnTable(again, names) as table:
+                fill_by_id(table, DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"]), lookup)
+            stored = outputs.manifest_at(outputs.folder / ATTRIBUTES.tables.folder / corpus / digest)
+            if stored is None:
+                continue  # it was there a moment ago
+            with pq.ParquetFile(stored.path(TABLE)) as made, pq.ParquetFile(again) as wanted:
+                groups = range(wanted.num_row_groups)
+                if not all(made.read_row_group(group).equals(wanted.read_row_group(group)) for group in groups):
+                    what = "a table of attributes has not the values of the rows with its documents' ids"
+                    report.error(what, stored.place(TABLE)[0], None, None, f"delete {stored.url()}, and {BUILD}")

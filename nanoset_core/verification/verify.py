@@ -28,8 +28,7 @@ from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATA
 from nanoset_core.pipeline.stage import Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.pipeline.views import VIEW
-from nanoset_core.verification.attributes import verify_attributes
-from nanoset_core.verification.columns import verify_columns
+from nanoset_core.verification.columns import verify_attributes, verify_columns
 from nanoset_core.verification.corpus import verify_corpus, verify_indexed, verify_inventory, verify_raw, verify_shards
 from nanoset_core.verification.exports import verify_export
 from nanoset_core.verification.nanoset import verify_blend, verify_handoff, verify_mappings, verify_nanoset
