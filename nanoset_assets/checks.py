@@ -23,17 +23,14 @@ LOSSES = "losses"
 """The name of the check that warns of text that did not become tokens."""
 TRAINER = "trainer"
 """The name of the check that warns of a trainer that will not find what was made."""
-JOINED = "joined"
-"""The name of the check that warns of documents and rows that do not meet."""
-FOUND = "contaminated"
-"""The name of the check that warns of documents with texts of evaluations."""
-LEAKED = "held_out_in_train"
-"""The name of the check that warns of documents of valid and test that train reads."""
 _WARNINGS = {
     LOSSES: (TOKENIZED, "Warns of text that was lost, or that is there twice; blocks nothing."),
-    JOINED: (ATTRIBUTES, "Warns of documents without a row, or with several, and of rows without one; blocks nothing."),
-    FOUND: (CONTAMINATION, "Warns of documents that hold texts of evaluations; blocks nothing."),
-    LEAKED: (HELD_OUT, "Warns of documents that are held out and in train; blocks nothing."),
+    "joined": (
+        ATTRIBUTES,
+        "Warns of documents without a row, or with several, and of rows without one; blocks nothing.",
+    ),
+    "contaminated": (CONTAMINATION, "Warns of documents that hold texts of evaluations; blocks nothing."),
+    "held_out_in_train": (HELD_OUT, "Warns of documents that are held out and in train; blocks nothing."),
     TRAINER: (TRAINER_FILES, "Warns where the trainer will not find the index files; blocks nothing."),
 }
 
