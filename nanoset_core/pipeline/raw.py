@@ -13,7 +13,7 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.tokenization import CorpusSpec
 from nanoset_core.errors import ConfigError, MissingError, NanosetError, SourceChangedError, one_of
 from nanoset_core.execution.processes import Executor
-from nanoset_core.execution.progress import Progress
+from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.pipeline.project import Project, despite_lost_copies
 from nanoset_core.pipeline.stage import CorpusStage, Key
@@ -137,19 +137,12 @@ def survey(project: Project, corpus: str, *, settled: bool = False, executor: Ex
         what = "something writes to this file, and what it held in the last build is gone"
         remedy = "wait until nothing writes to it, or build by hand, which takes files as they are"
         raise SourceChangedError(what, where=folder / rewritten, remedy=remedy)
-    done, size = 0, contents.size  # once: it is the sum over all files
-
-    def hashed(count: int) -> None:
-        nonlocal done
-        done += count
-        project.listener(Progress("raw_jsonl", corpus, done, size))
-
     with explained(project.outputs.folder):
         return take_inventory(
             folder,
             corpus,
             memory=memory_of(project, folder),
-            progress=hashed,
+            progress=Meter(project.listener, "raw_jsonl", corpus, contents.size).advance,
             contents=contents,
             quiet=settling(project, corpus) if settled else None,
             executor=executor,
