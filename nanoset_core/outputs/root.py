@@ -223,11 +223,7 @@ class OutputRoot:
 
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
         """Look up many outputs whose names have one part, as `current_version`: a bucket is asked for all at once."""
-
-        def look(access: FileAccess, folder: Path) -> CurrentVersion:
-            return replace(self, access=access).current_version(stage, folder.name)
-
-        return self.access.each_folder(look, self.folder / stage, names)
+        return self.each_version(lambda outputs, folder: outputs.current_version(stage, folder.name), stage, "", names)
 
     def current(self, stage: str, name: str) -> Manifest | None:
         """Return the current version of an output, or None when there is none, or when files of it are missing.
