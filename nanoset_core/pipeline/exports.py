@@ -166,7 +166,7 @@ class ExportStage(Stage):
         """Return counts, and the bytes that it takes beside the tokens of its dataset."""
         size, facts = size_bytes(manifest), manifest.facts
         own = facts["tokens"] * np.dtype(facts["dtype"]).itemsize if facts["made_by"] not in (WRITTEN, JOINED) else 0
-        return {name: int(facts[name]) for name in self.counts} | {"bytes": size - own}
+        return {**super().figures(manifest), "bytes": size - own}
 
     def details(self, manifest: Manifest) -> Mapping[str, str]:
         return {"format": manifest.facts["format"], "tokens by": manifest.facts["made_by"]}

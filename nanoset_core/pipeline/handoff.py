@@ -34,7 +34,7 @@ from nanoset_core.pipeline.exports import EXPORT
 from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, mappings_recipe
 from nanoset_core.pipeline.planning import NanosetContext
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.stage import Key, Node, Stage, size_bytes
+from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.tokenization.files import define
 
 VERSION, WITH_PREFLIGHT = 2, 3
@@ -187,6 +187,7 @@ class HandoffStage(Stage):
 
     folder, subjects, kind, asset, place = STAGE, "nanosets", "nanoset", HANDOFF, f"{{subject}}/{HANDOFF}"
     maker = staticmethod(write_handoff)
+    counts = ()
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         last = BLENDED if config.nanosets[key.subject].is_blended else INDEX_MAPPINGS
@@ -221,9 +222,6 @@ class HandoffStage(Stage):
         spec = project.nanoset(manifest.name.removesuffix(f"/{HANDOFF}"))
         if get_preset(spec.preset).hashes_tokenizer and not spec.tokenizer_identifiers:
             yield f"{UNKNOWN_TOKENIZER}: {manifest.url(START)} has the lines to add"
-
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        return {"bytes": size_bytes(manifest)}
 
 
 TRAINER_FILES = HandoffStage()

@@ -29,7 +29,7 @@ from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.packs import dataset_node, is_packs, packed_from, pieces_of
 from nanoset_core.pipeline.planning import NanosetContext
 from nanoset_core.pipeline.project import Project, holding
-from nanoset_core.pipeline.stage import AFTER, InternalStage, Key, Node, Stage, size_bytes
+from nanoset_core.pipeline.stage import AFTER, InternalStage, Key, Node, Stage
 from nanoset_core.pipeline.views import chosen_from
 from nanoset_core.views.hashing import hash_ranges
 from nanoset_core.views.writing import documents_in, documents_with_tokens
@@ -282,6 +282,7 @@ class HeldOutStage(Stage):
 
     folder, subjects, kind, asset, place = STAGE, "nanosets", "nanoset", ASSET, f"{{subject}}/{ASSET}"
     maker = staticmethod(compare_held_out)
+    counts = ()
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [Key(name) for name, spec in config.nanosets.items() if _can_share(config, spec)]
@@ -304,9 +305,6 @@ class HeldOutStage(Stage):
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         if (found := finding(manifest.facts)) is not None:
             yield f"{found[0]}: {found[1]}: {found[2]}; see {manifest.url(SHARED)}"
-
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        return {"bytes": size_bytes(manifest)}
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return map(str, manifest.facts[_HASHES])

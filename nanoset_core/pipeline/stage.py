@@ -72,8 +72,8 @@ class Stage:
     """What its parts are called where a row counts them, such as `groups of tars`."""
     to_be_made: ClassVar[str] = ""
     """The reason of a part that is not made yet; where all reasons of a row are this one, it shows their count."""
-    counts: ClassVar[tuple[str, ...]] = ()
-    """Facts that `nanoset status` shows beside the bytes; empty: it shows nothing of this stage."""
+    counts: ClassVar[tuple[str, ...] | None] = None
+    """Facts that `nanoset status` shows beside the bytes; None: it shows nothing of this stage."""
     detailed: ClassVar[tuple[tuple[str, str], ...]] = ()
     """(column, name of a fact) of the counts that only the tables of `nanoset status` show."""
     changed: ClassVar[Mapping[str, str]] = {}
@@ -116,7 +116,7 @@ class Stage:
     def key_of(self, name: str) -> Key | None:
         """Return the output whose versions lie at `name`; None for names that are not of this stage."""
         found = re.fullmatch(self.place.format(subject="(?P<subject>[^/]+)", part="(?P<part>[^/]+)"), name)
-        return None if found is None else Key(**found.groupdict())
+        return None if found is None else Key(**{"subject": "", **found.groupdict()})
 
     def row_part(self, key: Key) -> str | None:
         """Return the part of a row of `nanoset status`; outputs of one kind, subject and row part share a row."""
@@ -176,8 +176,9 @@ class Stage:
 
     def figures(self, manifest: Manifest) -> Mapping[str, int]:
         """Return counts of a version for `nanoset status`; `bytes` are added to those of other outputs of the row."""
-        counts = {name: int(manifest.facts[name]) for name in self.counts}
-        return counts | {"bytes": size_bytes(manifest)} if counts else {}
+        if self.counts is None:
+            return {}
+        return {name: int(manifest.facts[name]) for name in self.counts} | {"bytes": size_bytes(manifest)}
 
     def details(self, manifest: Manifest) -> Mapping[str, str]:
         """Return what only tables of `nanoset status` show of a version: column → text."""

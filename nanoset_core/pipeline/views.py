@@ -138,13 +138,10 @@ def link(source: Path, target: Path, place: Path) -> None:
 class DerivedStage(Stage):
     """Datasets with names of their own that are made of a corpus's documents: views and packs."""
 
-    place, to_be_made = "{part}", "not built"
+    place = "{part}"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [Key(base_of(config.derived, name), name) for name in getattr(config, self.folder)]
-
-    def key_of(self, name: str) -> Key | None:
-        return None if "/" in name else Key("", name)
 
     def make(self, project: Project, key: Key) -> Manifest:
         return type(self).maker(project, self.name(key))
@@ -191,8 +188,7 @@ class ViewStage(DerivedStage):
 
     def figures(self, manifest: Manifest) -> Mapping[str, int]:
         tokens = manifest.files[bin_path(manifest.facts["prefix"]).name].size
-        counts = {name: int(manifest.facts[name]) for name in self.counts}
-        return counts | {"bytes": size_bytes(manifest) - tokens}
+        return {**super().figures(manifest), "bytes": size_bytes(manifest) - tokens}
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
