@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, MissingError
@@ -24,14 +24,20 @@ from nanoset_core.tokenization.losses import read_rejects
 from nanoset_core.tokenization.shards import REJECTS
 
 
-class _Wanted(NamedTuple):
+class Wanted(NamedTuple):
     """A document, named by its own id, by file and line, or by its number in the dataset; perhaps of one corpus."""
 
-    corpus: str | None
-    identity: str | None
-    file: str | None
-    line: int | None
-    number: int | None
+    identity: str | None = None
+    """The document's id. Several documents may have it."""
+    file: str | None = None
+    """Relative to the corpus's folder. In a project also as `explain` prints it, with the corpus or its folder in
+    front, or as a path or URL below the raw folder; and with `:line` where `line` is None."""
+    line: int | None = None
+    """1-based; of a table the row."""
+    number: int | None = None
+    """In the merged dataset, from 0."""
+    corpus: str | None = None
+    """Look in this one only."""
 
     def __str__(self) -> str:
         if self.identity is not None:
@@ -40,15 +46,7 @@ class _Wanted(NamedTuple):
 
 
 def find_document(
-    project_or_root: Project | str | os.PathLike[str],
-    name: str,
-    split: str | None = None,
-    *,
-    identity: str | None = None,
-    file: str | None = None,
-    line: int | None = None,
-    number: int | None = None,
-    corpus: str | None = None,
+    project_or_root: Project | str | os.PathLike[str], name: str, split: str | None = None, **document: Any
 ) -> list[DocumentPlaces]:
     """Return which samples hold a document, named by its own id, by file and line, or by number.
 
@@ -58,12 +56,7 @@ def find_document(
         project_or_root: a project, or its output root alone.
         name: of a nanoset or webdataset.
         split: train, valid or test of a nanoset; None for a webdataset, whose appearances are `TarAppearance`s.
-        identity: the document's id. Several documents may have it.
-        file: relative to the corpus's folder. In a project also as `explain` prints it, with the corpus or its folder
-            in front, or as a path or URL below the raw folder; and with `:line` where `line` is None.
-        line: 1-based; of a table the row.
-        number: in the merged dataset, from 0.
-        corpus: look in this one only.
+        document: fields of `Wanted`.
 
     Raises:
         MissingError: there is no such nanoset, webdataset, corpus or document.
@@ -71,27 +64,18 @@ def find_document(
     """
     context = InspectionContext.of(project_or_root)
     held = Tars.of(context.outputs, name) if split is None else Split.of(context, name, split)
-    return find_in(context, held, name, identity=identity, file=file, line=line, number=number, corpus=corpus)
+    return find_in(context, held, name, Wanted(**document))
 
 
-def find_in(
-    context: InspectionContext,
-    held: Tars | Split,
-    name: str,
-    *,
-    identity: str | None = None,
-    file: str | None = None,
-    line: int | None = None,
-    number: int | None = None,
-    corpus: str | None = None,
-) -> list[DocumentPlaces]:
+def find_in(context: InspectionContext, held: Tars | Split, name: str, wanted: Wanted) -> list[DocumentPlaces]:
     """Return the same for what is opened."""
-    if file is not None and line is None:
-        if (named := re.fullmatch(r"(.+):([0-9]+)", file, re.DOTALL)) is None:
+    if wanted.file is not None and wanted.line is None:
+        if (named := re.fullmatch(r"(.+):([0-9]+)", wanted.file, re.DOTALL)) is None:
             expected = "a file and a line, as in web/part-0.jsonl:5, or --line"
             what, remedy = "a file alone names no document", "name the line too"
-            raise ConfigError(what, where="--file", found=file, expected=expected, remedy=remedy)
-        file, line = named[1], int(named[2])
+            raise ConfigError(what, where="--file", found=wanted.file, expected=expected, remedy=remedy)
+        wanted = wanted._replace(file=named[1], line=int(named[2]))
+    identity, file, line, number, corpus = wanted
     if sum((identity is not None, file is not None, number is not None)) != 1 or (file is None) != (line is None):
         found = f"id {identity!r}, file {file!r}, line {line!r}, number {number!r}"
         expected, remedy = "an id, or a file with a line, or a number", "give one of them"
@@ -100,7 +84,6 @@ def find_in(
     if corpus is not None and corpus not in corpora:
         what, remedy = "the corpus is not in this nanoset or webdataset", "name one of these"
         raise MissingError(what, where=name, found=repr(corpus), expected=", ".join(corpora), remedy=remedy)
-    wanted = _Wanted(corpus, identity, file, line, number)
     placed = [] if context.config is None or file is None else [*_placed(context.config, corpora, wanted)]
     for among in (placed, [wanted]):  # last a folder of the corpus's name within its own
         if origins := [origin for one in among for origin in _origins(context, held.datasets, one)]:
@@ -114,7 +97,7 @@ def find_in(
     )
 
 
-def _placed(config: ProjectConfig, corpora: Sequence[str], wanted: _Wanted) -> Iterator[_Wanted]:
+def _placed(config: ProjectConfig, corpora: Sequence[str], wanted: Wanted) -> Iterator[Wanted]:
     """Yield what a file may name that begins with a corpus, its folder, or a path to these."""
     folder, file = config.raw_folder, str(wanted.file)
     begins = (str(folder), str(folder.resolve()) if isinstance(folder, Path) else config.raw.rstrip("/"))
@@ -132,7 +115,7 @@ def _names(dataset: Manifest) -> tuple[str, ...]:
 
 
 def _origins(
-    context: InspectionContext, datasets: Sequence[Manifest], wanted: _Wanted
+    context: InspectionContext, datasets: Sequence[Manifest], wanted: Wanted
 ) -> Iterator[tuple[int, DocumentOrigin]]:
     for number, dataset in enumerate(datasets):
         if wanted.corpus not in (None, *_names(dataset)):
@@ -165,7 +148,7 @@ def _shards_of(context: InspectionContext, lineage: Lineage, file: str, line: in
     return begins[-1:]  # the last that begins at or before it
 
 
-def _hint(context: InspectionContext, datasets: Sequence[Manifest], wanted: Sequence[_Wanted]) -> str:
+def _hint(context: InspectionContext, datasets: Sequence[Manifest], wanted: Sequence[Wanted]) -> str:
     """Return a remedy, which says so if the line was rejected."""
     for dataset in datasets:
         lineage = Lineage(context.outputs, dataset)
@@ -176,7 +159,7 @@ def _hint(context: InspectionContext, datasets: Sequence[Manifest], wanted: Sequ
     return f"look into the corpora's {raw.STAGE}, and into the shards' rejects.jsonl"
 
 
-def _rejects(context: InspectionContext, lineage: Lineage, wanted: _Wanted) -> Iterator[Reject]:
+def _rejects(context: InspectionContext, lineage: Lineage, wanted: Wanted) -> Iterator[Reject]:
     if wanted.file is None or wanted.line is None:
         return
     shards = _shards_of(context, lineage, wanted.file, wanted.line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from nanoset_core.handoff.run import RunSpec, read_run
 from nanoset_core.handoff.steps import Dealer, Steps, Stretch
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.explain import SampleOrigin, explain_samples
-from nanoset_core.lineage.find import find_in
+from nanoset_core.lineage.find import Wanted, find_in
 from nanoset_core.lineage.positions import DocumentPlaces, Split
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import HANDOFF, STAGE, open_version
@@ -126,7 +127,9 @@ class Run:
 
     def __init__(self, spec: RunSpec, parts: Sequence[Part], file: object) -> None:
         """Take handoffs in their order; ConfigError where they do not follow one another at steps of the run."""
-        self.spec, self.steps, self.parts, self.file = spec, Steps(spec), tuple(parts), file
+        self.spec, self.parts, self.file = spec, tuple(parts), file
+        with _in(file):
+            self.steps = Steps(spec)
         begins = np.array([part.begin for part in parts])
         first, _ = self.steps.samples(self.steps.of(begins))
         in_order = np.diff(begins, prepend=-1) > 0
@@ -147,7 +150,8 @@ class Run:
             ConfigError: mistakes in run.yaml.
         """
         spec = read_run(file)
-        parts = [_part(outputs, spec, handoff, f"{file}: handoff") for handoff in spec.handoffs]
+        with _in(file):
+            parts = [_part(outputs, spec, handoff) for handoff in spec.handoffs]
         ends = [after.begin for _, after in pairwise(parts)]
         cut = [part._replace(end=part.end or end) for part, end in zip(parts, [*ends, None], strict=True)]
         return Run(spec, cut, file)
@@ -163,7 +167,7 @@ class Run:
         """
         _, size, *_ = handoff.recipe["options"].get("schedule") or (0, size)
         spec = RunSpec(handoff.folder.as_posix(), 1, 1, size)
-        part = _part(outputs, spec, spec.handoffs[0], "handoff")
+        part = _part(outputs, spec, spec.handoffs[0])
         started = part._replace(base=part.base - part.begin, begin=0, end=None)  # the samples are those of any ranks
         return Run(spec, [started], handoff.url())
 
@@ -173,7 +177,8 @@ class Run:
         end = stretch.sample + stretch.batch
         for part in self.parts:
             if part.begin <= stretch.sample and (part.end is None or end <= part.end):
-                samples, ranks, micro_batches = part.dealer.dealt(stretch, part.base)
+                with _in(self.file):
+                    samples, ranks, micro_batches = part.dealer.dealt(stretch, part.base)
                 order = np.lexsort((micro_batches, ranks))
                 return StepSamples(stretch, part, samples[order], ranks[order], micro_batches[order])
         what, remedy = "no handoff of the run has the samples of this step", "add the handoff of that part of the run"
@@ -186,7 +191,8 @@ class Run:
     def readings(self, part: Part, samples: NDArray[np.int64]) -> Iterator[Reading]:
         """Yield where samples of a handoff are read, by step."""
         dealer, base = part.dealer, part.base
-        positions = dealer.positions(np.unique(samples)) + base
+        with _in(self.file):
+            positions = dealer.positions(np.unique(samples)) + base
         late = {0}
         if dealer.kind == "interleaved":
             late |= {max(one.resumed - base, 0) % one.ranks for one in self.steps.stretches}
@@ -226,9 +232,8 @@ def explain_step(
     found = run.samples(step)
     part, ranks = found.part, found.step.ranks
     if rank is not None and not 0 <= rank < ranks:
-        raise ConfigError(
-            "no such data-parallel rank", where=f"step {step:,}", found=rank, expected=f"0 to {ranks - 1}"
-        )
+        what, where, remedy = "no such data-parallel rank", f"{run.file}: step {step:,}", "name one that the step has"
+        raise ConfigError(what, where=where, found=rank, expected=f"0 to {ranks - 1}", remedy=remedy)
     rows = np.flatnonzero(found.ranks == rank) if rank is not None else np.arange(found.step.batch)
     rows = rows[:most]
     origins = explain_samples(context, part.loaded, part.name, TRAIN, found.samples[rows].tolist())
@@ -257,7 +262,7 @@ def find_steps(
     run, found, missing = Run.open(context.outputs, run_file), list[DocumentSteps](), list[MissingError]()
     for part in run.parts:
         try:
-            places = find_in(context, Split.of(context, part.name, TRAIN, part.loaded), part.name, **document)
+            places = find_in(context, Split.of(context, part.name, TRAIN, part.loaded), part.name, Wanted(**document))
         except MissingError as error:
             missing.append(error)
             continue
@@ -274,13 +279,24 @@ def _values(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def _part(outputs: OutputRoot, spec: RunSpec, handoff: str, where: str) -> Part:
+@contextmanager
+def _in(file: object) -> Iterator[None]:
+    """Name the file in errors that only name a place in it."""
+    try:
+        yield
+    except (ConfigError, SampleIndexError) as error:
+        raise error.at(f"{file}: {error.where}") from error
+
+
+def _part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> Part:
     if (named := HANDOFF_FOLDER.fullmatch(handoff)) is None:
         what, expected = "not the folder of a handoff", f"…/{STAGE}/NAME/{HANDOFF}/current, or a digest in its place"
-        raise ConfigError(what, where=where, found=handoff, expected=expected, remedy="name the handoff of the run")
+        raise ConfigError(what, where="handoff", found=handoff, expected=expected, remedy="name the handoff of the run")
     name, version = named.groups()
     if version == "current":
-        version = outputs.require(STAGE, f"{name}/{HANDOFF}", remedy="run `nanoset build`").digest
+        nanosets = ", ".join(sorted(outputs.access.names(outputs.folder / STAGE))) or "none"
+        remedy = f"correct its name, or run `nanoset build`; nanosets that are there: {nanosets}"
+        version = outputs.require(STAGE, f"{name}/{HANDOFF}", remedy=remedy).digest
     versions = versions_before(outputs, name, version)
     manifest, loaded = versions[HANDOFF], open_version(outputs, versions[TRAIN])
     config, options = loaded.config, manifest.recipe["options"]
@@ -292,5 +308,6 @@ def _part(outputs: OutputRoot, spec: RunSpec, handoff: str, where: str) -> Part:
     sizes = {spec.global_batch_size or 0, *(one.global_batch_size or size for one in spec.resumes)}
     if sizes != {size} or spec.rampup_batch_size is not None or spec.decrease_batch_size_if_needed:
         what, expected = "in phases the batch size must stay what the schedule says", f"global_batch_size: {size} alone"
-        raise ConfigError(what, where=where, found=sorted(sizes), expected=expected, remedy="correct run.yaml")
+        found = sorted(sizes)
+        raise ConfigError(what, where="global_batch_size", found=found, expected=expected, remedy="correct run.yaml")
     return Part(manifest, loaded, dealer, span[0] * size, span[0] * size, span[1] * size)

@@ -222,6 +222,7 @@ class _Seen:
             self.parts.append((part, len(of_step)))
             count += len(of_step)
         whole = np.unique(np.concatenate(rows), axis=0)  # a sample may hold a document twice
+        self._read = np.bincount(np.unique(whole[:, [0, 2]], axis=0)[:, 0]).tolist()  # samples of each dataset
         self.documents, self._begins, self.samples = np.unique(
             whole[:, :2], axis=0, return_index=True, return_counts=True
         )
@@ -247,15 +248,12 @@ class _Seen:
 
     def again(self, context: InspectionContext) -> Iterator[ReadAgain]:
         """Yield the documents that several samples hold, by p."""
-        read, found = [0] * len(self.datasets), []
-        prefixes = [nanoset.member.prefix for nanoset in self.datasets]
-        for nanoset, (samples, _) in self.members.items():
-            read[prefixes.index(nanoset.member.prefix)] += samples
+        found = []
         for row in np.flatnonzero(self.samples > 1).tolist():
             dataset, count = int(self.documents[row, 0]), int(self.samples[row])
             length, epoch = self.datasets[dataset].config.sequence_length, self.datasets[dataset].member.tokens
             # Of an epoch's samples, how many hold it; of these, how many were read.
-            expected = read[dataset] * min((length + int(self.tokens[row]) - 1) / max(epoch, 1), 1.0)
+            expected = self._read[dataset] * min((length + int(self.tokens[row]) - 1) / max(epoch, 1), 1.0)
             found.append((min(poisson_tail(expected, count) * len(self.documents), 1.0), -count, row, expected))
         found.sort()
         origins = self._origins(context, [row for _, _, row, _ in found])

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from nanoset_core.config.nanoset import ContinueSpec
 from nanoset_core.config.project import config_from
-from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.errors import ConfigError, MissingError, one_of
 from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, PLAN_FILE, STAGE, read_split
 from nanoset_core.mapping.orders import Read
 from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.manifest import Manifest, is_digest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.parsing import read_yaml
@@ -100,5 +100,6 @@ def _version(outputs: OutputRoot, name: str, digest: str) -> Manifest:
     folder = outputs.folder / STAGE / name / digest
     if (found := outputs.manifest_at(folder)) is None:
         what, remedy = "what a run was started with is not there", "correct the name of its handoff, or restore it"
-        raise MissingError(what, where=outputs.access.url(folder), remedy=remedy)
+        expected = one_of(sorted(filter(is_digest, outputs.access.names(folder.parent))), "one that was built; none is")
+        raise MissingError(what, where=outputs.access.url(folder), expected=expected, remedy=remedy)
     return found
