@@ -104,9 +104,10 @@ def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
     ends = set()
     for member in plan.members:
         manifest = outputs.manifest_at(Path(member.prefix).parent)
-        if manifest is not None and "corpus" in manifest.facts:  # a view, which is framed as the dataset it is of
-            folder = outputs.folder / "datasets" / manifest.facts["corpus"]
-            manifest = outputs.manifest_at(folder / manifest.recipe["parents"]["dataset"])
+        while manifest is not None and "corpus" in manifest.facts:  # a view or packs, framed as what they are of
+            corpus = manifest.facts["corpus"]
+            of, digest = manifest.facts.get("of", corpus), manifest.recipe["parents"]["dataset"]
+            manifest = outputs.manifest_at(outputs.folder / ("datasets" if of == corpus else "views") / of / digest)
         after = manifest.recipe["options"]["framing"]["after"] if manifest is not None else ()
         ends.add(after[-1] if after else None)
     return ends.pop() if len(ends) == 1 else None

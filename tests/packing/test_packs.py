@@ -125,6 +125,8 @@ def test_every_sample_is_one_pack_and_is_explained(project):
     assert all(tuple(train[number]["tokens"][:32].tolist()) in first for number in range(0, 400, 7))
     found = explain_sample(project, "pretrain", "train", 5)
     assert found.tokens + found.pad_tokens == 33
+    masked = load_nanoset(project.outputs, "pretrain", "train", eod_mask_loss=True)  # half of it packs of a view
+    assert masked.config.eod_token == project.special("eod")
     for piece in found.pieces:
         assert piece.origin.corpus == "web"
         (begin, end), (low, high) = piece.sample_tokens, piece.document_tokens
