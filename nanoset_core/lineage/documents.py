@@ -36,6 +36,8 @@ from nanoset_core.tokenization.files import TokenizerPath
 from nanoset_core.tokenization.shards import DOCUMENTS
 from nanoset_core.views.writing import documents_in, documents_that_are
 
+_TABLES_AT_ONCE = 4
+"""Tables that are read at once, each of some ten megabytes."""
 _AT_ONCE = 128
 """Shards that are looked into at once, where they are in a bucket."""
 
@@ -56,8 +58,8 @@ class InspectionContext:
         """Open a project, or an output root alone: then no text is read or decoded."""
         if isinstance(project_or_root, Project):
             config = project_or_root.config
-            return InspectionContext(project_or_root.outputs, config, config.tokenizer_file)
-        return InspectionContext(open_root(project_or_root), None, None)
+            return InspectionContext(_sampled(project_or_root.outputs), config, config.tokenizer_file)
+        return InspectionContext(_sampled(open_root(project_or_root)), None, None)
 
     def dataset_at(self, prefix: str) -> Manifest:
         """Return the manifest of the merged dataset at a prefix; raise MissingError where there is none."""
@@ -74,6 +76,10 @@ class InspectionContext:
         folder = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"]
         manifest = self.outputs.manifest_at(folder)
         return None if manifest is None else manifest.load(raw.FILE, Inventory.from_json)
+
+
+def _sampled(outputs: OutputRoot) -> OutputRoot:
+    return replace(outputs, access=replace(outputs.access, is_sampled=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +190,9 @@ class Lineage:
             values = self.table(shard).read([*rows.values()])
             return [self._origin(shard, *one) for one in zip(rows, values, strict=True)]
 
-        each = self.access.each_copy if self.access.has_copies else in_parallel
-        found = {origin.document: origin for own in each(read, by_shard) for origin in own}
+        is_stored = self.access.has_copies
+        each = self.access.each_copy(read, by_shard) if is_stored else in_parallel(read, by_shard, _TABLES_AT_ONCE)
+        found = {origin.document: origin for own in each for origin in own}
         return [found[document] for document in documents]
 
     def find_id(self, identity: str) -> Iterator[DocumentOrigin]:

@@ -149,6 +149,8 @@ def piece_origins(
     by_span = parts_in(manifest, dataset, spans)
     lineage = Lineage(context.outputs, manifest)
     lengths = spans[:, 2] - spans[:, 1]
+    firsts = dataset.sequence_pointers[spans[:, 0]] + spans[:, 1] * dataset.dtype.itemsize
+    dataset.tokens_for(firsts, firsts + lengths * dataset.dtype.itemsize)  # of a bucket many at once
     places = begins + np.cumsum(lengths) - lengths if isinstance(begins, int) else begins
     origins = iter(lineage.origins([part.document for parts in by_span for part in parts]))
     found, excerpts, has_text = (
