@@ -5,7 +5,7 @@ After an append the new shards alone are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -62,6 +62,18 @@ class Sharded(NamedTuple):
                 place = {"document": int(self.firsts[shard]) + row, "file": origin["file"], "line": line}
                 found.append({**place, "id": origin["id"]})
         return found
+
+
+PLACE = (("document", "int64"), ("file", "string"), ("line", "int64"), ("id", "string"))
+"""Columns of `Sharded.places`, and their types."""
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[tuple[str, str]]) -> None:
+    """Write rows as Parquet; columns: name and type of each."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema(list(columns))), path, compression="zstd")
 
 
 @dataclass(frozen=True, slots=True)

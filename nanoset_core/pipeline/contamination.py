@@ -23,7 +23,7 @@ from nanoset_core.contamination.words import WordVocabulary
 from nanoset_core.errors import MissingError, NanosetError, StaleError, one_line
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline.by_shard import Sharded, ShardTask, made_by_shard
+from nanoset_core.pipeline.by_shard import PLACE, Sharded, ShardTask, made_by_shard, write_rows
 from nanoset_core.pipeline.given import GivenFiles, given_files
 from nanoset_core.pipeline.indexed import DATASET, opened
 from nanoset_core.pipeline.project import Project, despite_lost_copies
@@ -39,6 +39,7 @@ _SHARDS = "shards"
 """Fact: digests of what was found in each shard."""
 _MISSING = "missing"
 _SHOWN = 8
+_FOUND_THERE = (("evaluation_file", "string"), ("evaluation_line", "int64"), ("share", "float64"), ("words", "string"))
 
 
 def trained_names(config: ProjectConfig) -> list[str]:
@@ -168,25 +169,13 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
     rows = _rows(project, sharded, evaluation, found)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        table = pa.Table.from_pylist(rows, _schema())
-        pq.write_table(table, folder / MATCHES, compression="zstd")
+        write_rows(folder / MATCHES, rows, (*PLACE, *_FOUND_THERE))
         counts = {"documents": int(sharded.firsts[-1]), "contaminated": len({row["document"] for row in rows})}
         texts = {f"evaluation_{name}": count for name, count in evaluation.facts.items()}
         shown = {"first": [{**row, "share": round(row["share"], 4)} for row in rows[:_SHOWN]]}
         return counts | {"matches": len(rows), "evaluation": evaluation.digest, _SHARDS: digests} | texts | shown, {}
 
     return outputs.make_current(outputs.commit(recipe, write))
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    own = [("document", pa.int64()), ("file", pa.string()), ("line", pa.int64()), ("id", pa.string())]
-    other = [("evaluation_file", pa.string()), ("evaluation_line", pa.int64())]
-    return pa.schema([*own, *other, ("share", pa.float64()), ("words", pa.string())])
 
 
 def _matches_of(outputs: OutputRoot, place: Path) -> list[Match]:

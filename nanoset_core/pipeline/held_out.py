@@ -24,7 +24,7 @@ from nanoset_core.loading.opening import STAGE
 from nanoset_core.mapping.splits import SPLITS, parse_split
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline.by_shard import Sharded, ShardTask, made_by_shard
+from nanoset_core.pipeline.by_shard import PLACE, Sharded, ShardTask, made_by_shard, write_rows
 from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.packs import dataset_node, is_packs, packed_from, pieces_of
 from nanoset_core.pipeline.planning import NanosetContext
@@ -216,10 +216,8 @@ def compare_held_out(project: Project, name: str) -> Manifest:
     rows = _rows(project, sides, sharded, pairs)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.Table.from_pylist(rows, _schema()), folder / SHARED, compression="zstd")
+        own = (("corpus", "string"), *PLACE)
+        write_rows(folder / SHARED, rows, [("split", "string"), *own, *((f"train_{name}", kind) for name, kind in own)])
         held = sum(int(np.count_nonzero(side.marks & _HELD)) for side in sides)
         counts = {
             "held_out": held,
@@ -229,14 +227,6 @@ def compare_held_out(project: Project, name: str) -> Manifest:
         return {**counts, "first": rows[:_SHOWN], _HASHES: [one for some in digests.values() for one in some]}, {}
 
     return outputs.make_current(outputs.commit(recipe, write))
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    own = [("corpus", pa.string()), ("document", pa.int64()), ("file", pa.string()), ("line", pa.int64())]
-    own.append(("id", pa.string()))
-    return pa.schema([("split", pa.string()), *own, *((f"train_{name}", kind) for name, kind in own)])
 
 
 def _rows(
