@@ -90,12 +90,7 @@ class Tars:
             )
 
         def version(stage: str, name: str, digest: str) -> Manifest:
-            folder = outputs.folder / stage / name / digest
-            if (found := outputs.manifest_at(folder)) is None:
-                raise MissingError(
-                    "what the webdataset was made from is gone", where=outputs.access.url(folder), remedy=_BUILD
-                )
-            return found
+            return outputs.version(stage, name, digest, "what the webdataset was made from is gone", _BUILD)
 
         manifest = version(shuffling.PLANS, name, live.recipe["parents"]["plan"])
         plan = manifest.load(shuffling.PLAN_FILE, ShufflePlan.from_json)

@@ -38,6 +38,7 @@ from nanoset_core.storage.working_copies import for_a_task
 
 R = TypeVar("R")
 CURRENT = "current.json"
+REMADE = "run `nanoset build`: it makes it again"
 HASHED_BYTES = 16 << 20
 """Files of an output up to this size always have a checksum."""
 SEEN_SECONDS = 10.0
@@ -117,6 +118,13 @@ class OutputRoot:
         """Return the manifest of the version in a folder; None where there is none. Raises as `read_manifest`."""
         seen = self._seen_current(folder.parent)
         return seen if seen is not None and seen.folder == folder else read_manifest(folder, self.access)
+
+    def version(self, stage: str, name: str, digest: str, gone: str, remedy: str = REMADE) -> Manifest:
+        """Return the manifest of a version; MissingError, which says what is `gone`, where there is none."""
+        folder = self.folder / stage / name / digest
+        if (found := self.manifest_at(folder)) is None:
+            raise MissingError(gone, where=self.access.url(folder), remedy=remedy)
+        return found
 
     def commit(self, recipe: Recipe, write: Writing) -> Manifest:
         """Make an output once: return it when it is there, else let `write` fill a folder and publish that folder.

@@ -52,14 +52,12 @@ class AlignedColumns:
 
         found, remedy = [], "run `nanoset build`"
         for stage, corpus, digests in self.tables:
-            place = self.outputs.folder / stage / corpus / digests[shard]
-            if (manifest := self.outputs.manifest_at(place)) is None:
-                raise MissingError("a table of columns is gone", where=place, remedy=remedy)
+            manifest = self.outputs.version(stage, corpus, digests[shard], "a table of columns is gone", remedy)
             try:
                 found.append(_opened(manifest.path(TABLE)))
             except (pa.ArrowException, OSError) as error:
-                what = "this is not a table of columns"
-                raise FormatError(what, where=place / TABLE, found=str(error)[:500], remedy=remedy) from error
+                what, place = "this is not a table of columns", manifest.folder / TABLE
+                raise FormatError(what, where=place, found=str(error)[:500], remedy=remedy) from error
         return found
 
     def read(self, files: Iterable[Any], group: int, columns: Collection[str]) -> dict[str, Any]:

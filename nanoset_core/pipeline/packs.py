@@ -13,7 +13,6 @@ import numpy as np
 from nanoset_core.config.packing import PacksSpec
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.views import base_of
-from nanoset_core.errors import MissingError
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.exits.writing import Hashed
@@ -60,11 +59,8 @@ def packed_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
     if not is_packs(dataset):
         return dataset
     of, digest = dataset.facts["of"], dataset.recipe["parents"]["dataset"]
-    folder = outputs.folder / (DATASET if of == dataset.facts["corpus"] else VIEW).folder / of / digest
-    if (found := outputs.manifest_at(folder)) is None:
-        what, remedy = "the dataset that packs were made of is gone", "run `nanoset build`: it makes it again"
-        raise MissingError(what, where=outputs.access.url(folder), remedy=remedy)
-    return found
+    stage = DATASET if of == dataset.facts["corpus"] else VIEW
+    return outputs.version(stage.folder, of, digest, "the dataset that packs were made of is gone")
 
 
 def pieces_of(packs: Manifest) -> PieceTable:

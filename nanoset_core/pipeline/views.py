@@ -45,11 +45,8 @@ def chosen_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
     """Return the dataset that a view was chosen from, any other one itself; MissingError where it is gone."""
     if not is_view(dataset):
         return dataset
-    folder = outputs.folder / DATASET.folder / corpus_of(dataset) / dataset.recipe["parents"]["dataset"]
-    if (found := outputs.manifest_at(folder)) is None:
-        what, remedy = "the dataset that a view was chosen from is gone", "run `nanoset build`: it makes it again"
-        raise MissingError(what, where=outputs.access.url(folder), remedy=remedy)
-    return found
+    gone, digest = "the dataset that a view was chosen from is gone", dataset.recipe["parents"]["dataset"]
+    return outputs.version(DATASET.folder, corpus_of(dataset), digest, gone)
 
 
 @holding

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import MissingError, NanosetError
+from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import shuffling
 from nanoset_core.pipeline.packs import current_dataset
@@ -108,12 +108,8 @@ def verify_group(project: Project, name: str, group: str) -> Report:
 
 
 def _look(project: Project, part: Sequence[int], name: str, digest: str, deep: bool) -> Report:
-    report, folder = Report(f"{shuffling.STAGE}/{name}"), project.outputs.folder / shuffling.STAGE / name / digest
-    manifest = project.outputs.manifest_at(folder)
-    if manifest is None:
-        raise MissingError(
-            "the webdataset was removed meanwhile", where=project.outputs.access.url(folder), remedy="verify again"
-        )
+    report, gone = Report(f"{shuffling.STAGE}/{name}"), "the webdataset was removed meanwhile"
+    manifest = project.outputs.version(shuffling.STAGE, name, digest, gone, "verify again")
     wanted = _wanted(project, manifest, manifest.recipe["parents"]["plan"], deep)
     report.count("contexts_read", 0)
     for row in (manifest.facts["shards_written"][number] for number in part):

@@ -186,11 +186,8 @@ def _named(outputs: OutputRoot, digest: str) -> Manifest:
 
 def _open(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
     tokenized = indexed.shards_of(outputs, dataset)
-    place = outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"]
-    inventory = outputs.manifest_at(place)
-    if inventory is None:
-        remedy = "compare versions that `nanoset gc` has not taken apart"
-        raise MissingError("the inventory of this version is gone", where=outputs.access.url(place), remedy=remedy)
+    gone, remedy = "the inventory of this version is gone", "compare versions that `nanoset gc` has not taken apart"
+    inventory = outputs.version(raw.STAGE, dataset.name, dataset.recipe["parents"]["inventory"], gone, remedy)
     files = raw.pieces_by_file(inventory)
     pieces = Inventory(dataset.name, tuple(piece for found in files.values() for piece in found))
     ranges, digests = cut_ranges(pieces, tokenized.recipe["options"]["range_bytes"]), tokenized.facts["shards"]
