@@ -30,6 +30,8 @@ from nanoset_core.tokenization.shards import REJECTS
 SHOWN = 3
 _PIECES_SHOWN = 3
 _TOKENS_DECODED = 96
+SHUFFLED_AT_ONCE = 1 << 20
+"""Samples that a sampler may shuffle for a preview: without torch half a second; ten times as many, a gigabyte."""
 STEP_SAMPLES = 8
 """Of a handoff's first step, as many are shown; without a schedule, a step has as many."""
 
@@ -52,7 +54,12 @@ def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadat
 def first_step(project: Project, handoff: Manifest) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
     """Return the samples of the first step that is started with a handoff: their documents, and text."""
     try:
-        step = explain_step(project, Run.begun(project.outputs, handoff, STEP_SAMPLES), 1, most=STEP_SAMPLES)
+        run = Run.begun(project.outputs, handoff, STEP_SAMPLES)
+        if (dealer := run.parts[0].dealer).seed is not None and dealer.total > SHUFFLED_AT_ONCE:
+            return markdown(
+                f"The trainer's sampler shuffles all {dealer.total:,} samples: the job `explain_step` does."
+            )
+        step = explain_step(project, run, 1, most=STEP_SAMPLES)
     except (NanosetError, OSError, ValueError) as error:
         return markdown(code(f"cannot be shown: {error}"))
     return table(map(sample_row, step.samples), step.batch_size)

@@ -21,6 +21,7 @@ from nanoset_assets.ui.nanoset import handoff_metadata, plan_metadata, split_met
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples, first_step
 from nanoset_core.cli.terminal import member_rows, place_of
 from nanoset_core.config.project import load_config
+from nanoset_core.handoff.steps import Dealer
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.pipeline import indexed, raw, tokenization
@@ -192,7 +193,7 @@ def test_samples_lead_to_their_sources(spoilt, name, stage):
 
 
 @pytest.mark.parametrize(("name", "count"), [("pretrain", 8), ("plain", 8)])
-def test_the_first_step_of_a_handoff_is_shown_decoded(spoilt, name, count):
+def test_the_first_step_of_a_handoff_is_shown_decoded(spoilt, name, count, monkeypatch):
     handoff = spoilt.outputs.current("nanosets", f"{name}/handoff")
     rows = rows_of(first_step(spoilt, handoff))
     assert [row["sample"] for row in rows[:count]] == [str(number) for number in range(count)]
@@ -202,6 +203,9 @@ def test_the_first_step_of_a_handoff_is_shown_decoded(spoilt, name, count):
         assert row["text"] == plain.pieces[0].text
         assert row["documents"].startswith(f"{place_of(plain.pieces[0].origin)} tokens ")
     assert rows_of(handoff_metadata(spoilt, handoff, name)["first_step"]) == rows
+    with monkeypatch.context() as patch:
+        patch.setattr(Dealer, "of", lambda *_: Dealer(1 << 21, "interleaved", 42))
+        assert "shuffles all 2,097,152 samples" in first_step(spoilt, handoff).value
     shutil.rmtree(spoilt.outputs.folder / "nanosets" / name / "train")
     assert "cannot be shown" in first_step(spoilt, handoff).value
 
