@@ -17,6 +17,8 @@ from golden_outputs.command import run
 from golden_outputs.old_project import COMMITS, defined, golden, printed, read, unpack
 from sample_project import tree
 
+from nanoset_assets.step_job import STEP_JOB
+
 REMADE = re.compile(r"nanosets/(?!nemo|nanotron)[^/]+/handoff/").search
 
 
@@ -134,6 +136,7 @@ def test_names_in_dagster_are_the_same(expected: dict[str, Any], instance: dg.Da
     assert now == there | {
         "assets": there["assets"] | {name: asset for name, asset in now["assets"].items() if is_overview(name)},
         "checks": sorted({*there["checks"], *added}),
+        "jobs": sorted([*there["jobs"], *(name for name in now["jobs"] if name.endswith(STEP_JOB))]),
         "sensors": sorted([*there["sensors"], *filter(is_overview, now["sensors"])]),
     }
 
