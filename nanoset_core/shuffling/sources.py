@@ -119,9 +119,9 @@ class TokenSource:
         folder = worker_folder() or self.access.folder
         return Stream(read_idx(FileAccess(folder, self.access.store).fetch(folder / self.access.name(self.idx))))
 
-    def read(self, stream: Stream, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
-        """Return the tokens of ranges of a view, one after the other."""
-        firsts, counts = stream.ranges(begins, lengths)
+    def read(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+        """Return the tokens of ranges of the source, one after the other."""
+        firsts, counts = (begins, lengths) if self.stream is None else self.stream.ranges(begins, lengths)
         self.prefetch(firsts, firsts + counts)
         return gathered(self.tokens, firsts, counts)
 
@@ -195,48 +195,25 @@ def _gather_source(
     rows: NDArray[np.integer[Any]],
 ) -> None:
     """Copy the first source's rows that begin at `start`, ascending, to `rows[places]`; the others follow it."""
-    if sources[0].stream is not None:
-        _gather_view(sources, sources[0].stream, pad_id, start, length, places, rows)
-        return
-    sources[0].prefetch(start, start + length)
-    tokens, width = sources[0].tokens, rows.shape[1]
-    whole = length == width
-    within = start + width <= len(tokens)
-    full, short = whole & within, ~whole
-    _copy_full(tokens, start[full], places[full], rows)
-    if short.any():
-        rows[places[short]] = pad_id
-        counts, at = length[short], np.repeat(np.flatnonzero(short), length[short])
-        column = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
-        rows[places[at], column] = tokens[start[at] + column]
-    for row in np.flatnonzero(whole & ~within):  # at most one for each source: it is carried over into the next ones
-        rows[places[row]] = _carried(sources, int(start[row]), width)
-
-
-def _gather_view(
-    sources: Sequence[TokenSource],
-    stream: Stream,
-    pad_id: int,
-    start: NDArray[np.int64],
-    length: NDArray[np.int64],
-    places: NDArray[np.int64],
-    rows: NDArray[np.integer[Any]],
-) -> None:
-    """Copy the rows of a view, some at a time; otherwise as `_gather_source`."""
-    width, source = rows.shape[1], sources[0]
+    source, width = sources[0], rows.shape[1]
     here = np.clip(source.count - start, 0, length)
+    left = np.arange(len(start))
+    if source.stream is None:  # whole rows lie there as they are
+        source.prefetch(start, start + here)
+        is_full = here == width
+        _copy_full(source.tokens, start[is_full], places[is_full], rows)
+        left = np.flatnonzero(~is_full)
     step = max(1, _COPY_BYTES // (width * rows.itemsize))
-    for begin in range(0, len(start), step):
-        some = slice(begin, begin + step)
+    for some in np.split(left, range(step, len(left), step)) if len(left) else ():
         counts, own = here[some], places[some]
-        found = source.read(stream, start[some], counts)
+        found = source.read(start[some], counts)
         if (counts == width).all():
             rows[own] = found.reshape(-1, width)
             continue
         rows[own] = pad_id
         before = np.cumsum(counts) - counts
         rows[np.repeat(own, counts), np.arange(len(found)) - np.repeat(before, counts)] = found
-    for row in np.flatnonzero((length == width) & (here < length)):  # at most one: it is carried over
+    for row in np.flatnonzero((length == width) & (here < length)):  # at most one for each: it is carried over
         rows[places[row]] = _carried(sources, int(start[row]), width)
 
 
@@ -270,11 +247,7 @@ def _carried(sources: Sequence[TokenSource], start: int, width: int) -> NDArray[
     """Return a row that begins in the first source and goes on with the first tokens of those after it."""
     parts, missing = [], width
     for source in sources:
-        if source.stream is None:
-            source.prefetch(np.array([start]), np.array([start + missing]))
-            part = source.tokens[start : start + missing]
-        else:
-            part = source.read(source.stream, np.array([start]), np.array([min(missing, source.count - start)]))
+        part = source.read(np.array([start]), np.array([min(missing, source.count - start)]))
         parts.append(part)
         start, missing = 0, missing - len(part)
         if not missing:
