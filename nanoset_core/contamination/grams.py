@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.contamination.words import Found
-from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, Ints, Words, positions_in
+from nanoset_core.indexed.layout import positions_in
+from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, Ints, Words
 from nanoset_core.views.hashing import U64
 
 MOST_TEXTS = 64

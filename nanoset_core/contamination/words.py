@@ -18,7 +18,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, Ints, Words, positions_in
+from nanoset_core.indexed.layout import positions_in
+from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, Ints, Words
 from nanoset_core.tokenization.bpe.reference import load_tokenizer
 from nanoset_core.tokenization.files import TokenizerPath, define
 from nanoset_core.tokenization.files.source import token_bytes

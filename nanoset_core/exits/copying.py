@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from nanoset_core.execution.processes import Executor, run_tasks
 from nanoset_core.execution.progress import Meter
 from nanoset_core.exits.samples import Cut, SampledFormat
-from nanoset_core.exits.writing import Hashed
 from nanoset_core.indexed.layout import Tokens
-from nanoset_core.indexed.stream import CHUNK_TOKENS, Stream, stream_tokens
+from nanoset_core.indexed.stream import CHUNK_TOKENS, Hashed, Stream, stream_tokens
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.store import Store
@@ -50,7 +49,7 @@ class SampleFiles:
         number, stream = task
         with for_a_task(self.source) as source:
             blocks = Hashed(self.blocks(number, stream, source))
-            self.target.put_parts(self.format.file(number), iter(blocks))
+            self.target.put_parts(self.format.file(number), blocks)
         return FileFact(blocks.size, blocks.sha256)
 
     def complete(self, task: _Task) -> FileFact:

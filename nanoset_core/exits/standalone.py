@@ -22,12 +22,12 @@ from nanoset_core.exits.writing import (
     WRITTEN,
     count_documents,
     put_tokens,
-    stream_of,
     token_blocks,
     write_beside,
 )
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import pair_files
+from nanoset_core.indexed.stream import stream_of
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.outputs.recorded import Draft, RecordedOutput, check_apart, read_record, record_of, record_path
 from nanoset_core.storage.local import LocalStore

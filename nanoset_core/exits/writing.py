@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.exits.base import Tokens
 from nanoset_core.exits.formats import LinkedFormat
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.stream import Stream, document_spans, is_back_to_back, stream_tokens
+from nanoset_core.indexed.stream import Stream, document_spans, stream_tokens
 from nanoset_core.storage.local import append_file
 from nanoset_core.storage.regular_files import open_regular
 
@@ -29,11 +28,6 @@ class Ends(NamedTuple):
     documents: int
     left_out: int
     """Documents without tokens, which no reader of it can have."""
-
-
-def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
-    """Return the stream of a dataset whose sequences lie anywhere in the .bin; None where the .bin is the stream."""
-    return None if is_back_to_back(dataset) else Stream(dataset)
 
 
 def write_beside(
@@ -85,21 +79,3 @@ def token_blocks(
         block = tokens.tobytes()
         yield block
         meter.advance(len(block))
-
-
-class Hashed:
-    """Passes blocks on, and knows the sha256 and size of all of them."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks, self._sha256, self.size = blocks, hashlib.sha256(), 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for block in self._blocks:
-            self._sha256.update(block)
-            self.size += len(block)
-            yield block
-
-    @property
-    def sha256(self) -> str:
-        """Hex, once all blocks were taken."""
-        return self._sha256.hexdigest()

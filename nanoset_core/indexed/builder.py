@@ -21,6 +21,7 @@ from nanoset_core.indexed.layout import (
     dtype_code,
     idx_path,
     is_back_to_back,
+    positions_in,
     read_idx,
     scattered,
     write_idx,
@@ -307,12 +308,7 @@ def deal_documents(source: str | os.PathLike[str], target: str | os.PathLike[str
                 chosen = np.arange(begin, min(begin + step, documents), partitions)
                 firsts = dataset.document_indices[chosen]
                 counts = dataset.document_indices[chosen + 1] - firsts
-                sequences = _ranges(firsts, counts)
+                sequences = positions_in(firsts, counts)
                 lengths = dataset.sequence_lengths[sequences].astype(np.int64)
                 starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize
-                builder.add_documents(dataset.tokens[_ranges(starts, lengths)], lengths, counts)
-
-
-def _ranges(begins: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers [begin, begin + count) of all ranges behind one another, shape (sum of counts,)."""
-    return np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+                builder.add_documents(dataset.tokens[positions_in(starts, lengths)], lengths, counts)

@@ -118,6 +118,11 @@ def dtype_code(dtype: DTypeLike) -> int:
     raise ConfigError("an .idx has no code for this token type", found=np.dtype(dtype).name, expected=f"one of {names}")
 
 
+def positions_in(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return all positions in ranges, one range after the other, int64, shape (sum of lengths,)."""
+    return np.arange(lengths.sum()) + np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
+
+
 def pointer_chunks(lengths: NDArray[np.int32], itemsize: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield (first sequence, byte pointers int64, shape (chunk,)) of sequences that lie back to back."""
     base = 0

@@ -6,6 +6,7 @@ order, and more than once.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.indexed import layout
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import Index, Tokens
+from nanoset_core.indexed.layout import Index, Tokens, positions_in
 
 CHUNK_TOKENS = 1 << 19
 _CHUNK_DOCUMENTS = 1 << 16
@@ -94,8 +95,7 @@ class Stream:
         starts, stops = starts[kept], starts[kept] + lengths[kept]
         first = np.searchsorted(self._ends, starts, side="right")
         counts = np.searchsorted(self._ends, stops, side="left") - first + 1
-        before = np.cumsum(counts) - counts
-        sequences = np.repeat(first - before, counts) + np.arange(int(counts.sum()))
+        sequences = positions_in(first, counts)
         ends = self._ends[sequences]
         own = np.where(sequences > 0, self._ends[sequences - 1], 0)
         low, high = np.maximum(own, np.repeat(starts, counts)), np.minimum(ends, np.repeat(stops, counts))
@@ -103,12 +103,16 @@ class Stream:
         return (self._begins[sequences] + low - own)[filled], (high - low)[filled]
 
 
+def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
+    """Return the stream of a dataset whose sequences lie anywhere in the .bin; None where the .bin is the stream."""
+    return None if is_back_to_back(dataset) else Stream(dataset)
+
+
 def gathered(tokens: Tokens, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
     """Return the tokens of some ranges, one after the other."""
     if len(begins) == 1:
         return tokens[begins[0] : begins[0] + lengths[0]].copy()
-    before = np.cumsum(lengths) - lengths
-    return tokens[np.repeat(begins - before, lengths) + np.arange(int(lengths.sum()))]
+    return tokens[positions_in(begins, lengths)]
 
 
 def stream_tokens(
@@ -127,16 +131,29 @@ Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) -> Iterator[Spans]:
     """Yield (first tokens, lengths) in tokens of all documents with tokens, of a .bin without gaps or of a stream."""
-    starts, itemsize, bounds = dataset.sequence_pointers, dataset.dtype.itemsize, dataset.document_indices
+    bounds = dataset.document_indices
     for first in range(0, len(bounds) - 1, _CHUNK_DOCUMENTS):
         sequences = bounds[first : first + _CHUNK_DOCUMENTS + 1]
-        if stream is None:
-            begins = np.full(len(sequences), dataset.token_count, np.int64)  # of documents after the last sequence
-            inside = sequences < len(starts)
-            begins[inside] = starts[sequences[inside]] // itemsize
-        else:
-            begins = stream.starts(sequences)
+        begins = token_starts(dataset, sequences) if stream is None else stream.starts(sequences)
         lengths = np.diff(begins)
         kept = lengths > 0
         if kept.any():
             yield begins[:-1][kept], lengths[kept]
+
+
+class Hashed:
+    """Passes blocks on, and knows the sha256 and size of all of them."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._sha256, self.size = blocks, hashlib.sha256(), 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for block in self._blocks:
+            self._sha256.update(block)
+            self.size += len(block)
+            yield block
+
+    @property
+    def sha256(self) -> str:
+        """Hex, once all blocks were taken."""
+        return self._sha256.hexdigest()

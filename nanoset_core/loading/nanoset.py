@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import SampleIndexError, StaleError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import Tokens
+from nanoset_core.indexed.layout import Tokens, positions_in
 from nanoset_core.loading.boundaries import cu_seqlens_of
 from nanoset_core.loading.samples import Sample, SampleForm
 from nanoset_core.mapping.cache import open_blend, open_member
@@ -250,8 +250,7 @@ class Nanoset(_Samples):
         pieces = ends[:, 0] - begins[:, 0] + 1
         last = np.cumsum(pieces) - 1
         first = last - pieces + 1
-        total = int(pieces.sum())
-        sequences = self._sequences[np.repeat(begins[:, 0] - first, pieces) + np.arange(total)]
+        sequences = self._sequences[positions_in(begins[:, 0], pieces)]
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
         starts = self.dataset.sequence_pointers[sequences] >> self._item_shift
@@ -267,7 +266,7 @@ class Nanoset(_Samples):
         begins, ends = starts << self._item_shift, (starts + lengths) << self._item_shift
         tokens, total = self.dataset.tokens_for(begins, ends), int(lengths.sum())
         if len(lengths) * _PIECE_TOKENS > total:
-            return tokens[np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(total)]
+            return tokens[positions_in(starts, lengths)]
         pieces = [self._bytes[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         return np.frombuffer(b"".join(pieces), tokens.dtype)  # twice as fast as copying into an array
 

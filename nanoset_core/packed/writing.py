@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from array import array
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,7 @@ from nanoset_core.errors import ConfigError, FormatError, InputError, SourceChan
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import bin_path
-from nanoset_core.indexed.stream import CHUNK_TOKENS, Stream, document_spans, is_back_to_back, stream_tokens
+from nanoset_core.indexed.stream import CHUNK_TOKENS, Hashed, document_spans, stream_of, stream_tokens
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.packed.layout import HEADER_BYTES, TOKEN_BYTES, encode_header, token_size_bytes
 from nanoset_core.packed.pickle_codec import Entries, encode_index
@@ -107,18 +106,10 @@ def pack_into_store(
     token_bytes = token_size_bytes(fitting_vocab_size(dataset, vocab_size))
     packing = _Packing(dataset, token_bytes, None, listener, name.rpartition("/")[2])
     data_bytes = packing.tokens * token_bytes
-    sha256, size = hashlib.sha256(), 0
-
-    def parts() -> Iterator[bytes]:
-        nonlocal size
-        index = encode_index(packing.entries())
-        for part in map(bytes, chain([encode_header(data_bytes, token_bytes)], packing.blocks(), index)):
-            sha256.update(part)
-            size += len(part)
-            yield part
-
-    store.put_parts(name, parts())
-    return packing.facts(data_bytes), FileFact(size, sha256.hexdigest())
+    header, index = encode_header(data_bytes, token_bytes), encode_index(packing.entries())
+    parts = Hashed(map(bytes, chain([header], packing.blocks(), index)))
+    store.put_parts(name, parts)
+    return packing.facts(data_bytes), FileFact(parts.size, parts.sha256)
 
 
 def packing_vocab_size(tokenizer_file: TokenizerPath) -> int:
@@ -165,7 +156,7 @@ class _Packing:
             what, found, remedy = "the .bin holds no tokens", dataset.dtype.name, "write this dataset again"
             raise FormatError(what, where=path, found=found, expected="whole numbers", remedy=remedy)
         check_not_empty(dataset.prefix, tokens)
-        self.stream = None if is_back_to_back(dataset) else Stream(dataset)
+        self.stream = stream_of(dataset)
         """Of a view, whose sequences lie anywhere in the .bin."""
         self.tokens = tokens
         """How many there are."""

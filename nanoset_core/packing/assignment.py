@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.indexed.layout import positions_in
 from nanoset_core.packing.plan import Cut, PackPlan
 from nanoset_core.views.hashing import STEP, U64, mix
 
@@ -82,9 +83,9 @@ def _runs(values: NDArray[np.uint64], size: int) -> tuple[NDArray[np.int64], NDA
 
 def _places(next_: NDArray[np.int64], present: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return `counts` numbers from next_ on for each value, one value after the other; they are taken from there."""
-    shift = next_[present] - (np.cumsum(counts) - counts)
+    places = positions_in(next_[present], counts)
     next_[present] += counts
-    return np.repeat(shift, counts) + np.arange(int(counts.sum()))
+    return places
 
 
 @dataclass(frozen=True, slots=True)

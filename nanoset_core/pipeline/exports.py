@@ -18,13 +18,12 @@ from nanoset_core.exits.samples import INDEX, SampledFormat
 from nanoset_core.exits.writing import (
     JOINED,
     WRITTEN,
-    Hashed,
     count_documents,
     put_tokens,
-    stream_of,
     token_blocks,
     write_beside,
 )
+from nanoset_core.indexed.stream import Hashed, stream_of
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.contamination import gates

@@ -13,10 +13,10 @@ import numpy as np
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
 from nanoset_core.execution.progress import Meter
-from nanoset_core.exits.writing import Hashed
 from nanoset_core.indexed.builder import merge_heard
 from nanoset_core.indexed.composing import StoredPair, write_merged_idx
 from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.stream import Hashed
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
@@ -189,7 +189,7 @@ def write_tokens(
     """Write a .bin of another output: in a bucket while it is made, as it need not fit this machine."""
     if outputs.access.has_copies:
         outputs.invalidate(recipe)
-        outputs.access.store.put_parts(f"{outputs.access.name(outputs.place(recipe))}/{own}", iter(blocks))
+        outputs.access.store.put_parts(f"{outputs.access.name(outputs.place(recipe))}/{own}", blocks)
         return {own: FileFact(blocks.size, blocks.sha256)}
     with (folder / own).open("xb") as file:
         file.writelines(blocks)

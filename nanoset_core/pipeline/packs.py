@@ -15,9 +15,9 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.views import base_of
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import ProgressCallback, silent
-from nanoset_core.exits.writing import Hashed
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.layout import idx_path
+from nanoset_core.indexed.stream import Hashed
 from nanoset_core.mapping.plan import LengthReader
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot

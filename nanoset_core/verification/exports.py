@@ -12,9 +12,9 @@ import numpy as np
 from nanoset_core.exits.copying import SampleFiles
 from nanoset_core.exits.formats import FORMATS, LinkedFormat
 from nanoset_core.exits.samples import INDEX, SampledFormat
-from nanoset_core.exits.writing import stream_of, write_beside
+from nanoset_core.exits.writing import write_beside
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.stream import Stream
+from nanoset_core.indexed.stream import Stream, stream_of
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.exports import EXPORT, sample_files, tokens_of
 from nanoset_core.pipeline.project import Project

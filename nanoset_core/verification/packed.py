@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.stream import Stream, document_spans, is_back_to_back
+from nanoset_core.indexed.stream import Stream, document_spans, stream_of
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.packed.layout import IndexFacts, PackedFile, open_packed, scan_index
 from nanoset_core.packed.pickle_codec import encode_index
@@ -89,7 +89,7 @@ def _check_content(report: Report, project: Project, manifest: Manifest, deep: b
         check_files(report, manifest, deep=deep)
         return
     dataset = found[1]
-    stream = None if is_back_to_back(dataset) else Stream(dataset)
+    stream = stream_of(dataset)
     if not _check_documents(report, manifest, file, dataset, stream):
         return
     store, name = manifest.access.stored_at(file.path, as_copy=as_copy)

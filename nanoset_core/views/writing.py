@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.indexed.layout import HEADER, MAGIC, VERSION, Index, dtype_code
+from nanoset_core.indexed.layout import HEADER, MAGIC, VERSION, Index, dtype_code, positions_in
 from nanoset_core.indexed.stream import Sequences, places_upto
 
 _CHUNK = 1 << 20
@@ -48,9 +48,8 @@ def _sequences(base: Index, documents: Documents) -> Iterator[NDArray[np.int64]]
     for some in documents():
         firsts = base.document_indices[some]
         counts = base.document_indices[some + 1] - firsts
-        if total := int(counts.sum()):
-            before = np.cumsum(counts) - counts
-            yield np.repeat(firsts - before, counts) + np.arange(total)
+        if counts.any():
+            yield positions_in(firsts, counts)
 
 
 def documents_in(base: Sequences, view: Sequences, documents: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.indexed.layout import positions_in
+
 Bools: TypeAlias = NDArray[np.bool_]
 Bytes: TypeAlias = NDArray[np.uint8]
 Ids: TypeAlias = NDArray[np.int32]
@@ -14,11 +16,6 @@ Ints: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
 FlatLists: TypeAlias = tuple[Ids, NDArray[np.integer[Any]]]
 """Lists of tokens back to back: ids, shape (tokens,); tokens in each list, shape (lists,)."""
-
-
-def positions_in(begins: Ints, lengths: Ints) -> Ints:
-    """Return all positions in ranges, one range after the other: int64, shape (positions,)."""
-    return np.arange(lengths.sum()) + np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
 
 
 def runs_of(mask: Bools) -> tuple[Ints, Ints]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nanoset_core.indexed.layout import positions_in
 from nanoset_core.tokenization.bpe.arrays import (
     Bools,
     Bytes,
@@ -20,7 +21,6 @@ from nanoset_core.tokenization.bpe.arrays import (
     Words,
     character_begins,
     cuts_in,
-    positions_in,
     runs_of,
 )
 from nanoset_core.tokenization.bpe.classes import CODE_POINTS, code_points_at

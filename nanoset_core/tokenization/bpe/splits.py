@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, Ints, character_begins, cuts_in, positions_in, runs_of
+from nanoset_core.indexed.layout import positions_in
+from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, Ints, character_begins, cuts_in, runs_of
 from nanoset_core.tokenization.bpe.classes import (
     BARE,
     DIGIT,

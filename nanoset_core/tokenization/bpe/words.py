@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenization.bpe.arrays import Bools, FlatLists, Ids, Ints, Words, positions_in
+from nanoset_core.indexed.layout import positions_in
+from nanoset_core.tokenization.bpe.arrays import Bools, FlatLists, Ids, Ints, Words
 from nanoset_core.tokenization.bpe.merges import ID_BITS
 
 Keys: TypeAlias = Words
