@@ -14,7 +14,7 @@ from nanoset_assets.overview import overview_asset, overview_sensor
 from nanoset_assets.raw_text_sensor import landing_sensor, raw_text_sensor
 from nanoset_assets.stages_table import stage_asset, subjects_of
 from nanoset_assets.stale_sensor import eager, job_of, reconcile_schedule, stale_sensor
-from nanoset_assets.step_job import step_job
+from nanoset_assets.step_job import STEP_JOB, step_job
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.pipeline.raw import INVENTORY
@@ -88,7 +88,8 @@ def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.De
             [*(eager(assets, hosted.names) if automation == "host" else assets), overview_asset(hosted)]
         ),
         asset_checks=checks_for(hosted),
-        jobs=[*jobs.values(), *([step_job(hosted)] if hosted.config.nanosets else [])],
+        # A nanoset, webdataset or corpus may have its name, and a job of that name.
+        jobs=[*jobs.values(), *([step_job(hosted)] if hosted.config.nanosets and STEP_JOB not in jobs else [])],
         sensors=sensors,
         schedules=reconcile_schedule(hosted) if automation == "own" else [],
     )

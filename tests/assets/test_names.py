@@ -43,6 +43,11 @@ def everything(definitions: dg.Definitions) -> dict[str, set[str]]:
     }
 
 
+def test_a_nanoset_may_have_the_name_of_the_job_for_steps(make_project):
+    config = load_config(make_project(replacements={"  plain:": "  explain-step:"}))
+    assert "explain_step" in everything(build_definitions(config))["jobs"]
+
+
 def test_with_a_prefix_no_name_is_shared(config):
     plain, llm, team = (
         everything(build_definitions(config, key_prefix=prefix)) for prefix in (None, "llm", ["team", "llm"])
