@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
@@ -162,13 +162,13 @@ def option_for(
     return click.option(*(flags or (f"--{name.replace('_', '-')}",)), parameter, **kind | given)
 
 
-def run_build(context: click.Context, config: Path) -> None:
-    """Run `nanoset build`, which needs Dagster, on a project."""
+def build_of(context: click.Context, config: Path) -> Callable[[], None]:
+    """Return what runs `nanoset build` on a project; ClickException where it, which needs Dagster, is not installed."""
     from nanoset_core.cli import nanoset
 
     if (build := nanoset.get_command(context, "build")) is None:
         raise click.ClickException("`nanoset build` is not installed: install nanoset-platform whole")
-    context.invoke(build, config=config)
+    return partial(context.invoke, build, config=config)
 
 
 def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callable[[Decorated], Decorated]:

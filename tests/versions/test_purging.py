@@ -235,7 +235,7 @@ def test_a_document_that_comes_back_elsewhere_is_left_out(project):
     assert len([*(project.config.root_folder / purged.FOLDER / "web").iterdir()]) == 3
 
 
-def test_the_command_lists_first_and_names_the_raw_text(project):
+def test_the_command_lists_first_and_names_the_raw_text(project, monkeypatch):
     words = ["purge", "secret-1", "nobody", "--config", str(project.config.file)]
     before = outputs_of(project.config.file)
     (ids := project.config.file.with_name("ids.txt")).write_bytes("\ufeffsecret-2\r\n# why\na\x85b\u2028c".encode())
@@ -246,6 +246,10 @@ def test_the_command_lists_first_and_names_the_raw_text(project):
     assert "secret.jsonl:3" in said
     assert "no output holds a document with 2 of these ids, as 'nobody'" in said
     assert "add --yes to erase it" in said
+    there = nanoset.get_command
+    monkeypatch.setattr(nanoset, "get_command", lambda *asked: None if asked[1] == "build" else there(*asked))
+    assert "`nanoset build` is not installed" in CliRunner().invoke(nanoset, [*words, "--yes"]).output
+    assert not (project.config.root_folder / purged.FOLDER).exists()
     assert outputs_of(project.config.file) == before
     said = CliRunner().invoke(nanoset, [*words[:1], "nobody", *words[3:]], catch_exceptions=False).output
     assert said == "no output holds a document with one of these ids\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nanoset_core.cli.options import FOLDER, NumberRange, option, run_build
+from nanoset_core.cli.options import FOLDER, NumberRange, build_of, option
 
 
 @click.command("demo", short_help="Write and build an example project.")
@@ -26,4 +26,4 @@ def command(context: click.Context, folder: Path, megabytes: float) -> None:
 
     if not write_demo(folder, megabytes=megabytes, say=lambda line: click.echo(f"{line} …", err=True)):
         click.echo(f"{folder / CONFIG_FILE} is there already: building what is missing or stale", err=True)
-    run_build(context, folder / CONFIG_FILE)
+    build_of(context, folder / CONFIG_FILE)()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION, IDS_FILE_OPTION, flag, option, run_build
+from nanoset_core.cli.options import CONFIG_OPTION, IDS_FILE_OPTION, build_of, flag, option
 from nanoset_core.cli.terminal import print_rows
 from nanoset_core.serialization.text import format_bytes
 
@@ -56,7 +56,7 @@ def command(
     if not yes:
         click.echo("nothing was erased yet: add --yes to erase it")
         return
-    path = purge(project, plan, lambda: run_build(context, config), datetime.date.today().isoformat())
+    path = purge(project, plan, build_of(context, config), datetime.date.today().isoformat())
     click.echo(f"erased; the receipt: {project.outputs.access.url(path)}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, flag, option, run_build
+from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, build_of, flag, option
 from nanoset_core.cli.terminal import print_rows
 from nanoset_core.errors import ConfigError
 
@@ -59,7 +59,7 @@ def command(
     ]
     print_rows(rows)
     if not no_build:
-        run_build(context, config)
+        build_of(context, config)()
 
 
 def _only_list(config: ProjectConfig) -> Path:
