@@ -11,6 +11,7 @@ from nanoset_assets.ui.metadata import ROWS_SHOWN, failure, markdown, table
 from nanoset_assets.ui.previews import STEP_SAMPLES, sample_row
 from nanoset_core.cli.explained import step_line
 from nanoset_core.errors import NanosetError
+from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.run import Run, explain_step
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.project import Project
@@ -55,11 +56,12 @@ def step_job(hosted: ProjectDefs) -> dg.JobDefinition:
 
 def observed(hosted: ProjectDefs, project: Project, asked: StepOptions) -> dg.AssetObservation:
     """Return what a handoff's asset shows of a step; errors as of `explain_step`."""
+    outputs = InspectionContext.of(project).outputs
     if asked.run:
-        run = Run.open(project.outputs, project.config.file.parent / asked.run)
+        run = Run.open(outputs, project.config.file.parent / asked.run)
     else:
         project.nanoset(asked.nanoset)
-        run = Run.begun(project.outputs, TRAINER_FILES.require(project, Key(asked.nanoset)), STEP_SAMPLES)
+        run = Run.begun(outputs, TRAINER_FILES.require(project, Key(asked.nanoset)), STEP_SAMPLES)
     step = explain_step(project, run, asked.step, asked.rank, ROWS_SHOWN)
     places = ("rank", "micro_batch") if asked.run else ()
     rows = ({name: getattr(one, name) for name in places} | sample_row(one) for one in step.samples)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import numpy as np
@@ -180,14 +181,15 @@ class Lineage:
         return [replace(origin, document=number) for origin, number in zip(found, documents, strict=True)]
 
     def _origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        by_shard: dict[int, dict[int, int]] = {}
+        by_shard, reading = dict[int, dict[int, int]](), Semaphore(_TABLES_AT_ONCE)
         for document in map(int, documents):
             shard, row = self.place(document)
             by_shard.setdefault(shard, {})[document] = row
 
         def read(shard: int) -> list[DocumentOrigin]:
-            rows = by_shard[shard]
-            values = self.table(shard).read([*rows.values()])
+            rows, table = by_shard[shard], self.table(shard)
+            with reading:
+                values = table.read([*rows.values()])
             return [self._origin(shard, *one) for one in zip(rows, values, strict=True)]
 
         is_stored = self.access.has_copies

@@ -294,9 +294,13 @@ def _part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> Part:
         raise ConfigError(what, where="handoff", found=handoff, expected=expected, remedy="name the handoff of the run")
     name, version = named.groups()
     if version == "current":
-        nanosets = ", ".join(sorted(outputs.access.names(outputs.folder / STAGE))) or "none"
-        remedy = f"correct its name, or run `nanoset build`; nanosets that are there: {nanosets}"
-        version = outputs.require(STAGE, f"{name}/{HANDOFF}", remedy=remedy).digest
+        try:
+            version = outputs.require(
+                STAGE, f"{name}/{HANDOFF}", remedy="correct its name, or run `nanoset build`"
+            ).digest
+        except MissingError as error:
+            nanosets = ", ".join(sorted(outputs.access.names(outputs.folder / STAGE))) or "none"
+            raise error.at(error.where, f"{error.remedy}; nanosets that are there: {nanosets}") from error
     versions = versions_before(outputs, name, version)
     manifest, loaded = versions[HANDOFF], open_version(outputs, versions[TRAIN])
     config, options = loaded.config, manifest.recipe["options"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,9 +11,12 @@ import pytest
 from sample_project import make_corpora
 
 from nanoset_core.errors import FormatError
+from nanoset_core.lineage import documents as documents_module
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.store import in_parallel
 from nanoset_core.tokenization.document_table import DocumentRows
 
 
@@ -56,3 +61,29 @@ def test_documents_are_found_by_the_counts_of_many_shards(make_project, monkeypa
     documents = range(dataset.facts["documents"])
     assert [*map(known.place, documents)] == [*map(asked.place, documents)]
     assert known.first_document(len(known.shards) - 1) == asked.first_document(len(known.shards) - 1)
+
+
+def test_few_tables_of_a_bucket_are_in_memory_at_once(make_project, monkeypatch):
+    make_corpora(project := Project.open(make_project()), "web")
+    lineage, read, lock = (
+        Lineage(project.outputs, project.outputs.current("datasets", "web")),
+        DocumentRows.read,
+        Lock(),
+    )
+
+    def alone(table, rows):
+        assert lock.acquire(blocking=False)
+        try:
+            return read(table, rows)
+        finally:
+            lock.release()
+
+    documents = range(lineage.dataset.facts["documents"])
+    expected = lineage.origins(documents)
+    monkeypatch.setattr(documents_module, "_TABLES_AT_ONCE", 1)
+    monkeypatch.setattr(FileAccess, "has_copies", True)
+    monkeypatch.setattr(FileAccess, "each_copy", lambda _, work, items: in_parallel(work, items, 32))
+    monkeypatch.setattr(FileAccess, "fetch", lambda _, path: path)
+    monkeypatch.setattr(DocumentRows, "read", alone)
+    assert len(lineage.shards) > 2
+    assert lineage.origins(documents) == expected
