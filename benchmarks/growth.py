@@ -33,6 +33,7 @@ from nanoset_core.execution.processes import bounded
 from nanoset_core.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, pointer_chunks
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
+from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
@@ -188,7 +189,7 @@ def with_shards(shards: int, seconds: float) -> None:
                 raise NanosetError("the project is not up to date", found=", ".join(states))
 
         def last_document() -> None:
-            dataset = indexed.current_dataset(elsewhere := project("elsewhere"), "web")
+            dataset = current_dataset(elsewhere := project("elsewhere"), "web")
             Lineage(elsewhere.outputs, dataset).origins([dataset.facts["documents"] - 1])
 
         stages: dict[str, Callable[[], object]] = {
