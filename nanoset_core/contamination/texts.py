@@ -11,7 +11,7 @@ from nanoset_core.errors import FormatError, InputError
 from nanoset_core.raw.contents import FileStat
 from nanoset_core.raw.endings import is_table
 from nanoset_core.raw.lines import read_lines
-from nanoset_core.raw.parsing import NotADocumentError, find
+from nanoset_core.raw.parsing import value_at
 from nanoset_core.raw.pieces import Piece, StoredPiece
 from nanoset_core.raw.rejects import FaultError
 from nanoset_core.raw.tables import read_table
@@ -32,7 +32,7 @@ def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterat
     is_any, line, path = False, 0, folder / file.path
     try:
         for line, row in _rows_of_table(folder, file) if is_table(file.path) else _lines(folder, file):
-            texts = [text for key in keys for text in _strings(_value(row, key))]
+            texts = [text for key in keys for text in _strings(value_at(row, key))]
             is_any = is_any or bool(texts)
             if texts:
                 yield line, "\n".join(texts)
@@ -55,13 +55,6 @@ def _lines(folder: RawFolder, file: FileStat) -> Iterator[tuple[int, Any]]:
 def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[tuple[int, Any]]:
     for first, rows in read_table(folder / file.path, lambda schema: None, lambda rows, first: (first, rows)):
         yield from enumerate(rows.to_pylist(), first)
-
-
-def _value(row: Any, key: str) -> Any:
-    try:
-        return find(row, key)[0]
-    except NotADocumentError:
-        return None
 
 
 def _strings(value: Any) -> Iterator[str]:

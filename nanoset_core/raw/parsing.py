@@ -79,7 +79,7 @@ def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str
             [find(value, key)[0] for value in values] if "." in key else [value[key] for value in values]
             for key in fields.texts
         ]
-        get = _value_of if "." in fields.id else dict.get
+        get = value_at if "." in fields.id else dict.get
         ids = [get(value, fields.id) for value in values]
     except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
         return None
@@ -89,10 +89,11 @@ def parse_lines(lines: list[bytes], fields: Fields) -> tuple[list[str], list[str
         identity if _is_plain(identity) else id_text(identity, line, fields.id)
         for identity, line in zip(ids, lines, strict=True)
     ]
-    return columns[0], own, [[_value_of(value, key) for value in values] for key in fields.kept]
+    return columns[0], own, [[value_at(value, key) for value in values] for key in fields.kept]
 
 
-def _value_of(value: Any, key: str) -> Any:
+def value_at(value: Any, key: str) -> Any:
+    """Return the value that `find` finds; None where there is none."""
     try:
         return find(value, key)[0]
     except NotADocumentError:
@@ -110,8 +111,8 @@ def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None, list[Any]]
     except orjson.JSONDecodeError:
         value = _parse_as_python(line)
     texts = [_text_at(value, key) for key in fields.texts]
-    kept = [_value_of(value, key) for key in fields.kept]
-    return texts[0], id_text(_value_of(value, fields.id), line, fields.id), kept
+    kept = [value_at(value, key) for key in fields.kept]
+    return texts[0], id_text(value_at(value, fields.id), line, fields.id), kept
 
 
 def _text_at(value: Any, key: str) -> str:
@@ -153,7 +154,7 @@ def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
     if identity is None:
         return None
     try:
-        identity = _value_of(json.loads(line), key) if line and type(identity) is float else identity
+        identity = value_at(json.loads(line), key) if line and type(identity) is float else identity
         text = identity.encode("utf-8", "backslashreplace").decode() if type(identity) is str else json.dumps(identity)
     except (ValueError, RecursionError):
         return None
