@@ -250,7 +250,7 @@ class Nanoset(_Samples):
         pieces = ends[:, 0] - begins[:, 0] + 1
         last = np.cumsum(pieces) - 1
         first = last - pieces + 1
-        sequences = self._sequences[positions_in(begins[:, 0], pieces)]
+        sequences = self._sequences[np.repeat(begins[:, 0] - first, pieces) + np.arange(int(pieces.sum()))]
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
         starts = self.dataset.sequence_pointers[sequences] >> self._item_shift
