@@ -186,14 +186,14 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(template, make_
     disturbed = make_project("disturbed", {"workers: 1": "workers: 2"})
     moments = random.Random(20260101)
     killed = 0
-    for part in range(4):
+    for part in range(3):
         process, _ = start_build(disturbed, tmp_path / "home")
-        killed += kill_once_made(process, disturbed.parent / "data", outputs * part // 4, moments.uniform(0, 0.05))
+        killed += kill_once_made(process, disturbed.parent / "data", outputs * part // 3, moments.uniform(0, 0.05))
         for manifest in (disturbed.parent / "data").rglob("manifest.json"):
             if ".tmp-" not in str(manifest):
                 name = manifest.relative_to(disturbed.parent / "data").as_posix()
                 assert tree(manifest.parent).get("manifest.json") == expected[name], "what looks finished is finished"
-    assert killed >= 3
+    assert killed >= 2
     process, said = start_build(disturbed, tmp_path / "home")
     process.join()
     assert process.exitcode == 0, said.read_text()

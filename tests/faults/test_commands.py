@@ -11,7 +11,7 @@ from faults.uses import USES, commands
 
 LEFT_TO_THE_CAMPAIGN = {"wrong input", "empty folder", "full output", "reader gone", "small files", "few files"}
 """Faults of which the suite tries a few commands, since all share what meets them."""
-SIGNALS = ("interrupted", "killed", "killed at steps")
+SIGNALS = ("interrupted", "killed", "killed at steps", "two at once")
 """Of these the suite tries one on each command, and all where workers write."""
 TRIED = [name for name, use in USES.items() if not use.needs_dagster]
 
@@ -24,7 +24,7 @@ def test_every_command_is_tried():
 def outcomes(tmp_path_factory):
     """A row for each command and fault, and what is said of bad trials."""
     faults = [f"*, {fault}" for fault in (FAULTS | BY_CHANCE).keys() - LEFT_TO_THE_CAMPAIGN.union(SIGNALS)]
-    faults += [f"{name}, {SIGNALS[number % 3]}" for number, name in enumerate(TRIED)]
+    faults += [f"{name}, {SIGNALS[number % len(SIGNALS)]}" for number, name in enumerate(TRIED)]
     faults += [f"{name}, {signal}" for name in ("tokenize", "shuffle") for signal in SIGNALS]
     few = [f"{name}, {fault}" for name in ("gc", "merge", "verify") for fault in LEFT_TO_THE_CAMPAIGN]
     words = ["commands", "--trials", "1", "--no-dagster", "--warm", "--select", *faults, *few]
@@ -35,6 +35,6 @@ def outcomes(tmp_path_factory):
 def test_nothing_of_another_is_lost_and_nothing_half_is_left(outcomes, command):
     rows, said = outcomes
     found = [row["bad"] for row in rows if row["command"] == command]
-    assert len(found) >= 9, said
+    assert len(found) >= 8, said
     assert set(found) <= {0, ""}, said
     assert "" not in found or os.geteuid() != 0, said

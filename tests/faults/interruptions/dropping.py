@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faults.interruptions.buckets import BucketPlace, joined_place, wait_for, write_words
+from faults.interruptions.buckets import BucketPlace, wait_for, write_words
 from faults.interruptions.places import Attempt, start
 from faults.interruptions.proxy import Plan, Store
 from faults.interruptions.subject import Subject, build_stages
@@ -67,10 +67,10 @@ def _faults(manifest: Manifest) -> Iterator[str]:
             yield f"{name} has other bytes"
 
 
-def dropping_place(folder: Path, store: Store) -> DroppingPlace:
-    """Buckets as a collection left them, and text that was appended since."""
-    first = joined_place(folder / "first", store)
-    about = {"template": first.template, "settings": first.settings, "raw": first.raw, "held": first.held}
+def dropping_place(folder: Path, store: Store, first: BucketPlace) -> DroppingPlace:
+    """Buckets, whose shards are held at first, as a collection left them, and text that was appended since."""
+    raw = shutil.copytree(first.raw, folder / "raw")
+    about = {"template": first.template, "settings": first.settings, "raw": str(raw), "held": first.held}
     place = DroppingPlace(folder / "projects", store=store, storage=", shards: drop", **about)
     subject = place.new()
     start(subject).wait().require_done()
@@ -78,7 +78,7 @@ def dropping_place(folder: Path, store: Store) -> DroppingPlace:
     place.held = snapshot(place.bucket(subject))
     if left := [name for name in place.held if name.endswith("tokens.bin")]:
         raise RuntimeError(f"nothing disturbed this: {left} are still there")
-    write_words(Path(first.raw) / "noise", (6, 1), first=4)
+    write_words(raw / "noise", (6, 1), first=4)
     subject = place.new()
     for work in WORKS:
         place.store.follow(Plan())

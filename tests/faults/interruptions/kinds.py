@@ -54,7 +54,7 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
             cluster = cache(lambda: servers.enter_context(buckets.cluster_place(folder / "cluster", store)))
             yield from _kills(bucket, "S3", options)
             yield from _remote(bucket, joined, cluster, options)
-            dropped = cache(lambda: dropping.dropping_place(folder / "dropped", store))
+            dropped = cache(lambda: dropping.dropping_place(folder / "dropped", store, joined()))
             fault = "kill -9 at a request while tokens are dropped: of an append, a collection or a check"
             yield trials_of(dropped, fault, "S3", CORE, options.others * 2, dropping.kill_while_dropping)
 
