@@ -1,6 +1,7 @@
 """Previews of outputs: their first documents, rejected lines and samples, each with where it came from.
 
-Each reads a handful of documents, whatever the size of the output. Where a preview fails, its error is shown instead.
+Each reads a handful of documents, or those of a handful of samples, whatever the size of the output. Where a preview
+fails, its error is shown instead.
 """
 
 from __future__ import annotations

@@ -89,6 +89,7 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
         facts |= dict.fromkeys(("pieces", "cut_documents", "cut_tokens"))
     folder = project.outputs.place(recipe)
     reader.suppose(str(folder / prefix), np.broadcast_to(np.int32(rules.cut.length), counts.packs))
+    facts = dict(sorted(facts.items()))  # as they will be read
     return Manifest(folder, recipe.to_json(), recipe.digest, facts, {}, project.outputs.access)
 
 
