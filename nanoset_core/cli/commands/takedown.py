@@ -45,6 +45,7 @@ def command(
     wanted = [*ids, *ids_file]
     if not wanted:
         raise click.UsageError("Missing argument 'IDS...'.", context)
+    build = None if no_build else build_of(context, config)
     file = listed if listed is not None else _only_list(project.config)
     new = add_ids(file, wanted, reason, datetime.date.today().isoformat())
     click.echo(f"{file}: {len(new):,} ids added, {len(set(wanted)) - len(new):,} were there")
@@ -58,8 +59,8 @@ def command(
         for one in holdings(project, wanted)
     ]
     print_rows(rows)
-    if not no_build:
-        build_of(context, config)()
+    if build is not None:
+        build()
 
 
 def _only_list(config: ProjectConfig) -> Path:
