@@ -197,7 +197,6 @@ def test_copies_go_and_come_back(remote_project, make_project, there, filled):
 LOST = (
     "datasets/web/*/manifest.json",
     "datasets/web/*/*.idx",
-    "inventory/web/*",
     "nanosets/*/cache/*document_index.npy",
     "tokenized/web/*",
     "shards/*/documents.parquet",

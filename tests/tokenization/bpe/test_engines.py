@@ -208,7 +208,7 @@ def test_a_small_vocabulary_with_parts_of_characters(tmp_path):
 
 
 @pytest.mark.usefixtures("without_compiled")
-@pytest.mark.parametrize("kind", ["neox", "llama3", "digits", "deepseek", "gemma", "metaspace"])
+@pytest.mark.parametrize("kind", ["neox", "llama3", "deepseek", "gemma"])
 def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, caplog):
     described, told = "SentencePiece's spaces and characters" if kind in CHARACTER_KINDS else "split pattern", []
     with caplog.at_level(logging.INFO), hearing(told.append):
