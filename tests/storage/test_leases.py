@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import s3_server
+from child_processes import wait_until
 from click.testing import CliRunner
 
 from nanoset_core.cli import nanoset
@@ -81,17 +82,19 @@ def test_builds_wait_for_a_collection_and_say_so(access, other, caplog):
         with leased(access, ["web"]):
             begun.set()
 
+    def said():
+        return [record.message for record in caplog.records if record.name == leases.__name__]
+
     with leased(access, ["code"]), collecting(other) as busy:
         assert busy.keys() == {"code"}
         builder = threading.Thread(target=build)
         builder.start()
-        assert not begun.wait(0.5)
-    assert begun.wait(20)
+        assert wait_until(said)
+        assert not begun.wait(0.1)
+    assert begun.wait(60)
     builder.join()
     assert not held(access)
-    assert [record.message for record in caplog.records if record.name == leases.__name__] == [
-        f"waits until `nanoset gc` of {access.store.url()} has ended"
-    ]
+    assert said() == [f"waits until `nanoset gc` of {access.store.url()} has ended"]
 
 
 def test_kept_fresh_while_held_and_no_longer(access, other, monkeypatch):
