@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -73,26 +75,30 @@ def interruptible() -> Iterator[None]:
 @contextmanager
 def _sent_again() -> Iterator[None]:
     """Send a signal again whose KeyboardInterrupt, or what Dagster raises instead, a finaliser only prints."""
-    main = threading.main_thread()
-    timers: list[threading.Timer] = []
+    main, lock, is_over = threading.main_thread().ident, threading.Lock(), threading.Event()
     former = sys.unraisablehook
+
+    def send(number: int) -> None:
+        time.sleep(_PAUSE_SECONDS)
+        with lock:
+            if main is not None and not is_over.is_set():
+                signal.pthread_kill(main, number)
 
     def hook(ignored: sys.UnraisableHookArgs) -> None:
         number = None if issubclass(ignored.exc_type, Exception) else received_signal()
-        if number is None or main.ident is None:
+        if number is None:
             former(ignored)
             return
-        timers.append(threading.Timer(_PAUSE_SECONDS, signal.pthread_kill, (main.ident, number)))
-        timers[-1].start()
+        # Not by `threading`, which waits for the thread: the signal would come while this is still the finaliser.
+        _thread.start_new_thread(send, (number,))
 
     sys.unraisablehook = hook
     try:
         yield
     finally:
         sys.unraisablehook = former
-        for timer in timers:
-            timer.cancel()
-            timer.join()
+        with lock:
+            is_over.set()
 
 
 def received_signal() -> signal.Signals | None:
