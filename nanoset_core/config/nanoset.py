@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -436,9 +437,12 @@ def trainer_errors(where: str, trainer: TrainerSpec, preset: str, identifiers: o
 
 
 def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    if errors := raised(parse_split, nanoset.shares) if nanoset.shares else []:
-        yield errors[0].at(f"{where}.split", errors[0].remedy or 'write three numbers, such as "969,30,1"')
-        return
+    if nanoset.split is not None and nanoset.shares is not None:
+        # The text as it is written: `shares` of Megatron-LM has no spaces, so that "98 1 1" would be one number.
+        check = partial(parse_split, exactly_three=get_preset(nanoset.preset).exactly_three_shares)
+        if errors := raised(check, nanoset.split):
+            yield errors[0].at(f"{where}.split", errors[0].remedy)
+            return
     shares = (1.0, 1.0, 1.0) if nanoset.shares is None else parse_split(nanoset.shares)
     found = f"split {nanoset.shares!r}" if nanoset.shares else "no blend for it"
     for split, share in zip(SPLITS, shares, strict=True):

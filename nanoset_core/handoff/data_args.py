@@ -13,7 +13,7 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError, combined
 from nanoset_core.mapping.config import Blend, NanosetConfig
 from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.mapping.presets import get_preset
-from nanoset_core.mapping.splits import SPLITS, SplitName
+from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.serialization.parsing import parse, parse_yaml
 from nanoset_core.storage.regular_files import read_regular
 
@@ -36,6 +36,8 @@ def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName
     if options["seq_length"] is None:
         raise ConfigError("the length of a sample is not given", where="--seq-length", remedy="give the run's")
     data = _data(options)
+    # Also if each split has data of its own: a text that nobody reads is a mistake that should be known.
+    parse_split(options["split"], exactly_three=get_preset(options["preset"]).exactly_three_shares)
     config = NanosetConfig(
         **data,
         sequence_length=options["seq_length"],

@@ -18,6 +18,10 @@ Rows = tuple[int, int]
 """Sequences of a split, (begin, end excl)."""
 Bookends = tuple[float, float]
 """Share of a split, (begin, end excl), each from 0 to 1."""
+_SHARE = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
+"""One number of a split's text."""
+_SPACES = " \t\r\n"
+"""What may be around a number: not every white space of Unicode, which Megatron-LM's command line would not drop."""
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
@@ -30,41 +34,72 @@ def normalize(weights: Sequence[float]) -> list[float]:
 def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = False) -> tuple[float, float, float]:
     """Parse the shares of train, valid and test, normalised, from text such as "969,30,1".
 
+    Megatron-LM itself reads every run of digits and dots as a number (`parse_and_normalize_split`), so that it takes
+    "0.99999,1e-05" for 14, 14 and 71 %. Only texts that mean the same to a person and to the trainer are accepted.
+
     Args:
-        split: the text. By default every run of digits and dots is a number and missing ones are 0 (Megatron-LM
-            `parse_and_normalize_split`: so "949/50/1" works and "1e-3" is two numbers).
+        split: the text: decimal numbers, as `split_numbers` reads them. Missing ones are 0.
         exactly_three: the text must be three numbers between "," or "/" (NeMo `get_train_valid_test_split_`).
         compensated: they are divided by `compensated_sum` (NeMo on Python 3.12 and newer).
 
     Raises:
-        ConfigError: there are no three shares, or one is negative, or all are 0.
+        ConfigError: there are no three shares, one is not a plain number, or all are 0.
     """
-    numbers = _numbers(split, exactly_three=exactly_three)
-    total = compensated_sum(numbers) if compensated else 0.0
-    train, valid, test = [number / total for number in numbers] if compensated else normalize(numbers)
+    numbers = split_numbers(split, exactly_three=exactly_three)
+    numbers += [0.0] * (len(SPLITS) - len(numbers))
+    if compensated:
+        total = compensated_sum(numbers)
+        shares = [number / total for number in numbers]
+    else:
+        shares = normalize(numbers)
+    train, valid, test = shares
     return train, valid, test
 
 
 def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -> str:
     """Return the three shares with that of valid or test added to the one before it; arguments as `parse_split`."""
-    numbers, place = _numbers(split, exactly_three=exactly_three), SPLITS.index(name)
-    before = next(other for other in range(place - 1, -1, -1) if other == 0 or numbers[other])
-    numbers[before], numbers[place] = numbers[before] + numbers[place], 0.0
+    numbers = split_numbers(split, exactly_three=exactly_three)
+    numbers += [0.0] * (len(SPLITS) - len(numbers))
+    removed = SPLITS.index(name)
+
+    # The nearest split before it that has a share; train, if none has.
+    receiver = removed - 1
+    while receiver > 0 and not numbers[receiver]:
+        receiver -= 1
+    numbers[receiver] += numbers[removed]
+    numbers[removed] = 0.0
     return ",".join(np.format_float_positional(number, trim="-") for number in numbers)
 
 
-def _numbers(split: str, *, exactly_three: bool) -> list[float]:
-    try:
-        if exactly_three:
-            numbers = [float(part) for part in split.split("," if "," in split else "/")]
-        else:
-            numbers = [float(part) for part in re.findall(r"[.0-9]+", split)]
-    except ValueError as error:
-        raise _bad_split(split) from error
-    valid_count = len(numbers) == 3 if exactly_three else 1 <= len(numbers) <= 3
-    if not valid_count or any(number < 0 for number in numbers) or not 0 < sum(numbers) < float("inf"):
-        raise _bad_split(split)
-    return numbers + [0.0] * (3 - len(numbers))
+def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
+    """Return the numbers of a split's text as they are written: one to three, or exactly three.
+
+    A number is ASCII digits with at most one decimal point. Between two numbers is one "," "/" or ";", with or without
+    spaces around it. Signs, exponents, underscores, other digits and empty parts are refused: Python's `float` accepts
+    them, but Megatron-LM would read other numbers.
+
+    Raises:
+        ConfigError: the text is anything else, or the numbers add up to 0 or to infinity.
+    """
+    separators = ",/;"
+    if exactly_three:
+        separators = "," if "," in split else "/"
+    parts = [part.strip(_SPACES) for part in re.split(f"[{separators}]", split)]
+
+    for part in parts:
+        if not _SHARE.fullmatch(part):
+            raise _bad_split(split, f"{part!r} is not a number")
+    is_complete = len(parts) == len(SPLITS)
+    if len(parts) > len(SPLITS) or (exactly_three and not is_complete):
+        raise _bad_split(split, f"{len(parts)} numbers")
+
+    numbers = [float(part) for part in parts]
+    total = sum(numbers)
+    if total == 0:
+        raise _bad_split(split, "all shares are 0")
+    if not math.isfinite(total):
+        raise _bad_split(split, "the numbers are too large to be added up")
+    return numbers
 
 
 def sample_count(tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True) -> int:
@@ -127,7 +162,11 @@ def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
     return list(pairwise(cuts))
 
 
-def _bad_split(split: str) -> ConfigError:
-    expected = 'shares of train, valid and test, not negative, not all 0, such as "969,30,1"'
-    what, remedy = "the split is not three shares", "write three numbers with commas between them"
-    return ConfigError(what, where="split", found=repr(split), expected=expected, remedy=remedy)
+def _bad_split(split: str, reason: str) -> ConfigError:
+    return ConfigError(
+        "the split is not three shares",
+        where="split",
+        found=f"{split!r}: {reason}",
+        expected='shares of train, valid and test as decimal numbers, not all 0, such as "969,30,1"',
+        remedy="write three numbers with commas between them, without signs and exponents: 0.00001, not 1e-05",
+    )

@@ -297,6 +297,20 @@ def test_every_error_names_the_key_and_the_remedy(tmp_path, text, what, where, r
     assert remedy in problem.remedy
 
 
+@pytest.mark.parametrize("split", ["0.99999,1e-05", "98 1 1", "98,-1,1", "98,,1", "98,abc1,1", "1_000,1"])
+@pytest.mark.parametrize("preset", ["megatron", "nemo", "nanotron"])
+def test_a_split_that_is_not_plain_numbers_is_refused(tmp_path, split, preset):
+    problem = refused(tmp_path, nanoset(split=f'"{split}"', preset=preset))
+    assert "not three shares" in problem.what
+    assert problem.where == f"{tmp_path / 'nanoset.yaml'}:4: nanosets.pretrain.split"
+    assert split in problem.found
+
+
+def test_a_split_with_spaces_beside_its_commas_is_hashed_without_them(tmp_path):
+    config = load(tmp_path, nanoset(split='"969, 30, 1"'))
+    assert config.nanosets["pretrain"].shares == "969,30,1"
+
+
 def test_every_range_and_every_choice_is_checked():
     ranges, choices = set(), set()
     for one in settings(ProjectConfig):

@@ -106,18 +106,66 @@ def test_spellings():
     assert parse_split("8;1;1") == (0.8, 0.1, 0.1)
 
 
-@pytest.mark.parametrize(
-    ("exactly_three", "texts"),
-    [
-        (False, ["", "a,b,c", "0,0,0", "1,1,1,1", "1.2.3,1,1", "."]),
-        (True, ["1", "1,1", "1,1,1,1", "1,x,1", "-1,1,1", "nan,1,1", "inf,1,1", "0/0/0"]),
-    ],
-)
-def test_texts_that_are_no_split(exactly_three, texts):
-    for text in texts:
-        with pytest.raises(ConfigError, match="three shares"):
-            parse_split(text, exactly_three=exactly_three)
+TEXTS_THAT_ARE_NO_SPLIT = [
+    "",
+    " ",
+    ",",
+    ".",
+    "a,b,c",
+    "98,abc1,1",
+    "98%,1%,1%",
+    "0.99999,1e-05",  # Megatron-LM reads three numbers: 0.99999, 1 and 05
+    "1e2,0,0",
+    "1E2,0,0",
+    "0x10,1,1",
+    "-1,2,0",
+    "98,-1,1",
+    "98,+1,1",
+    "1_000,1",
+    "nan,1,0",
+    "inf,1,0",
+    "Infinity,0,0",
+    "98,,1",
+    "98,1,",
+    ",98,1",
+    "98,,1,1",
+    "1.2.3,1,1",
+    "1..2,1,1",
+    "98 1 1",  # without its spaces, as Megatron-LM's arguments need it, it would be the number 9811
+    "98,1 1",
+    "98:1:1",
+    "98-1-1",
+    "[98,1,1]",
+    "٩٨,١,١",  # digits of other scripts
+    "９８,1,1",
+    "98\u00a0,1,1",  # a no-break space
+    "98，1，1",  # full-width commas
+    "0,0,0",
+    "1,1,1,1",
+    f"{'9' * 400},1,1",
+]
 
 
-def test_three_numbers_may_have_exponents_or_slashes():
-    assert parse_split("1e-1/9e-1/0", exactly_three=True) == (0.1, 0.9, 0.0)
+@pytest.mark.parametrize("exactly_three", [False, True])
+@pytest.mark.parametrize("text", TEXTS_THAT_ARE_NO_SPLIT)
+def test_a_text_that_is_not_plain_numbers_is_refused(text, exactly_three):
+    with pytest.raises(ConfigError, match="three shares"):
+        parse_split(text, exactly_three=exactly_three)
+
+
+@pytest.mark.parametrize("text", ["1", "1,1", "98,1/1", "8;1;1"])
+def test_nemo_takes_exactly_three_numbers_between_commas_or_slashes(text):
+    with pytest.raises(ConfigError, match="three shares"):
+        parse_split(text, exactly_three=True)
+
+
+@pytest.mark.parametrize("text", ["98,1,1", "98/1/1", " 98, 1,\t1\n", "98.,1.0,01", "49,.5,0.5"])
+@pytest.mark.parametrize("exactly_three", [False, True])
+def test_plain_decimal_numbers_are_shares(text, exactly_three):
+    assert parse_split(text, exactly_three=exactly_three) == (0.98, 0.01, 0.01)
+
+
+def test_the_error_shows_the_part_that_is_no_number():
+    with pytest.raises(ConfigError, match="'1e-05' is not a number") as caught:
+        parse_split("0.99999,1e-05")
+    assert "0.00001, not 1e-05" in str(caught.value)

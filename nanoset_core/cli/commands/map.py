@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.config.trainer import EXAMPLE, UNNAMED
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
-from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
+from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, split_numbers
 
 if TYPE_CHECKING:
     from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage
@@ -172,7 +171,7 @@ def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as
     config = config_from_arguments(options, splits)
     if not plan_only and config.rules.hashes_tokenizer and not config.tokenizer_identifiers:
         _warn(f"warning: {UNNAMED.format(place='--trainer')}: add --trainer '{EXAMPLE}'")
-    if config.blend_per_split is None and len(re.findall(r"[.0-9]+", config.split)) < len(SPLITS):
+    if config.blend_per_split is None and len(split_numbers(config.split)) < len(SPLITS):
         meant = ", ".join(map("{} {:.2%}".format, SPLITS, parse_split(config.split)))
         click.echo(f"split {config.split!r} has fewer than three numbers, and means {meant}", err=True)
     prefixes = [prefix for split in SPLITS for prefix in (config.blend(split) or ([], None))[0]]
