@@ -31,7 +31,10 @@ _WARNINGS = {
     ),
     "contaminated": (CONTAMINATION, "Warns of documents that hold texts of evaluations; blocks nothing."),
     "held_out_in_train": (HELD_OUT, "Warns of documents that are held out and in train; blocks nothing."),
-    TRAINER: (TRAINER_FILES, "Warns where the trainer will not find the index files; blocks nothing."),
+    TRAINER: (
+        TRAINER_FILES,
+        "Warns if the trainer will not find the index files, or if the order of a view is lost; blocks nothing.",
+    ),
 }
 
 
@@ -106,9 +109,10 @@ def _failure(report: Report) -> VerificationError:
 def _warned(context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key) -> dg.AssetCheckResult:
     """Return the warnings of an output that a stage has for it."""
     project = hosted.load()
-    found = list(stage.warnings(project, stage.require(project, key)))
+    manifest = stage.require(project, key)
+    warnings_ = [*stage.warnings(project, manifest), *stage.settings_warnings(project.config, key)]
     return dg.AssetCheckResult(
-        passed=not found,
+        passed=not warnings_,
         severity=dg.AssetCheckSeverity.WARN,
-        description="; ".join(found) or "nothing is wrong",
+        description="; ".join(warnings_) or "nothing is wrong",
     )

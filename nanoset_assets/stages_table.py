@@ -98,6 +98,8 @@ class AssetRun:
 
     def results(self) -> Iterator[dg.MaterializeResult[Any]]:
         """Make the output as its page says, and yield what the UI shows of it."""
+        for warning in self.stage.settings_warnings(self.project.config, self.key):
+            self.context.log.warning(warning)
         try:
             found = PAGES.get(self.stage, Page()).make(self)
         except Exception as error:

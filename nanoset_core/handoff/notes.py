@@ -23,9 +23,20 @@ _RUN = (
 )
 
 
-def notes_of(config: NanosetConfig, empty: Mapping[SplitName, str], views: Sequence[str]) -> Iterator[str]:
-    """Yield what to know of splits without samples, of views, and of a run that goes on."""
+def notes_of(
+    config: NanosetConfig, empty: Mapping[SplitName, str], views: Sequence[str], warnings: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield what to know of splits without samples, of settings, of views, and of a run that continues another.
+
+    Args:
+        config: The settings that the splits were built with.
+        empty: Split → why it has no sample.
+        views: Names of the datasets that are views.
+        warnings: Clauses about settings that are allowed but rarely intended.
+    """
     yield from (f"{split}: {why}." for split, why in empty.items())
+    for warning in warnings:
+        yield f"Warning: {warning}."
     if views:
         yield _VIEWS.format(names=", ".join(views))
     if config.orders:

@@ -82,6 +82,8 @@ class Handoff:
     """Split that has a share of the data and no sample → why."""
     views: Sequence[str] = ()
     """Names of the datasets that are views, of which the trainer reads the .idx."""
+    warnings: Sequence[str] = ()
+    """Settings of nanoset.yaml that are allowed but rarely intended, as `nanoset status` words them."""
     exports: Mapping[str, str] = field(default_factory=dict)
     """Prefix → folder of the dataset's .ds file, for a trainer that reads those."""
     tokenizer_name: str | None = None
@@ -153,7 +155,7 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
             raise ConfigError(what, where=where, found=repr(path), remedy=remedy)
     writer, command = _WRITERS[handoff.config.preset]
     texts, notes = writer(handoff)
-    notes += notes_of(handoff.config, handoff.empty, handoff.views)
+    notes += notes_of(handoff.config, handoff.empty, handoff.views, handoff.warnings)
     schedule = handoff.spec.schedule
     texts[RUN] = run_text(handoff.folder, None if schedule is None else schedule.global_batch_size)
     more = "" if handoff.tokenizer else f" {_NAMED}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from nanoset_core.config.exports import exports_read
 from nanoset_core.config.nanoset import corpora_of
+from nanoset_core.config.orders import nanoset_order_warnings
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError
 from nanoset_core.handoff import Handoff, handoff_files
@@ -135,6 +136,7 @@ def _request(
         tokenizer_note=tokenizer_note(definition, nanoset.project.config.tokenizer.eod),
         indexes=_indexes(planned, nanoset.index_folder),
         views=[] if exports else _views(nanoset),
+        warnings=[*TRAINER_FILES.settings_warnings(nanoset.project.config, Key(nanoset.name))],
         exports={
             nanoset.trainer_prefix(corpus): f"{nanoset.trainer_root}/{made.stage}/{made.name}/{made.digest}"
             for corpus, made in exports.items()
@@ -217,6 +219,9 @@ class HandoffStage(Stage):
 
     def row_part(self, key: Key) -> str | None:
         return HANDOFF
+
+    def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
+        return nanoset_order_warnings(config.nanosets[key.subject], config.views, config.packs)
 
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         spec = project.nanoset(manifest.name.removesuffix(f"/{HANDOFF}"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_core.config.orders import reordering_warnings
 from nanoset_core.config.packing import PacksSpec
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.views import base_of
@@ -161,6 +162,10 @@ class PacksStage(DerivedStage):
     def details(self, manifest: Manifest) -> Mapping[str, str]:
         apart = manifest.facts["concatenated"]["cut_documents"]
         return {**super().details(manifest), "cut if concatenated": f"{apart:,}"}
+
+    def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
+        source = config.packs[self.name(key)].of
+        return reordering_warnings([source], config.views, config.packs, "packs are laid in an order of their own")
 
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         if not manifest.facts["documents"]:

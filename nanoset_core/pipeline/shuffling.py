@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.config.orders import reordering_warnings
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.webdataset import WebdatasetSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StaleError
@@ -282,6 +283,10 @@ class PlanStage(Stage):
             "compressor": compressor_identity() if spec.member == "json.gz" else None,
         }
         return Recipe(PLANS, key.subject, VERSION, parents, options)
+
+    def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
+        corpora = config.webdatasets[key.subject].names
+        return reordering_warnings(corpora, config.views, config.packs, "its contexts are shuffled into the tars")
 
     def future_outputs(self, manifest: Manifest) -> Iterable[str]:
         return [webdataset_recipe(manifest.name, manifest.digest).digest]

@@ -170,6 +170,10 @@ class Stage:
         """Return faults of a version that are allowed: clauses that name the files."""
         return ()
 
+    def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
+        """Return what nanoset.yaml asks of an output that is allowed but rarely intended; known before it is built."""
+        return ()
+
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
         """Return why making an output would fail, as far as that can be told within a budget."""
         return None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.config.orders import view_order_warnings
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.views import ViewSpec, base_of, chain_of
 from nanoset_core.errors import MissingError, NanosetError, one_line
@@ -176,6 +177,9 @@ class ViewStage(DerivedStage):
         except NanosetError as error:
             return one_line(error)
         return None
+
+    def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
+        return view_order_warnings(config.views, self.name(key))
 
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         for key, count in manifest.facts["missing_ids"].items():

@@ -159,6 +159,8 @@ def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None)
         refusals = (one.stage.refusal(graph.project, one.key, recipe, planning) for one, recipe in wanted if recipe)
         failure = next(filter(None, refusals), None)
     warnings: list[str] = []
+    for node in nodes:
+        warnings += node.stage.settings_warnings(graph.project.config, node.key)
     rejects: list[str] = []
     figures: dict[str, int] = {}
     details: dict[str, str] = {}

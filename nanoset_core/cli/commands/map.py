@@ -32,6 +32,8 @@ from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, split_nu
 if TYPE_CHECKING:
     from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage
     from nanoset_core.outputs.manifest import Manifest
+    from nanoset_core.pipeline.project import Project
+
 MANY_EPOCHS = 8
 """Reading a text more often than this gets a warning."""
 _MISPLACED = {
@@ -143,9 +145,10 @@ def _map_project(
     packed = [{"packed": name, **counts[name], **PACKS.details(one)} for name, one in packs.items()]
     print_rows([] if as_json else packed)
     _show(plans, [one for found in planned.values() for one in found.exceeded], as_json, mixtures, packs)
-    for (name, split), found in planned.items():
-        if found.lacking is not None and not found.members and not as_json:
-            _warn(f"warning: {name} {split}: {found.lacking}")
+    lacking = {key: found.lacking for key, found in planned.items() if found.lacking and not found.members}
+    for (name, split), text in lacking.items() if not as_json else ():
+        _warn(f"warning: {name} {split}: {text}")
+    _warn_of_settings(project, names)
     if plan_only:
         return
     with progress_bars() as (listener, _):
@@ -160,6 +163,16 @@ def _map_project(
                 click.echo(f"{name}: {start} says how to start on it")
     if lines:
         click.echo(f"for `nanoset build` to keep it, write into {project.config.file.name}:\n\n{lines}")
+
+
+def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
+    """Warn of settings of some nanosets that are allowed but rarely intended, such as orders that are lost."""
+    from nanoset_core.pipeline.handoff import TRAINER_FILES
+    from nanoset_core.pipeline.stage import Key
+
+    for name in names:
+        for text in TRAINER_FILES.settings_warnings(project.config, Key(name)):
+            _warn(f"warning: {name}: {text}")
 
 
 def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as_json: bool) -> None:

@@ -20,11 +20,14 @@ def command(name: str, config: Path, as_json: bool) -> None:
 
     `nanoset build` makes its dataset.
     """
+    from nanoset_core.config.orders import view_order_warnings
     from nanoset_core.pipeline.choosing import plan_view, step_rows
     from nanoset_core.pipeline.project import Project
 
     with progress_bars() as (listener, _):
-        chosen = plan_view(Project.open(config, listener), name)
+        project = Project.open(config, listener)
+        chosen = plan_view(project, name)
+    print_notices(view_order_warnings(project.config.views, name))
     facts = chosen.facts
     if as_json:
         keys = ("view", "rule", "documents", "tokens")
