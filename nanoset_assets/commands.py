@@ -15,7 +15,7 @@ import click
 
 from nanoset_core.cli.entry import message
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
-from nanoset_core.cli.terminal import progress_bars
+from nanoset_core.cli.progress import progress_bars
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import HANDOFF

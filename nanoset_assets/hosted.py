@@ -11,7 +11,7 @@ import dagster as dg
 
 from nanoset_assets.instance_state import is_run_process, owner_tag
 from nanoset_assets.names import Names, names_of
-from nanoset_core.cli.terminal import Watch
+from nanoset_core.cli.progress import Watch
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import NOTE, WAITING, Progress, ProgressCallback, silent

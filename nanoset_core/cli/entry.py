@@ -13,18 +13,15 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import entry_points
-from io import BufferedWriter, FileIO, TextIOWrapper
-from typing import TYPE_CHECKING
+from io import BufferedWriter, TextIOWrapper
 
 import click
 
 from nanoset_core.cli import commands
+from nanoset_core.cli.streams import UnfailingFile
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.interruption import INTERRUPTED, disturb_no_more, interruptible, received_signal
 from nanoset_core.storage.os_errors import refusal
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 PLUGINS = "nanoset.commands"
 
@@ -56,9 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if getattr(sys, name) is None:  # closed by the caller: no other file may get its number
             null = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, open(null, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
-    if type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == _Notices.NUMBER:
+    if type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == 2:
         sys.stderr.flush()
-        sys.stderr = TextIOWrapper(BufferedWriter(_Notices()), encoding=sys.stderr.encoding, line_buffering=True)
+        notices = BufferedWriter(UnfailingFile(2, "w", closefd=False))
+        sys.stderr = TextIOWrapper(notices, encoding=sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the locale has no letters for
@@ -66,21 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if code := _exit_code(arguments):
             gc.collect()  # generators that an error left hanging end their worker processes
     sys.exit(code)
-
-
-class _Notices(FileIO):
-    """Standard error that drops what cannot be written, so that a full log disk does not end a build."""
-
-    NUMBER = 2
-
-    def __init__(self) -> None:
-        super().__init__(self.NUMBER, "w", closefd=False)
-
-    def write(self, data: ReadableBuffer, /) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return memoryview(data).nbytes
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:

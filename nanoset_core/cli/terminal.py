@@ -1,21 +1,15 @@
-"""What commands print: tables of rows, some of which the UI shows too, JSON, notices, and progress."""
+"""What commands print: tables of rows, some of which the UI shows too, JSON, and notices."""
 
 from __future__ import annotations
 
 import json
-import math
-import os
 import sys
-import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nanoset_core.execution.progress import NOTE, WAITING, Progress, ProgressCallback
-from nanoset_core.serialization.text import format_age, format_count
+from nanoset_core.serialization.text import format_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,11 +25,6 @@ FILE_COLUMNS = 120
 _BAR = 30  # characters of all of train
 _LEAST_TEXT = 12
 """Width below which a column of text is hard to read."""
-_REPEAT_SECONDS = 600.0
-LINE_SECONDS = 30.0
-"""Between two lines on one piece of work, where there is no terminal."""
-GOES_ON = " …"
-"""Ends a line on what begins."""
 _CHUNK, _HALF = 1 << 20, 16
 """Lengths that are looked at together, and bits of the lower half of one."""
 WEBDATASET_WORDS = {"shards": "tars", "sequences": "contexts"}
@@ -111,159 +100,6 @@ def print_json(value: object, *, ensure_ascii: bool = True) -> None:
     """Print plain values as JSON; all of it in ASCII where the output is not in UTF-8."""
     other = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
     click.echo(json.dumps(value, indent=1, ensure_ascii=ensure_ascii or other))
-
-
-@contextmanager
-def progress_bars() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
-    """Yield a progress callback that draws bars, or prints lines where there is no terminal; and a function that says
-    in one line what begins, which goes on where the line ends in "…", or what has ended."""
-    # importing rich to ask it would take longer than a small job
-    if not sys.stderr.isatty() and not {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys():
-        with _lines() as shown:
-            yield shown
-        return
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    with _bars(console) if console.is_terminal else _lines() as shown:
-        yield shown
-
-
-@contextmanager
-def _bars(console: Console) -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
-    from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    label = TextColumn("{task.description}", markup=False)  # [web] is no style
-    columns = (
-        *(label, BarColumn(20), TaskProgressColumn(), "{task.fields[figures]}"),
-        *(TimeElapsedColumn(), TimeRemainingColumn()),
-    )
-    with Bars(*columns, console=console) as bars:
-        tasks, watch = dict[str, TaskID](), Watch()
-
-        def listen(progress: Progress) -> None:
-            if progress.stage == NOTE:
-                if watch.is_new(progress):
-                    console.print(progress.name, highlight=False, markup=False)
-                return
-            label, figures = _label(progress), watch.figures(progress)
-            if label not in tasks:
-                tasks[label] = bars.add_task(label, figures="", completed=progress.done)
-            is_done = progress.done >= progress.total
-            total = max(progress.total, 1)
-            bars.update(tasks[label], total=total, completed=progress.done, figures=figures, visible=not is_done)
-
-        def say(line: str) -> None:
-            for task in bars.task_ids:
-                bars.remove_task(task)
-            tasks.clear()
-            if line.endswith(GOES_ON):
-                bars.add_task(line.removesuffix(GOES_ON), total=None, figures="")
-
-        yield listen, say
-
-
-@contextmanager
-def _lines() -> Iterator[tuple[ProgressCallback, Callable[[str], None]]]:
-    lines = Lines()
-    ticker = threading.Thread(target=lines.repeat, name="progress", daemon=True)
-    ticker.start()
-    try:
-        yield lines.listen, lines.say
-    finally:
-        lines.ended.set()
-        ticker.join()
-
-
-class Lines:
-    """Prints what is waited for, and is noted or said, at once; while `repeat` runs, progress every 30 seconds."""
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-        self._watch, self._waiting = Watch(), dict[str, float]()
-        self._works: dict[str, Progress] = {}
-        self._about, self._since = "", 0.0
-
-    def listen(self, progress: Progress) -> None:
-        if progress.stage == WAITING:
-            self._wait(progress)
-        elif progress.stage == NOTE:
-            if self._watch.is_new(progress):
-                _print_line(progress.name)
-        elif progress.done < progress.total:
-            self._watch.figures(progress)
-            self._works[_label(progress)] = progress
-        else:
-            self._works.pop(_label(progress), None)
-
-    def _wait(self, progress: Progress) -> None:
-        """Print what is waited for, again every ten minutes, and its end."""
-        now, line = time.monotonic(), _label(progress)
-        if progress.done >= progress.total:
-            if self._waiting.pop(line, None) is not None:
-                _print_line(f"{line}: no longer")
-        elif now - self._waiting.get(line, -_REPEAT_SECONDS) >= _REPEAT_SECONDS:
-            self._waiting[line] = now
-            _print_line(f"{line}: {format_age(progress.done)} so far, up to {format_age(progress.total)}")
-
-    def say(self, line: str) -> None:
-        self._works.clear()
-        self._about, self._since = line.removesuffix(GOES_ON) if line.endswith(GOES_ON) else "", time.monotonic()
-        _print_line(line)
-
-    def repeat(self) -> None:
-        while not self.ended.wait(LINE_SECONDS):
-            for progress in (works := list(self._works.values())):
-                _print_line(self._watch.describe(progress))
-            if self._about and not works:
-                _print_line(f"{self._about}: {format_age(time.monotonic() - self._since)} so far")
-
-
-def _label(progress: Progress) -> str:
-    return f"{progress.stage} {progress.name}"
-
-
-def _print_line(text: str) -> None:
-    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
-
-
-class Watch:
-    """Knows since when each piece of work goes on, and what was said."""
-
-    def __init__(self) -> None:
-        self._begun: dict[str, tuple[float, int]] = {}
-        self._said = set[str]()
-
-    def is_new(self, note: Progress) -> bool:
-        """Return whether a note was not said before; from now on it was."""
-        is_new = note.name not in self._said
-        self._said.add(note.name)
-        return is_new
-
-    def describe(self, progress: Progress) -> str:
-        """Describe progress in one line: how far, how fast, how much, how long still."""
-        seconds, before = self._since(progress)
-        share = progress.done / progress.total if progress.total else 1.0
-        made, left = progress.done - before, progress.total - progress.done
-        until = f", {format_age(math.ceil(seconds * left / made))} left" if made > 0 and left > 0 else ""
-        return f"{_label(progress)}: {share:.0%}, {self.figures(progress)}{until}"
-
-    def figures(self, progress: Progress) -> str:
-        """Return how fast work goes, and what is counted so far."""
-        seconds, before = self._since(progress)
-        counted = [f"{progress.done:,} of {progress.total:,} {progress.unit}"]
-        if progress.unit == "bytes":
-            counted = [f"{(progress.done - before) / 1e6 / max(seconds, 1e-3):,.1f} MB/s"]
-        if progress.documents or progress.tokens:
-            counted += [f"{progress.documents:,} documents", f"{progress.tokens:,} tokens"]
-        return ", ".join(counted)
-
-    def _since(self, progress: Progress) -> tuple[float, int]:
-        """Return (seconds since the work was first heard of, units that were done by then)."""
-        now = time.monotonic()
-        begun, before = self._begun.setdefault(_label(progress), (now, progress.done))
-        return now - begun, before
 
 
 def print_notices(notices: Iterable[str]) -> None:

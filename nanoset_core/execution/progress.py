@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 WAITING = "waiting"
 """The stage of progress while something is waited for."""
+STEP = "step"
+"""The stage of progress when a step of a build begins: `done` is its number among `total` steps."""
 NOTE = "note"
 """The stage of what is only to be said once; its name is the text."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
 import sys
 import time
 
 import pytest
+from pseudo_terminal import run_in_terminal
+from rich.cells import cell_len
 
-from nanoset_core.cli import terminal
-from nanoset_core.cli.terminal import Watch, progress_bars
+from nanoset_core.cli import progress
+from nanoset_core.cli.progress import Watch, bar_line, progress_bars
 from nanoset_core.execution.progress import Progress, note
 
 MADE = Progress("tokenized_shards", "web", 25_000_000, 100_000_000, documents=1_000, tokens=2_000_000)
@@ -44,7 +43,7 @@ def test_progress_is_described_in_one_line_from_what_was_done_since_it_was_first
 
 
 def test_without_a_terminal_there_are_lines_with_the_time_of_day_and_notes_once(capfd, monkeypatch):
-    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.05)
     with progress_bars() as (listen, say):
         say("tokenized_shards [web] …")
         wait_for(capfd, "tokenized_shards [web]: 0 s so far")
@@ -67,7 +66,7 @@ def wait_for(capfd, text: str) -> str:
 
 
 SIDE_BY_SIDE = """
-from nanoset_core.cli.terminal import progress_bars
+from nanoset_core.cli.progress import progress_bars
 from nanoset_core.execution.progress import Progress, note
 with progress_bars() as (listen, say):
     say("raw_jsonl [web] …")
@@ -78,19 +77,22 @@ with progress_bars() as (listen, say):
 """
 
 
+REDIRECTED = """
+import os, sys, time
+from nanoset_core.cli.progress import progress_bars
+from nanoset_core.execution.progress import Progress
+with progress_bars() as (listen, say):
+    log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+    for number in (1, 2):
+        os.dup2(log, number)
+    listen(Progress("tokenized_shards", "web", 1, 4))
+    time.sleep(0.6)
+"""
+
+
 def test_on_a_terminal_there_is_a_bar_for_each_piece_of_work():
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "160"}
-    with subprocess.Popen([sys.executable, "-c", SIDE_BY_SIDE], stderr=theirs, env=environment) as process:
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                shown += os.read(ours, 1 << 16)
-            except OSError:  # it has ended
-                break
-    os.close(ours)
-    assert process.returncode == 0
+    screen = run_in_terminal([sys.executable, "-c", SIDE_BY_SIDE])
+    assert screen.code == 0
     for text in (
         "raw_jsonl [web]",
         "EOD '</s>' (id 2)",
@@ -98,5 +100,37 @@ def test_on_a_terminal_there_is_a_bar_for_each_piece_of_work():
         "tokenized_shards code",
         "123,456 tokens",
     ):
-        assert text in shown.decode(), shown
-    assert shown.index(b"raw_jsonl [web]") < shown.index(b"EOD")
+        assert text in screen.text
+    assert screen.text.index("raw_jsonl [web]") < screen.text.index("EOD")
+
+
+@pytest.mark.parametrize("width", [200, 80, 79, 60, 40, 24, 10])
+@pytest.mark.parametrize("label", ["a", "[12/250] tokenized_shards " + "long" * 30, "[3/4] 漢字" * 12])
+def test_a_line_of_progress_fits_the_terminal_and_its_times_are_never_cut(width, label):
+    line = bar_line(width, label, 0.456, 3723, 45)
+    assert cell_len(line) < width
+    if width > 40:
+        assert line.endswith(" 45% 1:02:03 ETA 0:00:45")
+    elif width > 24:
+        assert "1:02:03 ETA 0:00:45" in line
+
+
+def test_a_long_label_is_cut_with_a_mark_and_the_bar_goes_first():
+    assert bar_line(80, "[1/2] tokenized_shards web", 0.5, 1, 1).count("━") == 10
+    narrow = bar_line(50, "[1/2] tokenized_shards corpus-of-the-web", 0.5, 1, 1)
+    assert narrow.startswith("[1/2] tokenized_shards …  50% 0:00:01 ETA")
+
+
+def test_progress_is_drawn_while_descriptors_1_and_2_are_redirected(tmp_path):
+    screen = run_in_terminal([sys.executable, "-c", REDIRECTED, str(tmp_path / "log")])
+    assert screen.code == 0
+    assert "tokenized_shards web" in screen.text
+    assert "ETA" in screen.text
+    assert (tmp_path / "log").read_bytes() == b""
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(term):
+    screen = run_in_terminal([sys.executable, "-c", SIDE_BY_SIDE], TERM=term)
+    assert "\x1b" not in screen.text
+    assert "raw_jsonl [web]: made in 1.0 s" in screen.text

@@ -22,7 +22,8 @@ from nanoset_core.cli.options import (
     option_for,
     options_for,
 )
-from nanoset_core.cli.terminal import Row, member_rows, mixture_rows, print_json, print_made, print_rows, progress_bars
+from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.terminal import Row, member_rows, mixture_rows, print_json, print_made, print_rows
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.config.trainer import EXAMPLE, UNNAMED
 from nanoset_core.errors import ConfigError

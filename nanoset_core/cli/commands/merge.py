@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType, option
-from nanoset_core.cli.terminal import print_made, progress_bars
+from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.terminal import print_made
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location

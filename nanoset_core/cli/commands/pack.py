@@ -19,7 +19,8 @@ from nanoset_core.cli.options import (
     options_for,
     text_options,
 )
-from nanoset_core.cli.terminal import print_made, print_notices, progress_bars, rejected_text, spread
+from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.terminal import print_made, print_notices, rejected_text, spread
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.serialization.text import format_count
 

@@ -9,6 +9,7 @@ import click
 
 from nanoset_core.cli import terminal
 from nanoset_core.cli.options import ANY_FOLDER, PATH, ManyValued, flag, option, option_for, options_for, text_options
+from nanoset_core.cli.progress import progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
 from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
 from nanoset_core.serialization.text import format_bytes, format_count
@@ -117,7 +118,7 @@ def command(
         others = (path for path in (sampling, input_json) if path is not None)
         check_apart([output_json], [*found.files, *tokenizer_files(tokenizer), *others])
         complete_exp_data(output, input_json, output_json, overwrite=overwrite, only_check=True)
-    with terminal.progress_bars() as (listener, _):
+    with progress_bars() as (listener, _):
         result = shuffle(found, output, settings, scratch=scratch, listener=listener, overwrite=overwrite)
     if output_json is not None:
         complete_exp_data(output, input_json, output_json, overwrite=overwrite)

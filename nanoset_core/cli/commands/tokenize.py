@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.options import ANY_PATH, ManyValued, flag, option, option_for, options_for, text_options
-from nanoset_core.cli.terminal import print_made, print_notices, progress_bars
+from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.config.tokenization import TokenizationSpec
 from nanoset_core.errors import ConfigError
 

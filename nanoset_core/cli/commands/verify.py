@@ -11,6 +11,7 @@ import click
 
 from nanoset_core.cli import terminal
 from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued, flag, option, tokenizer_options
+from nanoset_core.cli.progress import Lines
 from nanoset_core.serialization.text import format_count
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def command(
         from nanoset_core.pipeline.tokenization import check_tokenizer
         from nanoset_core.verification.verify import verify_project
 
-        project = Project.open(config, terminal.Lines().listen)
+        project = Project.open(config, Lines().listen)
         check_tokenizer(project)
         reports = verify_project(project, select, deep)
     found: list[Report] = []

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from nanoset_core.cli.options import CONFIG_OPTION, flag
-from nanoset_core.cli.terminal import print_json, print_notices, print_rows, progress_bars
+from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.terminal import print_json, print_notices, print_rows
 
 
 @click.command("view", short_help="Show what a view chooses.")

@@ -1,0 +1,364 @@
+"""The progress of a command: bars on a terminal, lines with the time of day everywhere else."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from nanoset_core.cli.streams import stderr_duplicate
+from nanoset_core.execution.progress import NOTE, STEP, WAITING, Progress, ProgressCallback
+from nanoset_core.serialization.text import format_age
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleDimensions, RenderableType
+
+Say = Callable[[str], None]
+"""Prints one line. A line that ends in `GOES_ON` names what begins, and is shown until the next one."""
+GOES_ON = " …"
+"""Ends a line on what begins."""
+LINE_SECONDS = 30.0
+"""Between two lines on one piece of work, if there is no terminal."""
+FRAMES_PER_SECOND = 4
+_REPEAT_SECONDS = 600.0
+"""Between two lines on something that is waited for, if there is no terminal."""
+_BAR_COLUMNS = 20
+_LABEL_COLUMNS = 12
+"""A label is not made narrower than this to keep a bar."""
+_UNKNOWN = "-:--:--"
+
+
+@contextmanager
+def progress_bars() -> Iterator[tuple[ProgressCallback, Say]]:
+    """Yield a progress callback and a function that prints one line.
+
+    Both draw on standard error: bars if it is a terminal, else lines without control characters.
+    """
+    with stderr_duplicate() as stream:
+        shown: AbstractContextManager[tuple[ProgressCallback, Say]]
+        shown = _bars(stream) if _is_interactive(stream) else _lines(stream)
+        with shown as callbacks:
+            yield callbacks
+
+
+def _is_interactive(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal on which the cursor can be moved."""
+    terminal_type = os.environ.get("TERM") or "dumb"
+    return stream.isatty() and terminal_type not in ("dumb", "unknown")
+
+
+@contextmanager
+def _bars(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
+    # Importing rich takes longer than a small job whose output is no terminal.
+    from rich.console import Console, ConsoleDimensions
+    from rich.live import Live
+
+    class Terminal(Console):
+        """A console of the size of its own terminal: rich asks descriptors 0 to 2, of which Dagster redirects two."""
+
+        @property
+        def size(self) -> ConsoleDimensions:
+            columns, rows = _terminal_size(stream)
+            return ConsoleDimensions(columns, rows) if columns and rows else super().size
+
+    console = Terminal(file=stream)
+    bars = _Bars(lambda: console.width, is_unicode=console.encoding.startswith("utf"))
+
+    def listen(progress: Progress) -> None:
+        if progress.stage != NOTE:
+            if bars.update(progress):
+                live.refresh()  # short work would end before the next frame
+        elif bars.watch.is_new(progress):
+            console.print(progress.name, highlight=False, markup=False, soft_wrap=True)
+
+    def say(line: str) -> None:
+        bars.begin(line.removesuffix(GOES_ON) if line.endswith(GOES_ON) else "")
+        if not line.endswith(GOES_ON):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        live.refresh()
+
+    live = Live(
+        get_renderable=bars.frame,
+        console=console,
+        refresh_per_second=FRAMES_PER_SECOND,
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # what goes to a pipe is not drawn above the bars
+        vertical_overflow="crop",
+    )
+    with live:
+        yield listen, say
+
+
+def _terminal_size(stream: TextIO) -> tuple[int, int]:
+    """Return columns and rows of a terminal; zeros if it does not know them."""
+    try:
+        return os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return 0, 0
+
+
+class _Bars:
+    """What is under way, as lines that fit the terminal: a bar for each piece of work, its figures below."""
+
+    def __init__(self, width: Callable[[], int], *, is_unicode: bool) -> None:
+        """Args:
+        width: Returns the columns of the terminal, which may change.
+        is_unicode: Whether the terminal takes characters that are not ASCII.
+        """
+        self.watch = Watch()
+        self._width = width
+        self._is_unicode = is_unicode
+        self._lock = threading.Lock()  # frames are drawn by another thread
+        self._about = ""
+        self._count = ""
+        self._since = time.monotonic()
+        self._works: dict[str, Progress] = {}
+
+    def begin(self, about: str, count: str = "") -> None:
+        """Show what begins, without a bar until progress of it is reported.
+
+        Args:
+            about: What begins; nothing is shown if it is empty.
+            count: The number of the step, before the labels of all work that is reported from now on.
+        """
+        with self._lock:
+            self._about = about
+            self._count = count
+            self._since = time.monotonic()
+            self._works.clear()
+
+    def update(self, progress: Progress) -> bool:
+        """Show how far a piece of work is, or which step of several begins; return whether it is new."""
+        if progress.stage == STEP:
+            self.begin(f"{step_count(progress)}{progress.name}", step_count(progress))
+            return True
+        label = _label(progress)
+        with self._lock:
+            self.watch.figures(progress)  # notes when the work began
+            is_new = label not in self._works
+            if progress.done < progress.total:
+                self._works[label] = progress
+            else:
+                self._works.pop(label, None)
+        return is_new and progress.done < progress.total
+
+    def frame(self) -> RenderableType:
+        """Return what is under way now."""
+        from rich.console import Group
+        from rich.text import Text
+
+        width = self._width()
+        with self._lock:
+            about = self._about
+            count = self._count
+            works = list(self._works.values())
+            elapsed = time.monotonic() - self._since
+
+        lines = []
+        if about and not works:
+            lines.append(bar_line(width, about, None, elapsed, None, is_unicode=self._is_unicode))
+        for work in works:
+            label = f"{count}{_label(work)}"
+            share = work.done / work.total
+            seconds = self.watch.seconds(work)
+            remaining = self.watch.seconds_left(work)
+            lines.append(bar_line(width, label, share, seconds, remaining, is_unicode=self._is_unicode))
+            lines.append(_fitted(f"  {self.watch.figures(work)}", width))
+        # One text a line, so that none is folded; the last column stays free, since some terminals wrap after it.
+        return Group(*(Text(line, no_wrap=True, overflow="crop") for line in lines))
+
+
+def bar_line(
+    width: int, label: str, share: float | None, elapsed: float, remaining: float | None, *, is_unicode: bool = True
+) -> str:
+    """Return one line of progress that fits a terminal: the label, a bar, the share, the time so far, and the ETA.
+
+    On a narrow terminal the bar is shortened first, then the label. The times are never cut.
+
+    Args:
+        width: Columns of the terminal.
+        label: What is being done.
+        share: How much of it is done, 0 to 1; None if that is not known.
+        elapsed: Seconds so far.
+        remaining: Seconds that are expected to remain; None if that is not known.
+        is_unicode: Whether the terminal takes characters that are not ASCII.
+    """
+    from rich.cells import cell_len
+
+    eta = _UNKNOWN if remaining is None else _clock(remaining)
+    times = f"{_clock(elapsed)} ETA {eta}"
+    if share is not None:
+        times = f"{math.floor(100 * share):3d}% {times}"
+    available = width - 1 - len(times) - 1  # for the label, and the bar with the space before it
+    if available < _LABEL_COLUMNS:
+        return _fitted(times, width)
+    bar = ""
+    room = available - max(cell_len(label), _LABEL_COLUMNS) - 1
+    if share is not None and room > 2:
+        bar = _bar(share, min(room, _BAR_COLUMNS), is_unicode=is_unicode)
+        available -= len(bar) + 1
+    shown = _fitted(label, available + 1, pad=True, is_unicode=is_unicode)
+    return " ".join(filter(None, [shown, bar, times]))
+
+
+def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
+    full = round(columns * min(share, 1))
+    done, open_ = ("━", "╌") if is_unicode else ("#", "-")
+    return done * full + open_ * (columns - full)
+
+
+def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True) -> str:
+    """Return a text cut to fewer columns than `width`, with a mark if it was; padded to that on request."""
+    from rich.cells import cell_len, set_cell_size
+
+    columns = max(width - 1, 0)
+    if cell_len(text) > columns:
+        mark = "…" if is_unicode else "~"
+        return set_cell_size(text, max(columns - 1, 0)) + mark[:columns]
+    return set_cell_size(text, columns) if pad else text
+
+
+def _clock(seconds: float) -> str:
+    """Return a time as hours, minutes and seconds: 0:01:23."""
+    whole = max(int(seconds), 0)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+@contextmanager
+def _lines(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
+    lines = Lines(stream)
+    ticker = threading.Thread(target=lines.repeat, name="progress", daemon=True)
+    ticker.start()
+    try:
+        yield lines.listen, lines.say
+    finally:
+        lines.ended.set()
+        ticker.join()
+
+
+class Lines:
+    """Prints notes and what is waited for at once; while `repeat` runs, also progress every 30 seconds."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """Args: stream: Where to; default: standard error."""
+        self.ended = threading.Event()
+        self._stream = stream
+        self._watch = Watch()
+        self._waiting: dict[str, float] = {}
+        self._works: dict[str, Progress] = {}
+        self._about = ""
+        self._since = 0.0
+
+    def listen(self, progress: Progress) -> None:
+        """Take note of progress."""
+        if progress.stage == WAITING:
+            self._wait(progress)
+        elif progress.stage == NOTE:
+            if self._watch.is_new(progress):
+                self._print(progress.name)
+        elif progress.stage == STEP:
+            self._begin(f"{step_count(progress)}{progress.name}")
+        elif progress.done < progress.total:
+            self._watch.figures(progress)
+            self._works[_label(progress)] = progress
+        else:
+            self._works.pop(_label(progress), None)
+
+    def _wait(self, progress: Progress) -> None:
+        """Print what is waited for, again every ten minutes, and its end."""
+        now = time.monotonic()
+        line = _label(progress)
+        if progress.done >= progress.total:
+            if self._waiting.pop(line, None) is not None:
+                self._print(f"{line}: no longer")
+        elif now - self._waiting.get(line, -_REPEAT_SECONDS) >= _REPEAT_SECONDS:
+            self._waiting[line] = now
+            self._print(f"{line}: {format_age(progress.done)} so far, up to {format_age(progress.total)}")
+
+    def say(self, line: str) -> None:
+        """Print a line; see `Say`."""
+        self._begin(line.removesuffix(GOES_ON) if line.endswith(GOES_ON) else "")
+        self._print(line)
+
+    def _begin(self, about: str) -> None:
+        self._works.clear()
+        self._about = about
+        self._since = time.monotonic()
+
+    def repeat(self) -> None:
+        """Print progress every 30 seconds until the end."""
+        while not self.ended.wait(LINE_SECONDS):
+            works = list(self._works.values())
+            for progress in works:
+                self._print(self._watch.describe(progress))
+            if self._about and not works:
+                self._print(f"{self._about}: {format_age(time.monotonic() - self._since)} so far")
+
+    def _print(self, text: str) -> None:
+        click.echo(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream or sys.stderr)
+
+
+def step_count(progress: Progress) -> str:
+    """Return the number of a step among all of them, as it is put before its name: `[3/25] `."""
+    return f"[{progress.done}/{progress.total}] "
+
+
+def _label(progress: Progress) -> str:
+    return f"{progress.stage} {progress.name}"
+
+
+class Watch:
+    """Knows since when each piece of work has been under way, and which notes were printed."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, tuple[float, int]] = {}
+        self._printed: set[str] = set()
+
+    def is_new(self, note: Progress) -> bool:
+        """Return whether a note was not printed before; from now on it was."""
+        is_new = note.name not in self._printed
+        self._printed.add(note.name)
+        return is_new
+
+    def describe(self, progress: Progress) -> str:
+        """Describe progress in one line: how far, how fast, how much, and how long it will still take."""
+        share = progress.done / progress.total if progress.total else 1.0
+        remaining = self.seconds_left(progress)
+        left = "" if remaining is None else f", {format_age(remaining)} left"
+        return f"{_label(progress)}: {share:.0%}, {self.figures(progress)}{left}"
+
+    def figures(self, progress: Progress) -> str:
+        """Return how fast work is, and what has been counted so far."""
+        seconds, before = self._since(progress)
+        figures = [f"{progress.done:,} of {progress.total:,} {progress.unit}"]
+        if progress.unit == "bytes":
+            figures = [f"{(progress.done - before) / 1e6 / max(seconds, 1e-3):,.1f} MB/s"]
+        if progress.documents or progress.tokens:
+            figures += [f"{progress.documents:,} documents", f"{progress.tokens:,} tokens"]
+        return ", ".join(figures)
+
+    def seconds(self, progress: Progress) -> float:
+        """Return the seconds since the first report on a piece of work."""
+        return self._since(progress)[0]
+
+    def seconds_left(self, progress: Progress) -> int | None:
+        """Return the seconds that work is expected to take still; None if it has not advanced, or is done."""
+        seconds, before = self._since(progress)
+        made = progress.done - before
+        left = progress.total - progress.done
+        return math.ceil(seconds * left / made) if made > 0 and left > 0 else None
+
+    def _since(self, progress: Progress) -> tuple[float, int]:
+        """Return (seconds since the first report on a piece of work, units that were done by then)."""
+        now = time.monotonic()
+        begun, before = self._begun.setdefault(_label(progress), (now, progress.done))
+        if progress.done < before:  # the same work began again
+            begun, before = self._begun[_label(progress)] = (now, progress.done)
+        return now - begun, before

@@ -1,0 +1,43 @@
+"""Streams that a command writes notices and progress to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class UnfailingFile(FileIO):
+    """A file descriptor that drops what cannot be written, so that a full log disk does not end a build."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+@contextmanager
+def stderr_duplicate() -> Iterator[TextIO]:
+    """Yield standard error on a file descriptor of its own.
+
+    While it executes a step, Dagster redirects the file descriptors 1 and 2 to log files. A progress bar that is drawn
+    on descriptor 2 would go there too; one on a duplicate that was made earlier stays on the terminal.
+
+    Yields `sys.stderr` itself if it has no descriptor, as under a test runner.
+    """
+    try:
+        descriptor = os.dup(sys.stderr.fileno())
+    except (OSError, ValueError):
+        yield sys.stderr
+        return
+    file = BufferedWriter(UnfailingFile(descriptor, "w"))
+    encoding = sys.stderr.encoding or "utf-8"
+    with TextIOWrapper(file, encoding=encoding, errors="backslashreplace", line_buffering=True) as stream:
+        yield stream
