@@ -101,11 +101,16 @@ def sample_lines(found: Json) -> Iterator[str]:
 
 
 def document_line(origin: Json) -> str:
-    """Return a document's place, id, number and length."""
-    byte = " (byte {byte_offset:,})" if origin["byte_offset"] >= 0 else " (row)"
-    identity = ", id {id!r}" if origin["id"] is not None else ""
-    place = f"{{corpus}}/{{file}}:{{line}}{byte}{identity}: number {{document:,}} of its corpus, {{tokens:,}} tokens"
-    return place.format_map(origin)
+    """Return a document's place, id, length, and its number in the corpus and in the view that it was read through."""
+    place = "{corpus}/{file}:{line}".format_map(origin)
+    byte = f" (byte {origin['byte_offset']:,})" if origin["byte_offset"] >= 0 else " (row)"
+    identity = f", id {origin['id']!r}" if origin["id"] is not None else ""
+
+    # Tables of documents, columns and attributes are joined by the first of these numbers.
+    number = "document {document:,} of corpus {corpus}".format_map(origin)
+    if origin["view"] is not None:
+        number += " (document {view_document:,} of view {view})".format_map(origin)
+    return f"{place}{byte}{identity}: {number}, {origin['tokens']:,} tokens"
 
 
 def step_line(found: Json) -> str:

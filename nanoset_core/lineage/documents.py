@@ -89,7 +89,7 @@ class DocumentOrigin:
 
     corpus: str
     document: int
-    """Number in the merged dataset, from 0."""
+    """Number in the corpus, from 0: its row in the tables of documents, columns and attributes."""
     file: str
     """Relative to the corpus's folder."""
     line: int
@@ -102,6 +102,15 @@ class DocumentOrigin:
     """Special ones included."""
     shard: str
     """Digest of the shard that holds it."""
+    view: str | None = None
+    """The view through which it was read; None if it was read from the corpus itself."""
+    view_document: int | None = None
+    """Number in this view, from 0. A view that repeats a document numbers each copy."""
+
+    @property
+    def dataset_document(self) -> int:
+        """Number in the dataset that was read, or that packs were made of: the view's, or else the corpus's."""
+        return self.document if self.view_document is None else self.view_document
 
 
 class Lineage:
@@ -170,15 +179,33 @@ class Lineage:
         return (shards[begin : begin + step] for begin in range(0, len(shards), step))
 
     def origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        """Return where documents came from, in the order asked for; each row group is read once."""
-        if self._view is None:
+        """Return where documents of the dataset came from, in the order of the request.
+
+        Each row group is read once.
+
+        Args:
+            documents: numbers in the dataset: of a view, or of packs of a view, those in the view.
+
+        Raises:
+            SampleIndexError: the dataset has no such document.
+        """
+        view = self._view
+        if view is None:
             return self._origins(documents)
-        base, view = (opened(one, is_sampled=True) for one in (self.dataset, self._view))
+
+        # A view's documents are looked up in the tables of its corpus.
+        corpus_index = opened(self.dataset, is_sampled=True)
+        view_index = opened(view, is_sampled=True)
         for document in documents:
-            if not 0 <= document < len(view.document_indices) - 1:
-                raise self._no_such(document, self._view)
-        found = self._origins(documents_in(base, view, np.array(documents, np.int64)).tolist())
-        return [replace(origin, document=number) for origin, number in zip(found, documents, strict=True)]
+            if not 0 <= document < len(view_index.document_indices) - 1:
+                raise self._no_such(document, view)
+        numbers = documents_in(corpus_index, view_index, np.array(documents, np.int64)).tolist()
+
+        origins = self._origins(numbers)
+        return [
+            replace(origin, view=view.name, view_document=number)
+            for origin, number in zip(origins, documents, strict=True)
+        ]
 
     def _origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
         by_shard, reading = dict[int, dict[int, int]](), Semaphore(_TABLES_AT_ONCE)
@@ -197,6 +224,11 @@ class Lineage:
         found = {origin.document: origin for own in each for origin in own}
         return [found[document] for document in documents]
 
+    def find_number(self, number: int) -> Iterator[DocumentOrigin]:
+        """Yield the document with a number in the corpus, as often as the dataset has it."""
+        if 0 <= number < self.dataset.facts["documents"]:
+            yield from self._as_held(self._origins([number])[0])
+
     def find_id(self, identity: str) -> Iterator[DocumentOrigin]:
         """Yield documents with this id of their own; reads the ids of all shards that may hold it."""
         yield from self._search(range(len(self.shards)), {"id": identity})
@@ -211,14 +243,18 @@ class Lineage:
     def _search(self, shards: Sequence[int], wanted: Mapping[str, object]) -> Iterator[DocumentOrigin]:
         for shard, table in self.tables(shards):
             for row, values in table.search(wanted):
-                origin = self._origin(shard, self.first_document(shard) + row, values)
-                yield from [origin] if self._view is None else self._in_view(self._view, origin)
+                yield from self._as_held(self._origin(shard, self.first_document(shard) + row, values))
 
-    def _in_view(self, view: Manifest, origin: DocumentOrigin) -> Iterator[DocumentOrigin]:
-        """Yield a document of the corpus as often as the view has it, by its numbers there."""
-        base, chosen = (opened(one, is_sampled=True) for one in (self.dataset, view))
-        for number in documents_that_are(base, chosen, origin.document).tolist():
-            yield replace(origin, document=number)
+    def _as_held(self, origin: DocumentOrigin) -> Iterator[DocumentOrigin]:
+        """Yield a document of the corpus once, or as often as the view has it."""
+        view = self._view
+        if view is None:
+            yield origin
+            return
+        corpus_index = opened(self.dataset, is_sampled=True)
+        view_index = opened(view, is_sampled=True)
+        for number in documents_that_are(corpus_index, view_index, origin.document).tolist():
+            yield replace(origin, view=view.name, view_document=number)
 
     def _origin(self, shard: int, document: int, values: Mapping[str, Any]) -> DocumentOrigin:
         line = self.numbers.in_file(values["file"], values["byte_offset"], values["line"])

@@ -17,7 +17,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.packs import packed_from
 from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.views import corpus_of
+from nanoset_core.pipeline.views import chosen_from, corpus_of, is_view
 from nanoset_core.raw.pieces import cut_ranges
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.tokenization.losses import read_rejects
@@ -25,7 +25,7 @@ from nanoset_core.tokenization.shards import REJECTS
 
 
 class Wanted(NamedTuple):
-    """A document, named by its own id, by file and line, or by its number in the dataset; perhaps of one corpus."""
+    """A document, named by its own id, by file and line, or by its number in its corpus; perhaps of one corpus."""
 
     identity: str | None = None
     """The document's id. Several documents may have it."""
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
     line: int | None = None
     """1-based; of a table the row."""
     number: int | None = None
-    """In the merged dataset, from 0."""
+    """In its corpus, from 0, whatever views or packs the nanoset reads."""
     corpus: str | None = None
     """Look in this one only."""
 
@@ -92,7 +92,7 @@ def find_in(context: InspectionContext, held: Tars | Split, name: str, wanted: W
         "no such document",
         where=", ".join(corpora),
         found=str(wanted),
-        expected="an id, or a line of the raw files, that became a document",
+        expected="an id, a line of the raw files or a number in the corpus, of a document that is read here",
         remedy=_hint(context, held.datasets, [*placed, wanted]),
     )
 
@@ -127,8 +127,8 @@ def _origins(
         elif wanted.file is not None and wanted.line is not None:
             shards = _shards_of(context, lineage, wanted.file, wanted.line)
             found = lineage.find_line(wanted.file, wanted.line, shards)
-        elif wanted.number is not None and wanted.number < packed_from(context.outputs, dataset).facts["documents"]:
-            found = iter(lineage.origins([wanted.number]))
+        elif wanted.number is not None:
+            found = lineage.find_number(wanted.number)
         yield from ((number, origin) for origin in found)
 
 
@@ -149,13 +149,28 @@ def _shards_of(context: InspectionContext, lineage: Lineage, file: str, line: in
 
 
 def _hint(context: InspectionContext, datasets: Sequence[Manifest], wanted: Sequence[Wanted]) -> str:
-    """Return a remedy, which says so if the line was rejected."""
+    """Return a remedy for a document that was not found: why its line, or a view, left it out, if that is known."""
     for dataset in datasets:
         lineage = Lineage(context.outputs, dataset)
-        for one in (one for one in wanted if one.corpus in (None, dataset.name, lineage.corpus)):
+        for one in wanted:
+            if one.corpus not in (None, dataset.name, lineage.corpus):
+                continue
             for reject in _rejects(context, lineage, one):
-                mended = f"mend it in {dataset.name}/{reject.file}"
-                return f"the line was rejected ({reject.reason}: {reject.detail}); {mended}"
+                place = f"{dataset.name}/{reject.file}"
+                return f"the line was rejected ({reject.reason}: {reject.detail}); mend it in {place}"
+
+    # The corpus may have the document although no view that is read here has it.
+    for dataset in datasets:
+        view = packed_from(context.outputs, dataset)
+        if not is_view(view):
+            continue
+        for one in wanted:
+            corpus_wide = one._replace(corpus=None)
+            for _, origin in _origins(context, [chosen_from(context.outputs, view)], corpus_wide):
+                number = f"corpus {origin.corpus} has it as document {origin.document:,}"
+                if not origin.tokens:
+                    return f"{number}, but it has no tokens, so that no sample holds it"
+                return f"{number}, but view {view.name} does not choose it"
     return f"look into the corpora's {raw.STAGE}, and into the shards' rejects.jsonl"
 
 

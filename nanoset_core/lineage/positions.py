@@ -89,7 +89,7 @@ class Split(NamedTuple):
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return where a document of a dataset, by the dataset's number, is in the split, and why a part is nowhere."""
         member, appearances, reasons = self.members[number], list[Appearance](), dict[str, None]()
-        parts = parts_of(self.datasets[number], member.dataset, origin.document)
+        parts = parts_of(self.datasets[number], member.dataset, origin.dataset_document)
         for part in parts:
             sequence, shift, tokens = part.sequence, part.first - part.begin, part.end - part.begin
             spans = clipped(spans_of(member, sequence), part.begin, part.end)

@@ -166,7 +166,7 @@ class Tars:
     def places(self, source: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return where a document of a source, by the source's number, is in the tars, and why a part is nowhere."""
         plan = self.plan
-        spans, planned, appearances = self._spans(source, origin.document), 0, list[TarAppearance]()
+        spans, planned, appearances = self._spans(source, origin.dataset_document), 0, list[TarAppearance]()
         held = sum(count for _, count, _ in spans)
         if not held:
             return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")

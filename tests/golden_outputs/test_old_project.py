@@ -90,11 +90,22 @@ def test_each_handoff_of_megatron_is_made_again_once(built: dict[str, Any]) -> N
 def test_commands_say_the_same_of_it(commit: str, expected: dict[str, Any], project: Path) -> None:
     found = printed(commit, project)
     for command, held in expected["printed"].items():
-        assert without_handoffs(found[command]) == without_handoffs(held), command
+        printed_now = without_handoffs(found[command])
+        printed_then = without_handoffs(held)
+        assert known_keys(printed_now, printed_then) == printed_then, command
     assert {row["state"] for row in found["status --json"]} == {"up to date"}
     reports = found["verify --deep --json"]
     assert all(report["passed"] for report in reports)
     assert all(finding["severity"] == "warning" for report in reports for finding in report["findings"])
+
+
+def known_keys(found: Any, expected: Any) -> Any:
+    """Return what is printed now without the keys that the earlier commit did not print."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return {key: known_keys(value, expected[key]) for key, value in found.items() if key in expected}
+    if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        return [known_keys(*pair) for pair in zip(found, expected, strict=True)]
+    return found
 
 
 def without_handoffs(printed: Any) -> Any:

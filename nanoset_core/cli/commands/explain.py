@@ -26,7 +26,9 @@ _IN_SPLIT, _IN_TAR = "sample {sample:,}: ", "sample {key} (number {sample:,} of 
 @option("--document identity", "The other way: list the samples that hold the document with this id.")
 @option("--file", "The same by place: corpus/file:line, as explain prints it; or a file, with --line.")
 @option("--line", "Line of --file, from 1; of a table the row.", type=click.IntRange(1))
-@option("--number", "The same by the document's number in its dataset, from 0.", type=click.IntRange(0))
+@option(
+    "--number", "The same by the document's number in its corpus, from 0, as explain prints it.", type=click.IntRange(0)
+)
 @option("--corpus", "Look in this corpus only.")
 @option("--run", "Of a run in place of NAME: its run.yaml, as the handoff begins it.", type=FILE)
 @option("--step", "With --run: a step, from 1 as trainers log them; of several, A..B, what stands out.", type=STEPS)
