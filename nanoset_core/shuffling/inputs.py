@@ -31,7 +31,7 @@ from nanoset_core.serialization.parsing import FrozenDict, parse, read_yaml
 from nanoset_core.serialization.settings import Range
 from nanoset_core.shuffling.options import InputKind, ShuffleOptions, text_options
 from nanoset_core.shuffling.sources import TokenSource
-from nanoset_core.shuffling.tar_input import TarInput, flatten_tars, survey_tars
+from nanoset_core.shuffling.tar_input import TarInput, flatten_tars, passed_over_text, survey_tars
 from nanoset_core.shuffling.webdataset import LISTS
 from nanoset_core.storage.location import Location, location, on_this_machine
 from nanoset_core.storage.s3_requests import CONNECTIONS
@@ -275,6 +275,8 @@ class Prepared:
     """Of each source of text: what was read, written and lost."""
     sequence_length: int | None = None
     """Tokens in contexts that come ready-made from tars."""
+    passed_over: str | None = None
+    """How many members of tars hold no tokens, with an example; None if all do."""
 
 
 def prepare(
@@ -290,11 +292,12 @@ def prepare(
             TokenSource.of_dataset(one.name, on_this_machine(one.files[0]).with_suffix("")) for one in inputs.sources
         )
         return Prepared(tuple(pairs))
-    sources = []
-    for source, survey in zip(inputs.sources, surveys := survey_sources(inputs, options), strict=True):
+    surveys = survey_sources(inputs, options)
+    sources: list[TokenSource] = []
+    for source, survey in zip(inputs.sources, surveys, strict=True):
         path = flatten_tars(survey, folder / source.name, workers=options.processes, listener=listener)
         sources.append(TokenSource.of_file(source.name, path, survey.dtype))
-    return Prepared(tuple(sources), sequence_length=surveys[0].sequence_length)
+    return Prepared(tuple(sources), sequence_length=surveys[0].sequence_length, passed_over=passed_over_text(surveys))
 
 
 def _tokenized(inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: ProgressCallback) -> Prepared:

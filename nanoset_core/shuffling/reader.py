@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.loading.boundaries import bounded_sample
 from nanoset_core.shuffling.members import read_member
-from nanoset_core.shuffling.tar import iterate_members, map_archive
+from nanoset_core.shuffling.tar import map_archive
+from nanoset_core.shuffling.tar_samples import iterate_token_members
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
@@ -161,11 +162,16 @@ def _torch_worker() -> tuple[int, int] | None:
 def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
     """Yield the contexts of one shard, each of shape (length,): `npy` in its own dtype, `json.gz` as int64.
 
-    The first `begin` are skipped unread. Raises MissingError, or FormatError for damage.
+    Members that webdataset passes over, such as hidden files, and those that cannot hold tokens, such as `README.md`,
+    are no contexts. The first `begin` contexts are skipped unread.
+
+    Raises:
+        MissingError: there is no such file.
+        FormatError: the shard is damaged.
     """
     path = Path(path)
     archive = map_archive(path)
-    for member in islice(iterate_members(archive, path), begin, None):
+    for member in islice(iterate_token_members(archive, path), begin, None):
         yield read_member(archive, member, path)
 
 

@@ -29,6 +29,7 @@ from nanoset_core.shuffling.options import NON_RECIPE_OPTIONS, ShuffleOptions, p
 from nanoset_core.shuffling.plan import ShufflePlan, plan_lengths, plan_shuffle
 from nanoset_core.shuffling.shards import clear_markers, output_bytes
 from nanoset_core.shuffling.sizing import EngineChoice, choose_engine
+from nanoset_core.shuffling.tar_input import passed_over_text
 from nanoset_core.shuffling.webdataset import LISTS, write_lists
 from nanoset_core.shuffling.writing import WriteOptions, write_shards
 from nanoset_core.storage.access import FileAccess
@@ -63,6 +64,12 @@ class Shuffled:
     def lost(self) -> Sequence[str]:
         """Which files of text could not be read to their end, how much of the input that is, and runs of zero bytes."""
         return tuple(self.manifest.facts.get("lost", ()))
+
+    @property
+    def passed_over(self) -> str | None:
+        """How many members of the tars that were read hold no tokens, with an example; None if all do."""
+        text: str | None = self.manifest.facts.get("passed_over")
+        return text
 
     @property
     def faults(self) -> int:
@@ -221,6 +228,7 @@ def _facts(prepared: Prepared, options: ShuffleOptions) -> dict[str, Any]:
         "lost": [text.lost for text in texts if text.lost],
         "faults": faults,
         "policy": list(options.limits.values()) if rejected else [],
+        "passed_over": prepared.passed_over,
     }
     facts = {"documents": sum(text.facts.documents for text in texts), "rejected": rejected}
     return facts | {name: value for name, value in more.items() if value}
@@ -305,6 +313,8 @@ class Preview:
     token_bytes: int
     """Bytes of scratch for tokens of text or tars, at the most."""
     engine: EngineChoice
+    passed_over: str | None = None
+    """How many members of tars hold no tokens, with an example; None if all do."""
 
 
 def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
@@ -312,6 +322,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     options.check(inputs.kind)
     streams: dict[str, Sequence[int]] = {}
     length = None
+    passed_over = None
     if inputs.kind == "datasets":
         prefixes = (str(source.files[0]).removesuffix(".bin") for source in inputs.sources)
         pairs = [MMapIndexedDataset(prefix, validate=False) for prefix in prefixes]
@@ -320,7 +331,10 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     elif inputs.kind == "tars":
         with temporary_folder("tars") if any_remote(inputs.files) else contextlib.nullcontext(Path()) as room:
             surveys = survey_sources(inputs.here(room), options)
-        counts, dtype, length = [found.tokens for found in surveys], surveys[-1].dtype, surveys[-1].sequence_length
+        counts = [survey.tokens for survey in surveys]
+        dtype = surveys[-1].dtype
+        length = surveys[-1].sequence_length
+        passed_over = passed_over_text(surveys)
     else:
         settings = text_options(options)
         streams = {source.name: _estimated(source, settings) for source in inputs.sources}
@@ -332,7 +346,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     # text is tokenized into parts that are then joined, so that it is there twice for a while
     scratch = {"datasets": 0, "tars": 1, "text": 2}[inputs.kind] * sum(counts) * np.dtype(dtype).itemsize
     choice = choose_engine(plan, engine=options.engine, memory_bytes=options.memory_bytes, workers=options.processes)
-    return Preview(plan, inputs.kind == "text", size, exact and inputs.kind != "text", scratch, choice)
+    return Preview(plan, inputs.kind == "text", size, exact and inputs.kind != "text", scratch, choice, passed_over)
 
 
 def _estimated(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:

@@ -41,13 +41,15 @@ _EXTENDED = b"xXLgK"  # of these, g and K say nothing of a regular file's name a
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """One regular file of an archive."""
+    """One entry of an archive."""
 
     name: str
     offset: int
     """First byte of the body within the archive."""
     size_bytes: int
     """Bytes of the body, without the zeros after it."""
+    is_file: bool = True
+    """Whether it is a file; False for links, folders, devices and the like."""
 
 
 def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -112,27 +114,44 @@ Archive = bytes | mmap.mmap | FileBytes
 
 
 def iterate_members(archive: Archive, where: object) -> Iterator[TarMember]:
-    """Yield the regular files of an archive in order, and skip links, folders and the like.
+    """Yield the files of an archive in order, and skip links, folders and the like; errors as `iterate_entries`."""
+    for entry in iterate_entries(archive, where):
+        if entry.is_file:
+            yield entry
+
+
+def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
+    """Yield every entry of an archive in order, also links, folders and the like.
 
     Raises:
         FormatError: a damaged header, a body that is cut off, or an archive without its end; `where` names it.
     """
-    offset, given = 0, dict[str, Any]()  # what extended headers say of the member after them
+    offset = 0
+    overrides: dict[str, Any] = {}  # what extended headers say of the entry after them
     while (header := archive[offset : offset + BLOCK_BYTES]).strip(b"\0") and len(header) == BLOCK_BYTES:
         member, kind = _parse(header, where, offset)
-        is_extended, stored = kind in _EXTENDED, 0 if kind in _WITHOUT_BODY else member.size_bytes
-        if given and not is_extended:
-            member, given = replace(member, **given), {}
-            stored = stored and member.size_bytes
-        offset = member.offset + record_bytes(stored) - BLOCK_BYTES
+        is_extended = kind in _EXTENDED
+        stored_bytes = 0 if kind in _WITHOUT_BODY else member.size_bytes
+        if overrides and not is_extended:
+            member = replace(member, **overrides)
+            overrides = {}
+            if stored_bytes:
+                stored_bytes = member.size_bytes
+
+        # The body must be complete before anything in it is believed.
+        offset = member.offset + record_bytes(stored_bytes) - BLOCK_BYTES
         if offset > len(archive):
             raise _malformed(where, member.offset, f"the body of {member.name!r} is cut off", f"{len(archive)} bytes")
         if is_extended:
-            given |= _extended(kind, archive[member.offset : member.offset + stored], where, member.offset)
-        elif kind in _REGULAR and not member.name.endswith("/"):
-            yield member
+            body = archive[member.offset : member.offset + stored_bytes]
+            overrides |= _extended(kind, body, where, member.offset)
         elif kind == b"S":
             raise _malformed(where, member.offset, f"{member.name!r} is stored with holes", "a sparse file")
+        else:
+            is_file = kind in _REGULAR and not member.name.endswith("/")
+            yield member if is_file else replace(member, is_file=False)
+
+    # The end: two or more zero blocks and nothing else.
     size = len(archive) - offset
     parts = (archive[begin : begin + _CHUNK_BYTES] for begin in range(offset, len(archive), _CHUNK_BYTES))
     if size < 2 * BLOCK_BYTES or size % BLOCK_BYTES or any(part.strip(b"\0") for part in parts):

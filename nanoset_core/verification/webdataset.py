@@ -22,7 +22,8 @@ from nanoset_core.shuffling.members import read_member
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import shard_stem
 from nanoset_core.shuffling.sources import TokenSource, gather
-from nanoset_core.shuffling.tar import iterate_members, map_archive
+from nanoset_core.shuffling.tar import map_archive
+from nanoset_core.shuffling.tar_samples import iterate_token_members
 from nanoset_core.verification.ranges import spread_rows
 from nanoset_core.verification.report import (
     AGAIN,
@@ -147,7 +148,7 @@ def _tar(row: Mapping[str, Any]) -> str:
 def _check_tar(report: Report, path: Path, row: Mapping[str, Any], wanted: _Wanted, deep: bool) -> None:
     """Check one tar up to the first context that is not as it must be, and count the contexts that were read."""
     archive = map_archive(path)
-    members = list(iterate_members(archive, path))
+    members = list(iterate_token_members(archive, path))
     what = "a tar has another number of members than it should"
     if not report.compare(what, path, len(members), row["sequences"], _REMOVE):
         return

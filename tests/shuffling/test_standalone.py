@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +190,21 @@ def test_tars_are_shuffled_again(pairs, tmp_path):
     made(tmp_path / "three", "--input", *files, "--seed", 9, "--shuffle-only", "--member", "npy")
     with pytest.raises(ConfigError, match="stay as they are"):
         made(tmp_path / "four", "--input", *files, "--seqlen", 20)
+
+
+def test_members_of_tars_without_tokens_are_counted(pairs, tmp_path):
+    made(tmp_path / "one", "--input", pairs[0])
+    (tar,) = list((tmp_path / "one").glob("*.tar"))[:1]
+    with tarfile.open(tar, "a") as archive:
+        archive.addfile(tarfile.TarInfo(".DS_Store"))
+        archive.addfile(tarfile.TarInfo("README.md"))
+    settings = ("--input", tmp_path / "one", "--output", tmp_path / "two")
+    notice = f"notice: 2 members without tokens passed over, such as '.DS_Store' in {tar.name}"
+    assert notice in call(*settings, "--plan").stderr
+    result = call(*settings)
+    assert result.exit_code == 0
+    assert notice in result.stderr
+    assert sorted(rows_of(tmp_path / "two")) == sorted(rows_of(tmp_path / "one"))
 
 
 def test_a_plan_writes_nothing(raw, pairs, tmp_path, tokenizer_file):

@@ -12,8 +12,9 @@ from token_sources import read_shard
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.shuffling import tar_input
+from nanoset_core.shuffling.reader import iterate_shard
 from nanoset_core.shuffling.tar import TarMember, end_of_archive, headers, iterate_members
-from nanoset_core.shuffling.tar_input import flatten_tars, survey_tars
+from nanoset_core.shuffling.tar_input import flatten_tars, passed_over_text, survey_tars
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "webdataset"
 
@@ -245,3 +246,116 @@ def test_impossible_sizes(tmp_path, kind, size):
     (tmp_path / "h.tar").write_bytes(data)
     with pytest.raises(FormatError, match=r"h\.tar, offset"):
         survey_tars([tmp_path / "h.tar"])
+
+
+def npy(tokens, dtype=np.int32):
+    file = io.BytesIO()
+    np.save(file, np.array(tokens, dtype))
+    return file.getvalue()
+
+
+def tar_with_folders(path, members):
+    """Write members in order; a body of None is a folder, a text is a symbolic link to it."""
+    with tarfile.open(path, "w") as archive:
+        for name, body in members:
+            info = tarfile.TarInfo(name)
+            if body is None:
+                info.type = tarfile.DIRTYPE
+            elif isinstance(body, str):
+                info.type, info.linkname = tarfile.SYMTYPE, body
+            else:
+                info.size = len(body)
+            archive.addfile(info, io.BytesIO(body) if isinstance(body, bytes) else None)
+    return path
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("0.npy", npy([1, 2])), ("1.json.gz", json_gz([3, 4])), ("2.json.gz", json_gz([5, 6]))],
+        [("0.json", b"[1, 2]"), ("1.json.gz", json_gz([3, 4]))],
+        [("0.json.gz", json_gz([1, 2])), ("1.npy", npy([3, 4]))],
+        [("0.txt", b"[1, 2]"), ("1.txt", b"[3, 4]"), ("2.json", b"[5, 6]")],
+        [("0.npy", npy([1, 2])), ("0.json", b"{}"), ("1.json", b"[3, 4]")],
+        [("0.npy", npy([1, 2])), ("1.tokens.npy", npy([3, 4]))],
+        [("a/0.npy", npy([1, 2])), ("b/0.json.gz", json_gz([3, 4]))],
+        [("README.md", b"#"), ("0.npy", npy([1, 2])), ("1.JSON.GZ", json_gz([3, 4]))],
+    ],
+)
+def test_samples_with_their_tokens_in_different_kinds_of_members_are_refused(tmp_path, members):
+    path = write_tar(tmp_path / "a.tar", members)
+    with pytest.raises(FormatError, match=r"different kinds") as caught:
+        survey_tars([path])
+    assert "a.tar, offset" in str(caught.value)
+    assert "--data-key" in str(caught.value)
+
+
+def test_a_later_tar_with_another_kind_of_member_in_some_samples_is_refused(tmp_path):
+    first = write_tar(tmp_path / "a.tar", [("0.npy", npy([1, 2]))])
+    later = write_tar(tmp_path / "b.tar", [("0.npy", npy([3, 4])), ("1.json", b"[5, 6]")])
+    with pytest.raises(FormatError, match=r"different kinds.*b\.tar|b\.tar.*different kinds"):
+        survey_tars([first, later])
+
+
+def test_samples_without_the_data_key_that_was_named_are_counted(tmp_path):
+    path = write_tar(tmp_path / "a.tar", [("0.npy", npy([1, 2])), ("1.json", b"[3, 4]"), ("2.json", b"[5, 6]")])
+    found = survey_tars([path], data_key="npy")
+    assert [(tar.contexts, tar.passed_over) for tar in found.tars] == [(1, 2)]
+    assert "2 members without tokens passed over, such as '1.json' in a.tar" in passed_over_text([found])
+
+
+@pytest.mark.parametrize("place", ["before", "between", "after"])
+@pytest.mark.parametrize(
+    "alien",
+    [
+        ("._0.json.gz", b"\0\5\x16\7"),
+        ("._x", b"\0\5\x16\7"),
+        (".DS_Store", b"x"),
+        ("x/.DS_Store", b"x"),
+        ("__MACOSX/._0.json.gz", b"x"),
+        ("README.md", b"# tars"),
+        ("README", b"tars"),
+        ("LICENSE.txt", b"MIT"),
+        ("info.json", b'{"tokens": 4}'),
+        ("__meta__.json", b"{}"),
+        ("folder", None),
+        ("folder.npy", None),
+        ("link.json.gz", "0.json.gz"),
+    ],
+    ids=lambda alien: alien[0],
+)
+def test_members_that_are_no_samples_are_passed_over_and_counted(tmp_path, alien, place):
+    samples = [("0.json.gz", json_gz([1, 2])), ("1.json.gz", json_gz([3, 4]))]
+    samples.insert({"before": 0, "between": 1, "after": 2}[place], alien)
+    path = tar_with_folders(tmp_path / "a.tar", samples)
+    found = survey_tars([path])
+    assert rows_of(found, tmp_path / "out").tolist() == [[1, 2], [3, 4]]
+    assert found.tars[0].passed_over == 1
+    assert found.tars[0].passed_over_example.rstrip("/") == alien[0]
+
+
+def test_a_hidden_member_between_those_of_a_sample_does_not_divide_it(tmp_path):
+    members = [("0.json", b"{}"), ("._0.npy", b"x"), ("0.npy", npy([1, 2])), ("1.json", b"{}"), ("1.npy", npy([3, 4]))]
+    found = survey_tars([write_tar(tmp_path / "a.tar", members)])
+    assert rows_of(found, tmp_path / "out").tolist() == [[1, 2], [3, 4]]
+
+
+def test_two_members_of_one_name_are_refused_as_webdataset_does(tmp_path):
+    path = write_tar(tmp_path / "a.tar", [("0.npy", npy([1, 2])), ("0.npy", npy([3, 4]))])
+    with pytest.raises(FormatError, match="same extension"):
+        survey_tars([path])
+
+
+@pytest.mark.parametrize("alien", ["._0.npy", ".DS_Store", "README.md"])
+def test_the_loader_passes_over_members_that_are_no_samples(tmp_path, alien):
+    path = write_tar(tmp_path / "a.tar", [(alien, b"x"), ("0.npy", npy([1, 2])), ("1.json.gz", json_gz([3, 4]))])
+    assert [context.tolist() for context in iterate_shard(path)] == [[1, 2], [3, 4]]
+
+
+def test_a_damaged_context_is_not_taken_for_a_description(tmp_path):
+    path = write_tar(tmp_path / "a.tar", [("0.json.gz", json_gz([1, 2])), ("1.npy", b"damaged")])
+    with pytest.raises(FormatError, match="different kinds"):
+        survey_tars([path])
+    path = write_tar(tmp_path / "b.tar", [("0.json", b"[1, 2"), ("1.json", b"[3, 4]")])
+    with pytest.raises(FormatError, match="does not hold the tokens"):
+        rows_of(survey_tars([path]), tmp_path / "out")

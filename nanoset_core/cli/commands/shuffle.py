@@ -147,6 +147,7 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
     rows = [{"plan": what, "": much.format_map(values)} for what, much in _TOTALS.items() if said.get(what, True)]
     quality = shuffle_quality(plan)
     terminal.print_rows(rows, text=[""])
+    terminal.print_notices([found.passed_over] if found.passed_over else [])
     terminal.print_rows(terminal.quality_rows(quality), title=f"Shuffled evenly: {'yes' if quality['even'] else 'no'}")
     terminal.print_rows(terminal.source_rows(plan, _SOURCES_SHOWN), title="Sources")
     if sources > _SOURCES_SHOWN:
@@ -154,6 +155,7 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
 
 
 def _print_result(result: Shuffled) -> None:
+    terminal.print_notices([result.passed_over] if result.passed_over else [])
     plan, rejected = result.manifest.facts["plan"], result.manifest.facts["rejected"]
     counts = _RESULT + (", {contexts_left_out:,} contexts left out" if plan["even"] else "")
     more = f", {terminal.rejected_text(rejected, result.faults)} (rejects.jsonl)" if rejected else ""
