@@ -8,7 +8,7 @@ import dagster as dg
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import CHECK
 from nanoset_assets.stages_table import key_of, partitions_of, subjects_of
-from nanoset_assets.ui.metadata import table
+from nanoset_assets.ui.metadata import table, visible_metadata
 from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline.attributes import ATTRIBUTES
 from nanoset_core.pipeline.contamination import CONTAMINATION
@@ -16,6 +16,7 @@ from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.held_out import HELD_OUT
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.tokenization import TOKENIZED
+from nanoset_core.untrusted import Multiline, visible
 from nanoset_core.verification.report import Report
 from nanoset_core.verification.verify import CHECKS
 
@@ -87,13 +88,13 @@ def _verified(
     if not report.passed:
         hosted.failures.append((Node(stage, key), _failure(report)))
     for finding in report.findings:
-        (context.log.error if finding.severity == "error" else context.log.warning)(str(finding))
+        (context.log.error if finding.severity == "error" else context.log.warning)(visible(Multiline(finding)))
     names = ("severity", "output", "what", "where", "found", "expected", "remedy")
     rows = [{name: getattr(finding, name) or "" for name in names} for finding in report.findings]
     return dg.AssetCheckResult(
         passed=not report.errors,
-        description="; ".join(finding.what for finding in report.findings) or "nothing is wrong",
-        metadata={**report.figures, **({"findings": table(rows)} if rows else {})},
+        description=visible("; ".join(finding.what for finding in report.findings) or "nothing is wrong"),
+        metadata={**visible_metadata(report.figures), **({"findings": table(rows)} if rows else {})},
     )
 
 
@@ -114,5 +115,5 @@ def _warned(context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: 
     return dg.AssetCheckResult(
         passed=not warnings_,
         severity=dg.AssetCheckSeverity.WARN,
-        description="; ".join(warnings_) or "nothing is wrong",
+        description=visible("; ".join(warnings_) or "nothing is wrong"),
     )

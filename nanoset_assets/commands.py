@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.entry import message
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.progress import progress_bars
@@ -69,10 +70,10 @@ def build(
         )
     show_report(Project(project_config, seen=seen), report)
     for label, error in report.failed.items():
-        click.secho(f"failed: {label}", fg="red", bold=True, err=True)
-        click.echo(message(error), err=True)
+        echo(f"failed: {label}", fg="red", bold=True, err=True)
+        echo(message(error), err=True)
     if report.skipped:
-        click.echo(f"not made, since they need what failed: {', '.join(report.skipped)}", err=True)
+        echo(f"not made, since they need what failed: {', '.join(report.skipped)}", err=True)
     if report.failed:
         sys.exit(1)
 
@@ -92,13 +93,13 @@ def show_report(project: Project, report: BuildReport) -> None:
     ]
     print_tables(rows, spent)
     if not report.made and not report.failed:
-        click.echo(f"Everything is up to date: nothing was made ({report.seconds:.1f} s).")
+        echo(f"Everything is up to date: nothing was made ({report.seconds:.1f} s).")
     else:
         made = len(report.made)
-        click.echo(f"Made {made} of {len(report.steps)} outputs in {report.seconds:.1f} s.")
+        echo(f"Made {made} of {len(report.steps)} outputs in {report.seconds:.1f} s.")
     readable = [(row.name, row.part or "") for row in rows if row.state == "up to date" and row.figures.get("samples")]
     for line in (*_replaced(report), *_next_steps(project.config, report.graph, readable)):
-        click.echo(line)
+        echo(line)
 
 
 def _replaced(report: BuildReport) -> Iterator[str]:

@@ -18,6 +18,7 @@ from nanoset_core.execution.progress import NOTE, WAITING, Progress, ProgressCal
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.storage.leases import at_work
+from nanoset_core.untrusted import visible
 
 Automation = Literal["own", "host", "none"]
 """What builds what is missing or stale: sensors of the project, a sensor of the host, or nothing."""
@@ -127,8 +128,8 @@ def tick_result(
 ) -> dg.SensorResult:
     """Return what a tick asks for, or why it asks for nothing; notes go to the tick's log."""
     for note in notes:
-        context.log.info(note)
-    return dg.SensorResult(requests, None if requests else "; ".join(notes) or nothing, **more)
+        context.log.info(visible(note))
+    return dg.SensorResult(requests, None if requests else visible("; ".join(notes) or nothing), **more)
 
 
 def _said_by_lease(listener: ProgressCallback) -> ProgressCallback:
@@ -151,7 +152,7 @@ def _log_listener(context: dg.AssetExecutionContext) -> ProgressCallback:
         nonlocal last
         if progress.stage == NOTE:
             if watch.is_new(progress):
-                context.log.info(progress.name)
+                context.log.info(visible(progress.name))
             return
         line, now = watch.describe(progress), time.monotonic()
         if now - last >= LOG_SECONDS or progress.done >= progress.total:

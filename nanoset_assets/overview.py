@@ -27,6 +27,7 @@ from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.untrusted import visible
 from nanoset_core.versions.status import Row, project_status
 
 OVERVIEW = "overview"
@@ -55,7 +56,7 @@ class Look(NamedTuple):
         """What the check says."""
         count = format_count(len(self.stale), "output")
         description = f"{count} missing or stale; the first: {self.stale[0]}" if self.stale else "nothing is stale"
-        return {"passed": not self.stale, "severity": dg.AssetCheckSeverity.WARN, "description": description}
+        return {"passed": not self.stale, "severity": dg.AssetCheckSeverity.WARN, "description": visible(description)}
 
 
 def overview_asset(hosted: ProjectDefs) -> dg.AssetsDefinition:

@@ -31,6 +31,7 @@ from nanoset_core.pipeline.graph import asked_nodes, check_corpora, graph_over, 
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.contents import Contents, some
 from nanoset_core.raw.survey import RawText, is_quiescent
+from nanoset_core.untrusted import visible
 
 SENSOR = "raw_text"
 LANDED = "landed"
@@ -63,7 +64,7 @@ def raw_text_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
             return tick.result()
         finally:
             for note in tick.notes:
-                context.log.info(note)
+                context.log.info(visible(note))
 
     return raw_text
 

@@ -49,6 +49,7 @@ from nanoset_core.pipeline.views import VIEW
 from nanoset_core.raw.contents import awaited
 from nanoset_core.raw.pieces import Inventory
 from nanoset_core.tokenization.shards import engine_choice
+from nanoset_core.untrusted import visible
 
 WORKERS_POOL = "workers"
 """Runs of assets that start worker processes; dagster.yaml limits how many of a pool run at once."""
@@ -125,7 +126,7 @@ def _raw_jsonl(run: AssetRun) -> Mapping[str, Any]:
     run.made(raw.publish_inventory(project, inventory))
     notices = [*awaited(inventory.awaited), *raw.notices(project, corpus)]
     for notice in notices:
-        context.log.warning(notice.text)
+        context.log.warning(visible(notice.text))
     return raw_metadata(project, before, inventory, notices)
 
 
@@ -156,7 +157,7 @@ def _packed_dataset(run: AssetRun) -> Mapping[str, Any]:
 def _columns(run: AssetRun) -> Mapping[str, Any]:
     manifest = run.make()
     for warning in run.stage.warnings(run.project, manifest):
-        run.context.log.warning(warning)
+        run.context.log.warning(visible(warning))
     return columns_metadata(manifest)
 
 
@@ -421,7 +422,9 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
         key, opened = key_of(context, stage, subject), hosted.open_in_run(context, rebuild=config.rebuild)
         # Where an output is required, making one that nanoset.yaml does not name says what it names instead.
         if not details.get("output_required", True) and key not in stage.keys(opened.config, (key.subject,)):
-            context.log.info(f"{opened.config.file} does not ask for {Node(stage, key).label}: nothing to make")
+            context.log.info(
+                visible(f"{opened.config.file} does not ask for {Node(stage, key).label}: nothing to make")
+            )
             return
         run = AssetRun(context, hosted, opened, stage, key)
         yield from run.results() if hosted.execute is None else hosted.execute(run)

@@ -33,6 +33,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import stages, sweep
 from nanoset_core.raw.survey import RawText
+from nanoset_core.untrusted import Multiline, visible
 
 SENSOR = "missing_or_stale"
 SCHEDULE = "reconcile"
@@ -156,7 +157,7 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
             for run in _due(state, runs, again=True)[0]
         ]
         for fault in dict.fromkeys(text.faults.values()):
-            context.log.warning(str(fault))
+            context.log.warning(visible(Multiline(fault)))
         return requests[:MOST_NIGHTLY] or dg.SkipReason(
             f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora: none is missing or stale"
             + (f"; something writes to {', '.join(written)}" if written else "")

@@ -16,6 +16,7 @@ from nanoset_core.lineage.run import Run, explain_step
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node
+from nanoset_core.untrusted import markdown_text
 
 STEP_JOB, STEP_OP = "explain_step", "decoded_step"
 """Names of the job and of its op."""
@@ -67,7 +68,7 @@ def observed(hosted: ProjectDefs, project: Project, asked: StepOptions) -> dg.As
     rows = ({name: getattr(one, name) for name in places} | sample_row(one) for one in step.samples)
     total = step.batch_size if asked.rank is None else step.batch_size // step.data_parallel_size
     metadata: dict[str, Any] = {
-        "summary": markdown(step_line(asdict(step))),
+        "summary": markdown(markdown_text(step_line(asdict(step)))),
         "step": step.step,
         "samples": table(rows, total),
     }

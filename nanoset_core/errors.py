@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
-_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, those that turn the direction of writing, and halves of surrogate pairs."""
+from nanoset_core.untrusted import Multiline, visible, without_secrets
 
 
 class NanosetError(Exception):
-    """Base of every error that nanoset raises on purpose."""
+    """Base of every error that nanoset raises on purpose.
+
+    Each part may hold names and excerpts of foreign files, and addresses: characters that would steer a terminal are
+    escaped in the message, and passwords and signatures are hidden in the attributes, too.
+    """
 
     def __init__(
         self,
@@ -23,19 +25,20 @@ class NanosetError(Exception):
         expected: object = None,
         remedy: str | None = None,
     ) -> None:
-        self.what = what
-        self.where = None if where is None else str(where)
-        self.found = None if found is None else str(found)
-        self.expected = None if expected is None else str(expected)
-        self.remedy = remedy
-        what, where = _shown(what), self.where and _shown(self.where)
-        parts = [f"{where}: {what}" if where else what]
+        self.what = _without_secrets(what)
+        self.where = None if where is None else without_secrets(where)
+        self.found = None if found is None else _without_secrets(found)
+        self.expected = None if expected is None else _without_secrets(expected)
+        self.remedy = None if remedy is None else _without_secrets(remedy)
+
+        shown_what = visible(self.what)
+        parts = [f"{visible(self.where)}: {shown_what}" if self.where else shown_what]
         if self.found is not None:
-            parts.append(f"found: {_shown(self.found)}")
+            parts.append(f"found: {visible(self.found)}")
         if self.expected is not None:
-            parts.append(f"expected: {_shown(self.expected)}")
-        if remedy is not None:
-            parts.append(f"remedy: {remedy}")
+            parts.append(f"expected: {visible(self.expected)}")
+        if self.remedy is not None:
+            parts.append(f"remedy: {visible(self.remedy)}")
         super().__init__("\n  ".join(parts))
 
     def __str__(self) -> str:
@@ -49,7 +52,8 @@ class NanosetError(Exception):
     def with_places(self, folder: str, url: str) -> Self:
         """Return this error with paths below a folder as the addresses that they stand for."""
         details = {"where": self.where, "found": self.found, "expected": self.expected, "remedy": self.remedy}
-        return type(self)(self.what, **{name: text and text.replace(folder, url) for name, text in details.items()})
+        replaced = {name: text and _replaced(text, folder, url) for name, text in details.items()}
+        return type(self)(self.what, **replaced)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword arguments must survive the trip back from a worker process.
@@ -66,17 +70,25 @@ def one_of(names: Iterable[str], nothing: str) -> str:
 def one_line(error: BaseException) -> str:
     """Return what an error says, in one line."""
     if not isinstance(error, NanosetError):
-        return str(error)
+        return visible(joined_lines(error))
     found = f" ({error.found})" if error.found else ""
     what = "; ".join(line.strip() for line in error.what.splitlines())
-    return f"{what}{found}: {error.where}" if error.where else what + found
+    return visible(f"{what}{found}: {error.where}" if error.where else what + found)
 
 
-def _shown(text: str) -> str:
-    """A text, perhaps with names and excerpts of foreign files, without what would steer a terminal or not print."""
-    if text.isprintable():
-        return text
-    return "".join(c if c in "\n\t" or not _UNSHOWN.match(c) else c.encode("unicode_escape").decode() for c in text)
+def joined_lines(text: object) -> str:
+    """Return what another program or a library says in several lines as one line."""
+    return " ".join(str(text).split())
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    replaced = text.replace(old, new)
+    return Multiline(replaced) if isinstance(text, Multiline) else replaced
+
+
+def _without_secrets(text: object) -> str:
+    """Return a text without secrets, which stays a text of several lines if it is one."""
+    return type(text)(without_secrets(text)) if isinstance(text, Multiline) else without_secrets(text)
 
 
 def _rebuild(kind: type[NanosetError], what: str, details: dict[str, str | None]) -> NanosetError:
@@ -92,7 +104,7 @@ def combined(errors: Sequence[ConfigError], where: object) -> ConfigError:
     if len(errors) == 1:
         return errors[0]
     listed = "\n".join(textwrap.indent(str(error), "  ") for error in errors)
-    return ConfigError(f"{len(errors)} mistakes:\n{listed}", where=where, remedy="correct each of them")
+    return ConfigError(Multiline(f"{len(errors)} mistakes:\n{listed}"), where=where, remedy="correct each of them")
 
 
 def raised(check: Callable[..., object], *arguments: object) -> list[ConfigError]:

@@ -68,7 +68,7 @@ def test_foreign_names_do_not_reach_the_terminal_as_they_are():
     assert "\u202e" not in text
     assert "\\x1b[2J" in text
     assert "\\udcff.idx" in text
-    assert "found: a\tb\nc" in text
+    assert "found: a\\tb\\nc" in text
     text.encode()
     assert error.where == "/data/\x1b[2J\nx\udcff.idx"
     assert str(FormatError("é 日本\u3000語")) == "é 日本\u3000語"

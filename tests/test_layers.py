@@ -11,6 +11,7 @@ import pytest
 
 CORE = Path(__file__).parents[1] / "nanoset_core"
 LAYERS = (
+    ("untrusted",),
     ("errors",),
     ("serialization",),
     ("storage",),

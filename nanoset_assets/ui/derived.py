@@ -22,7 +22,7 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of a view's dataset: what each rule left, its first documents, and what reads it."""
     facts, size = manifest.facts, VIEW.figures(manifest)["bytes"]
     counts = f"**{format_count(facts['documents'], 'document')}, {format_count(facts['tokens'], 'token')}**"
-    missing = [f"**{count:,} ids of {key} are of no document.**" for key, count in facts["missing_ids"].items()]
+    missing = [f"**{count:,} ids of {code(key)} are of no document.**" for key, count in facts["missing_ids"].items()]
     summary = f"{counts} of `{facts['corpus']}`, in an index of {format_bytes(size)} over the tokens of its dataset."
     rows = [
         {"of": row.view, "rule": row.step, "documents": row.documents, "tokens": row.tokens, "left": row.bar}

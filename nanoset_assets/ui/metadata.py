@@ -16,6 +16,7 @@ import dagster as dg
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
+from nanoset_core.untrusted import Multiline, visible
 
 ROWS_SHOWN = 100
 INLINE_CHARACTERS = 1000
@@ -30,14 +31,30 @@ def result(
     """
     common = {"size_bytes": size_bytes(manifest), "seconds": round(seconds, 3)}
     last = {"path": place(project, manifest.url()), "digest": manifest.digest}
-    shown = {**metadata, **common, **metadata, **last}
+    shown = visible_metadata({**metadata, **common, **metadata, **last})
     return dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(manifest.digest))
+
+
+def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata whose texts and paths hold neither secrets nor characters that cannot be seen.
+
+    Tables and Markdown are made so by `table` and `markdown`.
+    """
+    return {name: _visible_value(value) for name, value in metadata.items()}
+
+
+def _visible_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dg.PathMetadataValue):
+        return dg.MetadataValue.path(visible(value.path))
+    return value
 
 
 def failure(error: NanosetError) -> dg.Failure:
     """Return the failure of a run whose page says, at the top, what is wrong and what to do."""
     details = {name: getattr(error, name) for name in ("where", "found", "expected", "remedy")}
-    return dg.Failure(str(error), {name: value for name, value in details.items() if value is not None})
+    return dg.Failure(str(error), {name: visible(value) for name, value in details.items() if value is not None})
 
 
 def place(project: Project, location: str) -> dg.PathMetadataValue:
@@ -60,10 +77,16 @@ def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.Tab
     total: how many there are; where it is more, a last row says how many are left out.
     """
     first = islice(rows, ROWS_SHOWN)
-    shown = [{key: f"{value:,}" if type(value) is int else value for key, value in row.items()} for row in first]
+    shown = [{visible(key): _cell(value) for key, value in row.items()} for row in first]
     if shown and (left_out := (total or 0) - len(shown)) > 0:
         shown.append(dict.fromkeys(shown[0], "") | {next(iter(shown[0])): f"… and {left_out:,} more"})
     return dg.MetadataValue.table(list(map(dg.TableRecord, shown)), None if shown else dg.TableSchema([]))
+
+
+def _cell(value: Any) -> Any:
+    if type(value) is int:
+        return f"{value:,}"
+    return visible(value) if isinstance(value, str) else value
 
 
 def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
@@ -73,17 +96,17 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
         if len(text) + 2 + len(block) >= INLINE_CHARACTERS:
             break
         text += f"\n\n{block}"
-    return dg.MetadataValue.md(text)
+    return dg.MetadataValue.md(visible(Multiline(text)))
 
 
 def folded(text: str) -> dg.MarkdownMetadataValue:
     """Return Markdown that Dagster shows in a separate window, since its long lines would widen the page."""
-    return dg.MetadataValue.md(text.ljust(INLINE_CHARACTERS))
+    return dg.MetadataValue.md(visible(Multiline(text.ljust(INLINE_CHARACTERS))))
 
 
 def code(text: str) -> str:
     """Return text as a Markdown code span, without markup; runs of white space become one space."""
-    line = " ".join(text.split()) or " "
+    line = visible(" ".join(text.split())) or " "
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
     return f"{fence} {line} {fence}" if "`" in (line[0], line[-1]) else f"{fence}{line}{fence}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from nanoset_core.shuffling.shards import TarFacts, output_bytes, shard_stem
 from nanoset_core.shuffling.sizing import choose_engine
 from nanoset_core.shuffling.webdataset import MANIFEST_NAME
 from nanoset_core.storage.location import is_remote
+from nanoset_core.untrusted import markdown_text, shell_word
 
 Member = Mapping[str, Any]
 """Facts of one corpus in a split: those of MemberCoverage."""
@@ -72,7 +72,7 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 def _summary(split: str, manifest: Manifest, length: int, members: Sequence[Member]) -> str:
     samples, lacking = manifest.facts["samples"], manifest.facts.get(LACKING)
     if lacking is not None:
-        return f"**{split}: {lacking}.**"
+        return f"**{split}: {markdown_text(lacking)}.**"
     if not members:
         return f"**{split} has no share of the data**: a trainer gets no samples of it."
     passes = [member["epochs"] for member in members]
@@ -90,7 +90,7 @@ def _samples(project: Project, manifest: Manifest, name: str, split: str) -> dic
     if not is_last or not manifest.facts["samples"]:
         return {}
     file = project.config.file.name
-    option = "" if file == CONFIG_FILE else f" --config {shlex.quote(file)}"
+    option = "" if file == CONFIG_FILE else f" --config {shell_word(file)}"
     return {
         "first_samples": first_samples(project, name, split),
         "explain": markdown(code(f"nanoset explain {name} {split} 0{option}")),
@@ -105,7 +105,7 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
     return {
         "summary": markdown(
             f"**Ready to train**: every index file is there; {counts}.",
-            *(f"**{said}**: see `start`." for said in warned),
+            *(f"**{markdown_text(said)}**: see `start`." for said in warned),
         ),
         "start": folded(manifest.path(START).read_text(encoding="utf-8")),
         **{f"{split}_samples": count for split, count in samples.items()},

@@ -18,10 +18,12 @@ from io import BufferedWriter, TextIOWrapper
 import click
 
 from nanoset_core.cli import commands
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.streams import UnfailingFile
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.interruption import INTERRUPTED, disturb_no_more, interruptible, received_signal
 from nanoset_core.storage.os_errors import refusal
+from nanoset_core.untrusted import Multiline, visible, without_secrets
 
 PLUGINS = "nanoset.commands"
 
@@ -71,6 +73,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         code = _run(arguments)
         return code if received_signal() is None else _say_interrupted()  # some handler may have left with 0
     except click.ClickException as error:
+        error.message = visible(Multiline(error.message))  # it repeats what was given
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
@@ -78,8 +81,8 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except Exception as error:  # noqa: BLE001 - the last handler
         if received_signal() is not None:  # what fails then, fails since its workers got the same signal
             return _say_interrupted()
-        click.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        click.echo(message(error), err=True)
+        echo("error: ", fg="red", bold=True, err=True, nl=False)
+        echo(message(error), err=True)
         return 1
 
 
@@ -99,19 +102,19 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def message(error: BaseException) -> str:
+def message(error: BaseException) -> Multiline:
     """Return what went wrong and what to do; of an unexpected error with the path of a file with the traceback."""
     known = error if isinstance(error, NanosetError) else refusal(error, "what was being read or written")
     if known is not None:
-        return str(known)
-    trace = "".join(traceback.format_exception(error))
-    report = f"this:\n{trace}"
+        return Multiline(known)
+    trace = without_secrets("".join(traceback.format_exception(error)))
+    report = Multiline(f"this:\n{trace}")
     with suppress(OSError):
         with tempfile.NamedTemporaryFile("w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8") as log:
             log.write(trace)
-        report = f"it with {log.name}"
-    remedy = f"run again: what is finished is kept; where it comes again, report {report}"
-    return str(NanosetError("an internal error of nanoset", found=trace.splitlines()[-1], remedy=remedy))
+        report = Multiline(f"it with {log.name}")
+    remedy = Multiline(f"run again: what is finished is kept; where it comes again, report {report}")
+    return Multiline(NanosetError("an internal error of nanoset", found=trace.splitlines()[-1], remedy=remedy))
 
 
 def _say_interrupted() -> int:
@@ -119,5 +122,5 @@ def _say_interrupted() -> int:
     disturb_no_more()
     number = received_signal() or signal.SIGINT
     said = INTERRUPTED if number == signal.SIGINT else INTERRUPTED.replace("interrupted", f"ended by {number.name}", 1)
-    click.echo(said, err=True)
+    echo(Multiline(said), err=True)
     return 128 + number

@@ -10,7 +10,9 @@ from typing import Any
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.serialization.text import format_count
+from nanoset_core.untrusted import Multiline
 
 Json = dict[str, Any]
 _SAMPLE = "{name} {split} sample {sample:,}, which is sample {corpus_sample:,} of {corpus}"
@@ -49,9 +51,9 @@ def complete(run: Path, log: Path) -> None:
     from nanoset_core.handoff.train_log import completed
 
     text, differences = completed(run, log)
-    click.echo(text, nl=False)
+    echo(Multiline(text), nl=False)
     for difference in differences:
-        click.echo(f"warning: {difference}", err=True)
+        echo(f"warning: {difference}", err=True)
 
 
 def check_asked(nanoset: str | None, asked: Json, document: Json) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 import click
 from click.core import ParameterSource
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.errors import ConfigError
 from nanoset_core.serialization.settings import MISSING, alternatives, bare, range_of, setting
@@ -69,7 +70,7 @@ def _own_or_above(context: click.Context, parameter: click.Parameter, value: Pat
         return value
     above = (folder / value for folder in Path.cwd().parents)
     if (found := next(filter(os.path.isfile, above), None)) is not None:
-        click.echo(f"project {found}", err=True)
+        echo(f"project {found}", err=True)
     return found or value
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-import click
-
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.streams import stderr_duplicate
 from nanoset_core.execution.progress import NOTE, STEP, WAITING, Progress, ProgressCallback
 from nanoset_core.serialization.text import format_age
+from nanoset_core.untrusted import visible
 
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, RenderableType
@@ -76,12 +76,12 @@ def _bars(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
             if bars.update(progress):
                 live.refresh()  # short work would end before the next frame
         elif bars.watch.is_new(progress):
-            console.print(progress.name, highlight=False, markup=False, soft_wrap=True)
+            console.print(visible(progress.name), highlight=False, markup=False, soft_wrap=True)
 
     def say(line: str) -> None:
         bars.begin(line.removesuffix(GOES_ON) if line.endswith(GOES_ON) else "")
         if not line.endswith(GOES_ON):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
         live.refresh()
 
     live = Live(
@@ -129,7 +129,7 @@ class _Bars:
             count: The number of the step, before the labels of all work that is reported from now on.
         """
         with self._lock:
-            self._about = about
+            self._about = visible(about)
             self._count = count
             self._since = time.monotonic()
             self._works.clear()
@@ -302,7 +302,7 @@ class Lines:
                 self._print(f"{self._about}: {format_age(time.monotonic() - self._since)} so far")
 
     def _print(self, text: str) -> None:
-        click.echo(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream or sys.stderr)
+        echo(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream or sys.stderr)
 
 
 def step_count(progress: Progress) -> str:
@@ -311,7 +311,7 @@ def step_count(progress: Progress) -> str:
 
 
 def _label(progress: Progress) -> str:
-    return f"{progress.stage} {progress.name}"
+    return visible(f"{progress.stage} {progress.name}")
 
 
 class Watch:

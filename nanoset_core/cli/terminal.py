@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.serialization.text import format_count
+from nanoset_core.untrusted import visible, visible_json, visible_value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,7 +74,7 @@ def print_rows(
         return
     console, table = console or wide_console(), Table(title=title, title_justify="left")
     lines = [[_cell(row.get(heading, "")) for heading in rows[0]] for row in (*rows, *([total] if total else []))]
-    for heading, *column in zip(rows[0], *lines, strict=True):
+    for heading, *column in zip(map(visible, rows[0]), *lines, strict=True):
         is_text = heading in text or not table.columns
         widest = max(map(cell_len, [heading, *map(str, column)]))
         least = min(widest, _LEAST_TEXT) if is_text else widest
@@ -93,25 +95,32 @@ def print_rows(
 def _cell(value: Any) -> Any:
     from rich.text import Text
 
-    return Text(*value) if isinstance(value, tuple) else f"{value:,}" if isinstance(value, int) else value
+    if isinstance(value, tuple):
+        text, style = value
+        return Text(visible(text), style)
+    return f"{value:,}" if isinstance(value, int) else visible(value)
 
 
 def print_json(value: object, *, ensure_ascii: bool = True) -> None:
     """Print plain values as JSON; all of it in ASCII where the output is not in UTF-8."""
     other = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
-    click.echo(json.dumps(value, indent=1, ensure_ascii=ensure_ascii or other))
+    text = json.dumps(visible_value(value), indent=1, ensure_ascii=ensure_ascii or other)
+    click.echo(visible_json(text))
 
 
 def print_notices(notices: Iterable[str]) -> None:
     """Print notices on stderr, such as of input files that are not read."""
     for notice in notices:
-        click.secho(f"notice: {notice}", fg="yellow", err=True)
+        echo(f"notice: {notice}", fg="yellow", err=True)
 
 
 def print_made(text: str, *, is_new: bool, lost: str = "", err: bool = False) -> None:
     """Print what was made, and in bold what was lost on the way; or that it was there already."""
-    loss = f"; {click.style(lost, bold=True, fg='yellow')}" if lost else ""
-    click.echo(f"{text}{loss}{'' if is_new else ' (there already)'}", err=err)
+    echo(text, err=err, nl=False)
+    if lost:
+        echo("; ", err=err, nl=False)
+        echo(lost, err=err, nl=False, fg="yellow", bold=True)
+    echo("" if is_new else " (there already)", err=err)
 
 
 def rejected_text(rejected: int, faults: int) -> str:

@@ -33,6 +33,7 @@ from nanoset_core.storage.leases import is_live, kept_fresh
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import Store
 from nanoset_core.storage.working_copies import WorkerFolder, working_at
+from nanoset_core.untrusted import safe_logger
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -52,7 +53,7 @@ _PAUSE_SECONDS = 0.5
 """The same where there are none."""
 _HANDED_OUT = 4096
 """Tasks that are handed out from the start: a cluster that grows with its work starts no worker without."""
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 _one_at_a_time = threading.Lock()
 
 

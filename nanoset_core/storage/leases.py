@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import platform
 import threading
@@ -30,6 +29,7 @@ from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, in_parallel
+from nanoset_core.untrusted import safe_logger
 
 __all__ = ["FOLDER", "LEASE_SECONDS", "collecting", "is_live", "kept_fresh", "leased", "leased_names", "new_mark"]
 
@@ -38,7 +38,7 @@ FOLDER = ".in-use"
 RENEWED_SECONDS = 15.0
 LEASE_SECONDS = 600
 """How long after it was written a lease counts."""
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 _LEASE, _GATE = "lease", "gate"
 _WAIT_SECONDS = 1.0
 _LAST_SECONDS = 10.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import logging
 import math
 import os
 import threading
@@ -14,12 +13,14 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from nanoset_core.untrusted import safe_logger
+
 SILENT_SECONDS = 15.0
 """How long servers may send and take nothing before a warning says so."""
 TOLD_SECONDS = 30.0
 """Between two warnings of a process, since a server fails many requests at once."""
 BLOCK_BYTES = 1 << 20
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 _told_at = -math.inf
 """When this process warned last."""
 

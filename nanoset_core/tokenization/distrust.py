@@ -7,7 +7,6 @@ stale, and is made again without them.
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
 from nanoset_core.tokenization.bpe.arrays import Ids
 from nanoset_core.tokenization.bpe.gate import GatedEngine
 from nanoset_core.tokenization.bpe.reference import Encoded, Engine, WrongTokensError, panics_as_errors
+from nanoset_core.untrusted import safe_logger
 
 FOLDER = "distrusted_engines"
 ENCODER = "encoder"
@@ -39,7 +39,7 @@ _LONG = 1 << 12  # characters: some ten milliseconds of the reference's time in 
 _LONGEST = 1 << 20  # characters of any that are compared: the reference takes 130 bytes for each
 _SHOWN = 4
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import platform
 import zipfile
@@ -24,6 +23,7 @@ import orjson
 from numpy.typing import NDArray
 
 from nanoset_core.storage.atomic import atomic_file, sweep_abandoned
+from nanoset_core.untrusted import safe_logger
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
@@ -34,7 +34,7 @@ _KEY = "key"
 _PACKAGES = ("tokenizers", "sentencepiece", "nanoset-platform", "numpy")
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, MemoryError, zipfile.BadZipFile)
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 
 def cache_folder() -> Path | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -33,6 +32,7 @@ from nanoset_core.tokenization.facts import ShardFacts, facts_of
 from nanoset_core.tokenization.files import TokenizerPath, define, local_tokenizer, stat_signature
 from nanoset_core.tokenization.framing import Framing, frame
 from nanoset_core.tokenization.repeats import Repeats
+from nanoset_core.untrusted import safe_logger
 
 STAGE = "shards"
 VERSION = 2
@@ -44,7 +44,7 @@ REJECTS = "rejects.jsonl"
 _TOLD_SECONDS = 0.5
 """Between two reports on one shard."""
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Stage
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.store import in_parallel
+from nanoset_core.untrusted import visible
 
 BUILD = "run `nanoset build`"
 AGAIN = "run `nanoset build --force`"
@@ -43,9 +44,12 @@ class Finding:
     """What to do."""
 
     def __str__(self) -> str:
-        details = {name: getattr(self, name) for name in ("where", "found", "expected", "remedy")}
-        lines = [f"{self.severity}: {self.output}: {self.what}"]
-        return "\n  ".join(lines + [f"{name}: {value}" for name, value in details.items() if value is not None])
+        lines = [visible(f"{self.severity}: {self.output}: {self.what}")]
+        for name in ("where", "found", "expected", "remedy"):
+            value = getattr(self, name)
+            if value is not None:
+                lines.append(f"{name}: {visible(value)}")
+        return "\n  ".join(lines)
 
 
 @dataclass(slots=True)

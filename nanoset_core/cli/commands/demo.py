@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import FOLDER, NumberRange, build_of, option
 
 
@@ -24,6 +25,6 @@ def command(context: click.Context, folder: Path, megabytes: float) -> None:
     from nanoset_core.config import CONFIG_FILE
     from nanoset_core.demo.writing import write_demo
 
-    if not write_demo(folder, megabytes=megabytes, say=lambda line: click.echo(f"{line} …", err=True)):
-        click.echo(f"{folder / CONFIG_FILE} is there already: building what is missing or stale", err=True)
+    if not write_demo(folder, megabytes=megabytes, say=lambda line: echo(f"{line} …", err=True)):
+        echo(f"{folder / CONFIG_FILE} is there already: building what is missing or stale", err=True)
     build_of(context, folder / CONFIG_FILE)()

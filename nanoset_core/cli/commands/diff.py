@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.terminal import Row, print_json, print_rows
 from nanoset_core.serialization.text import format_age
@@ -59,11 +60,11 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     }
     print_rows(_versions(values["corpus"], sides, ("documents", "tokens", "rejected", "files")))
     for setting in found.settings:
-        click.echo(f"setting: {setting}")
+        echo(f"setting: {setting}")
     print_rows(_files(found, show), text=["change"])
     if len(found.files) > show:
-        click.echo(f"… and {len(found.files) - show:,} files more, with fewer tokens in or out (--show)")
-    click.echo(_UNCHANGED.format_map(values | {"differ": len(found.files), "shards": len(found.new.shards)}))
+        echo(f"… and {len(found.files) - show:,} files more, with fewer tokens in or out (--show)")
+    echo(_UNCHANGED.format_map(values | {"differ": len(found.files), "shards": len(found.new.shards)}))
     outcomes = [
         {
             "output": outcome["output"],
@@ -85,11 +86,11 @@ def _show_views(project: Project, old: Manifest, new: Manifest, show: int, as_js
         return
     print_rows(_versions(values["view"], values, ("documents", "tokens")))
     for setting in values["settings"]:
-        click.echo(f"setting: {setting}")
+        echo(f"setting: {setting}")
     for side, sign in (("gained", "+"), ("lost", "-")):
-        click.echo(f"{side}: {values[side]['documents']:,} documents, {values[side]['tokens']:,} tokens")
+        echo(f"{side}: {values[side]['documents']:,} documents, {values[side]['tokens']:,} tokens")
         for one in values[side]["first"]:
-            click.echo(f"  {sign} {one['file']}:{one['line']}{'' if one['id'] is None else ' ' + one['id']}")
+            echo(f"  {sign} {one['file']}:{one['line']}{'' if one['id'] is None else ' ' + one['id']}")
 
 
 def _versions(corpus: str, diff: Row, names: Sequence[str]) -> list[Row]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.explained import OF_SAMPLE, STEPS, check_asked, complete, document_line, of_run, sample_lines
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, JSON_OPTION, option
 from nanoset_core.cli.terminal import print_json
@@ -67,7 +68,7 @@ def _print(found: Any, lines: Iterator[str], *, as_json: bool) -> None:
         print_json(found, ensure_ascii=False)
         return
     for text in lines:
-        click.echo(text)
+        echo(text)
 
 
 def _of_nanoset(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange, flag, option
 from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.serialization.text import format_bytes, format_count
@@ -69,9 +70,9 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
 
 
 def _print_total(counted: str, is_done: bool, there: Sized) -> None:
-    click.echo(f"{'removed' if is_done else 'to be removed'}: {counted}")
+    echo(f"{'removed' if is_done else 'to be removed'}: {counted}")
     if there and not is_done:
-        click.echo("nothing was removed yet: add --yes to remove it")
+        echo("nothing was removed yet: add --yes to remove it")
 
 
 def _print_collection(found: Collection) -> None:
@@ -88,8 +89,8 @@ def _print_collection(found: Collection) -> None:
     ]
     print_rows(rows)
     if len(outputs) > _SHOWN:
-        click.echo(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
+        echo(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
     for item in found.left:
-        click.secho(f"kept: {item.path}: {item.why}", fg="yellow")
+        echo(f"kept: {item.path}: {item.why}", fg="yellow")
     if found.unseen is not None:
-        click.echo(found.unseen)
+        echo(found.unseen)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import FOLDER, flag, option
 from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.untrusted import Multiline
 
 
 @click.command("init", short_help="Write a nanoset.yaml to start from.")
@@ -32,18 +34,18 @@ def command(folder: Path, text_key: str | None, schema: bool) -> None:
     from nanoset_core.serialization.text import format_bytes, format_count
 
     if schema:
-        click.echo(schema_text(), nl=False)
+        echo(Multiline(schema_text()), nl=False)
         return
     start = write_config(folder, text_key=text_key, ask=_ask)
     raw, found = start.path.parent / "raw", start.text
     for name, corpus in found.corpora.items():
-        click.echo(f"found {name}: {format_count(len(corpus.texts), 'file')}, {format_bytes(corpus.size)}")
+        echo(f"found {name}: {format_count(len(corpus.texts), 'file')}, {format_bytes(corpus.size)}")
         for notice in corpus.notices():
-            click.secho(f"notice: {name}: {notice.text}", fg="yellow")
+            echo(f"notice: {name}: {notice.text}", fg="yellow")
     for name, what in found.aside.items():
-        click.secho(f"not read: {name}: {what}", fg="yellow")
+        echo(f"not read: {name}: {what}", fg="yellow")
     for line in start.chosen:
-        click.echo(f"chose {line}")
+        echo(f"chose {line}")
     error = None
     try:
         check_tokenizer(Project.open(start.path))
@@ -53,9 +55,9 @@ def command(folder: Path, text_key: str | None, schema: bool) -> None:
     first = ": read it" if found.corpora else f"{empty}, name them below nanosets"
     done = "wrote" if start.made else "there already:"
     tokenizer = ", name your tokenizer" if ": tokenizer." in str(error and error.where) else ""
-    click.echo(f"{done} {start.path}{first}{tokenizer}, then run `nanoset build`")
+    echo(f"{done} {start.path}{first}{tokenizer}, then run `nanoset build`")
     if error is not None:
-        click.secho(f"notice: {one_line(error)}: {error.remedy}", fg="yellow")
+        echo(f"notice: {one_line(error)}: {error.remedy}", fg="yellow")
 
 
 def _ask(question: str, answers: Sequence[str]) -> str | None:

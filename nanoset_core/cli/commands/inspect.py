@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, ManyValued, option, tokenizer_options
 from nanoset_core.cli.terminal import spread
 
@@ -28,7 +29,7 @@ def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -
 
     for pair in pairs_at(prefix):
         for line in describe_dataset(pair, tokenizer, sequences):
-            click.echo(line)
+            echo(line)
 
 
 def describe_dataset(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import (
     ANY_FOLDER,
     CONFIG_OPTION,
@@ -29,6 +30,7 @@ from nanoset_core.config.trainer import EXAMPLE, UNNAMED
 from nanoset_core.errors import ConfigError
 from nanoset_core.mapping.config import DEFAULT_SPLIT
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, split_numbers
+from nanoset_core.untrusted import Multiline
 
 if TYPE_CHECKING:
     from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage
@@ -161,9 +163,11 @@ def _map_project(
                     mapping.write_blended(project, name, split)
             if splits == SPLITS:
                 start = handoff.write_handoff(project, name).url(START)
-                click.echo(f"{name}: {start} says how to start on it")
+                echo(f"{name}: {start} says how to start on it")
     if lines:
-        click.echo(f"for `nanoset build` to keep it, write into {project.config.file.name}:\n\n{lines}")
+        echo(f"for `nanoset build` to keep it, write into {project.config.file.name}:")
+        echo()
+        echo(Multiline(lines))
 
 
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
@@ -187,7 +191,7 @@ def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as
         _warn(f"warning: {UNNAMED.format(place='--trainer')}: add --trainer '{EXAMPLE}'")
     if config.blend_per_split is None and len(split_numbers(config.split)) < len(SPLITS):
         meant = ", ".join(map("{} {:.2%}".format, SPLITS, parse_split(config.split)))
-        click.echo(f"split {config.split!r} has fewer than three numbers, and means {meant}", err=True)
+        echo(f"split {config.split!r} has fewer than three numbers, and means {meant}", err=True)
     prefixes = [prefix for split in SPLITS for prefix in (config.blend(split) or ([], None))[0]]
     most: float | None = options["max_epochs"]
     limits = {} if most is None else dict.fromkeys(prefixes, most)
@@ -226,7 +230,7 @@ def _show(
         return
     for (name, split), found in members.items():
         if not found:
-            click.echo(f"{name} {split}: no data")
+            echo(f"{name} {split}: no data")
         tokens, samples = (sum(member[key] for member in found) for key in ("tokens", "samples_given"))
         total = {"corpus": "all", "samples": samples, "tokens an epoch": tokens} if len(found) > 1 else None
         mixture = mixture_rows(mixtures.get((name, split), ()))
@@ -245,4 +249,4 @@ def _show(
 
 
 def _warn(text: str) -> None:
-    click.secho(text, fg="yellow", err=True)
+    echo(text, fg="yellow", err=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType, option
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.cli.terminal import print_made
@@ -30,6 +31,6 @@ def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
     with progress_bars() as (listener, _):
         merged = merge_folder(folder, output_prefix, overwrite=overwrite, listener=listener)
     for prefix, documents in merged.parts:
-        click.echo(f"  {prefix}: {documents:,} documents")
+        echo(f"  {prefix}: {documents:,} documents")
     counts = f"{len(merged.parts):,} datasets, {merged.documents:,} documents, {merged.tokens:,} tokens"
     print_made(f"{output_prefix}: {counts}", is_new=merged.made)

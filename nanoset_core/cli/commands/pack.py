@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import (
     ANY_FILE,
     OVERWRITE_OPTION,
@@ -148,7 +149,7 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
 
     def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> PackedFacts:
         mask = DocumentFilter(**conditions | dict(zip(lists, here[1:], strict=True))).mask(PackedDataset(here[0]))
-        click.echo(f"{file}: {mask.sum():,} of {len(mask):,} documents are kept")
+        echo(f"{file}: {mask.sum():,} of {len(mask):,} documents are kept")
         return filter_packed(here[0], target, mask, listener=listener)
 
     _make("pack filter", output, [file, *lists.values()], settings, run, overwrite)
@@ -167,7 +168,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> PackedFacts:
         found = PackedDataset(here[0])
         faults = format_count(found.index_facts.merge_faults, "fault")
-        click.echo(f"{file} was of layout {found.layout}, with {faults} in its index")
+        echo(f"{file} was of layout {found.layout}, with {faults} in its index")
         return merge_packed(here, target, listener=listener)
 
     if output is not None:
@@ -212,18 +213,18 @@ def describe(files: tuple[Location, ...]) -> None:
             packed = open_packed(here, None if access is None else access.open_bytes(here))
             facts, _, lengths = load_index(packed)
             size = f"{len(packed.tokens):,} tokens of {format_count(packed.token_bytes, 'byte')}"
-            click.echo(f"{file}: {facts.documents:,} documents, {size}")
+            echo(f"{file}: {facts.documents:,} documents, {size}")
             layout = packed.layout.name
             old = "" if layout == "D" else f"; Modalities' present reader cannot read it: {_REPAIR}"
-            click.echo(f"layout {layout}, {_WRITTEN[layout]}{old}")
+            echo(f"layout {layout}, {_WRITTEN[layout]}{old}")
             if facts.merge_faults:
-                click.echo(f"{_FAULT.format(format_count(facts.merge_faults, 'place'))}; {_REPAIR}")
+                echo(f"{_FAULT.format(format_count(facts.merge_faults, 'place'))}; {_REPAIR}")
             elif not facts.is_contiguous:
                 held = f"its documents have {facts.tokens:,} of them"
-                click.echo(f"the index does not go through the tokens from end to end: {held}")
+                echo(f"the index does not go through the tokens from end to end: {held}")
             if len(lengths):
                 empty = f"; {facts.empty_documents:,} have none" if facts.empty_documents else ""
-                click.echo(f"a document has {spread(lengths)}{empty}")
+                echo(f"a document has {spread(lengths)}{empty}")
 
 
 def _make(command: str, output: Location, files: Files, settings: Settings, work: Work, overwrite: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, IDS_FILE_OPTION, build_of, flag, option
 from nanoset_core.cli.terminal import print_rows
 from nanoset_core.serialization.text import format_bytes
@@ -50,14 +51,14 @@ def command(
     project = Project.open(config)
     plan = plan_purge(project, wanted, corpora)
     if not plan.rows and not is_unfinished(project, wanted, corpora):
-        click.echo("no output holds a document with one of these ids")
+        echo("no output holds a document with one of these ids")
         return
     _print_plan(project, plan)
     if not yes:
-        click.echo("nothing was erased yet: add --yes to erase it")
+        echo("nothing was erased yet: add --yes to erase it")
         return
     path = purge(project, plan, build_of(context, config), datetime.date.today().isoformat())
-    click.echo(f"erased; the receipt: {project.outputs.access.url(path)}")
+    echo(f"erased; the receipt: {project.outputs.access.url(path)}")
 
 
 def _print_plan(project: Project, plan: Plan) -> None:
@@ -69,10 +70,10 @@ def _print_plan(project: Project, plan: Plan) -> None:
     ]
     print_rows(rows[:_SHOWN])
     if len(rows) > _SHOWN:
-        click.echo(f"… and {len(rows) - _SHOWN:,} documents more")
+        echo(f"… and {len(rows) - _SHOWN:,} documents more")
     print_rows([{"version": one.path, "size": format_bytes(one.size)} for one in plan.versions[:_SHOWN]])
     known = {row.id for found in plan.rows.values() for row in found}
     if unknown := [one for one in plan.ids if one not in known]:
-        click.echo(f"no output holds a document with {len(unknown):,} of these ids, as {unknown[0]!r}")
+        echo(f"no output holds a document with {len(unknown):,} of these ids, as {unknown[0]!r}")
     size = format_bytes(sum(one.size for one in plan.versions))
-    click.echo(f"{len(rows):,} documents; {len(plan.versions):,} versions of outputs, {size}, were made of them")
+    echo(f"{len(rows):,} documents; {len(plan.versions):,} versions of outputs, {size}, were made of them")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli import terminal
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_FOLDER, PATH, ManyValued, flag, option, option_for, options_for, text_options
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
@@ -151,7 +152,7 @@ def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
     terminal.print_rows(terminal.quality_rows(quality), title=f"Shuffled evenly: {'yes' if quality['even'] else 'no'}")
     terminal.print_rows(terminal.source_rows(plan, _SOURCES_SHOWN), title="Sources")
     if sources > _SOURCES_SHOWN:
-        click.echo(f"… and {sources - _SOURCES_SHOWN:,} sources more")
+        echo(f"… and {sources - _SOURCES_SHOWN:,} sources more")
 
 
 def _print_result(result: Shuffled) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli import terminal
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
 from nanoset_core.serialization.text import format_age, format_bytes
 
@@ -71,9 +72,9 @@ def print_tables(rows: Iterable[Row], seconds: Seconds | None = None) -> None:
     for kind in dict.fromkeys([*_COLUMNS, *(row.kind for row in found)]):
         _print_kind(kind, [row for row in found if row.kind == kind and row.state != "not read"], seconds)
     for line, colour in _remarks(found):
-        click.secho(line, fg=colour)
+        echo(line, fg=colour)
     counts = {state: sum(row.state == state for row in found) for state in _STYLES}
-    click.echo(", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "nothing to build")
+    echo(", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "nothing to build")
 
 
 def _print_kind(kind: str, rows: list[Row], seconds: Seconds | None) -> None:
@@ -83,7 +84,7 @@ def _print_kind(kind: str, rows: list[Row], seconds: Seconds | None) -> None:
     columns = (*_COLUMNS.get(kind, figures), *dict.fromkeys(name for row in shown for name in row.details))
     terminal.print_rows([_cells(kind, row, columns, seconds) for row in shown], text=["state"])
     if len(shown) < len(rows):
-        click.echo(f"{kind}: {len(rows) - len(shown):,} of {len(rows):,} not built yet, named below")
+        echo(f"{kind}: {len(rows) - len(shown):,} of {len(rows):,} not built yet, named below")
 
 
 def _cells(kind: str, row: Row, columns: Iterable[str], seconds: Seconds | None) -> terminal.Row:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, build_of, flag, option
 from nanoset_core.cli.terminal import print_rows
 from nanoset_core.errors import ConfigError
@@ -48,7 +49,7 @@ def command(
     build = None if no_build else build_of(context, config)
     file = listed if listed is not None else _only_list(project.config)
     new = add_ids(file, wanted, reason, datetime.date.today().isoformat())
-    click.echo(f"{file}: {len(new):,} ids added, {len(set(wanted)) - len(new):,} were there")
+    echo(f"{file}: {len(new):,} ids added, {len(set(wanted)) - len(new):,} were there")
     rows = [
         {
             "held by": one.output,

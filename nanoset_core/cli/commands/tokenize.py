@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, ManyValued, flag, option, option_for, options_for, text_options
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.cli.terminal import print_made, print_notices
@@ -88,10 +89,10 @@ def command(
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
     found = resolve_inputs(inputs, leave_out=lambda path: own_rejects(path, output_prefix))
     jobs = by_file(found, output_prefix) if per_file else [(found, output_prefix)]
-    with hearing(lambda told: click.echo(told.name, err=True)):
+    with hearing(lambda told: echo(told.name, err=True)):
         engine_choice(tokenizer, settings.engine)
     if end is not None:
-        click.echo(f"documents end with {end}", err=True)
+        echo(f"documents end with {end}", err=True)
     size = sum(file.size for file in found.files)
     workers = min(settings.workers or available_processors(), 1 + size // RANGE_BYTES)
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
@@ -102,7 +103,7 @@ def command(
     of_chats = chat_notice(tokenizer, end, "--eod") if end else ""
     print_notices([*found.notices, *filter(None, [define(tokenizer).notice, added, of_chats])])
     if encoders := [encoder for result in results for encoder in result.encoders]:
-        click.echo(described(encoders), err=True)
+        echo(described(encoders), err=True)
     for result in results:
         facts, rejects = result.facts, f" ({result.rejects})" if result.rejects else ""
         counts = f"{facts.documents:,} documents, {facts.tokens:,} tokens, {facts.rejected + facts.faults:,} rejected"

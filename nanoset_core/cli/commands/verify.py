@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from nanoset_core.cli import terminal
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued, flag, option, tokenizer_options
 from nanoset_core.cli.progress import Lines
 from nanoset_core.serialization.text import format_count
+from nanoset_core.untrusted import Multiline, visible
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
@@ -77,11 +79,13 @@ def command(
         project = Project.open(config, Lines().listen)
         check_tokenizer(project)
         reports = verify_project(project, select, deep)
+    from rich.text import Text
+
     found: list[Report] = []
     with terminal.wide_console().status("verifying") as status:
         for report in reports:
             found.append(report)
-            status.update(f"verified {report.output}")
+            status.update(Text(visible(f"verified {report.output}")))  # no markup of a name
     if as_json:
         terminal.print_json([report.to_json() for report in found])
     else:
@@ -94,14 +98,14 @@ def _print_tables(reports: list[Report]) -> None:
     """Print a table of the outputs, and below it every finding."""
     terminal.print_rows([_row(report) for report in reports], text=["result", "figures"])
     for finding in [finding for report in reports for finding in report.findings]:
-        head, _, rest = str(finding).partition("\n")
+        head, _, rest = str(finding).partition("\n")  # each part of a finding is visible
         is_error = finding.severity == "error"
-        click.secho(head, fg="red" if is_error else "yellow", bold=is_error)
+        echo(head, fg="red" if is_error else "yellow", bold=is_error)
         if rest:
-            click.echo(rest)
+            echo(Multiline(rest))
     errors, warnings = sum(len(report.errors) for report in reports), sum(len(report.warnings) for report in reports)
     counts = format_count(errors, "error"), format_count(warnings, "warning")
-    click.echo(f"{format_count(len(reports), 'output')}: {', '.join(counts)}")
+    echo(f"{format_count(len(reports), 'output')}: {', '.join(counts)}")
 
 
 def _row(report: Report) -> terminal.Row:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from nanoset_core.tokenization.bpe.reference import (
 from nanoset_core.tokenization.bpe.rules import Rules, read_rules
 from nanoset_core.tokenization.files import Definition, define
 from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, installed_version, to_array
+from nanoset_core.untrusted import safe_logger
 
 __all__ = [
     "KINDS",
@@ -43,7 +43,7 @@ EngineName = Literal["auto", "numpy", "tokenizers", "gigatoken"]
 """Values of the `engine` setting."""
 KINDS: tuple[EngineName, ...] = get_args(EngineName)
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 
 def make_engine(

@@ -9,7 +9,6 @@ of a composition.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -38,13 +37,14 @@ from nanoset_core.tokenization.bpe.reference import (
 from nanoset_core.tokenization.bpe.units import AddedTokens, Form
 from nanoset_core.tokenization.files import define
 from nanoset_core.tokenization.knowledge import Arrays, from_array, installed_version, to_array
+from nanoset_core.untrusted import safe_logger
 
 FALLBACK_CHARACTERS = 1 << 16
 """Text that the reference encodes in less time than it takes to make another fallback engine."""
 _ASCII_BUT_ZERO = bytes(range(1, 0x80))
 _ASSIGNED_BELOW = 0x40000  # beyond are private use, tags and nothing
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 
 class CompiledEngine(Protocol):
