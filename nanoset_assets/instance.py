@@ -17,6 +17,7 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.paths import expanded
 
 HOME_VARIABLE = "DAGSTER_HOME"
 SETTINGS = "dagster.yaml"
@@ -52,7 +53,7 @@ def dagster_home(config: ProjectConfig) -> Path:
     Raises:
         StorageError: it cannot be made.
     """
-    home = Path(os.environ.get(HOME_VARIABLE) or config.history_folder).expanduser().resolve()
+    home = expanded(os.environ.get(HOME_VARIABLE) or config.history_folder, HOME_VARIABLE).resolve()
     with explained(home):
         home.mkdir(parents=True, exist_ok=True)
         if not (home / SETTINGS).exists():

@@ -47,8 +47,7 @@ def without_secrets(text: object) -> str:
     if "@" in result:
         result = _PASSWORD.sub(rf"//{HIDDEN}@", result)
         result = _USER.sub(f"//{HIDDEN}@", result)
-    if "=" in result:
-        result = _SECRET_PARAMETER.sub(rf"\g<1>{HIDDEN}", result)
+    result = without_secret_parameters(result)
     if "earer" in result or "uthorization" in result or "BEARER" in result or "AUTHORIZATION" in result:
         result = _BEARER.sub(rf"\g<1>{HIDDEN}", result)
     return result
@@ -61,6 +60,11 @@ class Multiline(str):
     """
 
     __slots__ = ()
+
+
+def without_secret_parameters(text: str) -> str:
+    """Return a text with the values of parameters that give access, such as `?sig=`, replaced by "…"."""
+    return _SECRET_PARAMETER.sub(rf"\g<1>{HIDDEN}", text) if "=" in text else text
 
 
 def visible(text: object) -> str:

@@ -22,6 +22,7 @@ from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.outputs.names import check_asset_name, check_corpora
 from nanoset_core.serialization.parsing import FrozenDict, Rule, broken, freeze
 from nanoset_core.serialization.settings import Range
+from nanoset_core.storage.paths import expanded
 
 _TEXTS = {
     "data": (
@@ -300,7 +301,7 @@ def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:
         return replace(spec, tokenizer_identifiers=freeze(spec.trainer.identifiers()))
     if isinstance(spec.tokenizer_identifiers, Mapping):
         return spec
-    path = file.parent / Path(spec.tokenizer_identifiers).expanduser()
+    path = file.parent / expanded(spec.tokenizer_identifiers, f"{file}: tokenizer_identifiers")
     identifiers = read_identifiers(path, f"{where}.tokenizer_identifiers")
     return replace(spec, tokenizer_identifiers=freeze(identifiers))
 

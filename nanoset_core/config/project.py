@@ -48,7 +48,7 @@ from nanoset_core.storage.location import (
     local_path,
     remote_location,
 )
-from nanoset_core.storage.paths import check_utf_8
+from nanoset_core.storage.paths import check_utf_8, expanded
 from nanoset_core.storage.store import Store
 from nanoset_core.tokenization.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
 
@@ -235,7 +235,7 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
         MissingError: no such file.
         ConfigError: it is not YAML, or has mistakes; all of them, each with its line.
     """
-    file = Path(path).expanduser().resolve()
+    file = expanded(path, "the configuration").resolve()
     check_utf_8(file)
     try:
         value, text = read_yaml(file, remedy="correct the line; `nanoset init` writes an example")

@@ -16,7 +16,7 @@ from nanoset_core.serialization.settings import Range
 ADDRESS_VARIABLE = "NANOSET_DASK_ADDRESS"
 FILE_VARIABLE = "NANOSET_DASK_SCHEDULER_FILE"
 WAIT_VARIABLE = "NANOSET_DASK_WAIT"
-_ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
+_ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+):[0-9]{1,5}")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_WAIT = 366 * 86_400

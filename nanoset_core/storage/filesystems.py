@@ -21,6 +21,29 @@ T = TypeVar("T")
 _EXTRAS = {"gs": "gcs", "gcs": "gcs", "hf": "hf", "abfs": "azure", "abfss": "azure", "az": "azure"}
 """Scheme → our extra that installs what reads it."""
 _WEB = ("http", "https")
+WRAPPERS = frozenset(
+    [
+        "reference",
+        "simplecache",
+        "filecache",
+        "blockcache",
+        "cached",
+        "zip",
+        "tar",
+        "libarchive",
+        "dir",
+        "generic",
+        "async_wrapper",
+        "asyncwrapper",
+        "asynclocal",
+        "data",
+        "dask",
+        "local",
+        "file",
+        "pyscript",
+    ]
+)
+"""Schemes of fsspec that wrap another file system, or need arguments besides an address."""
 _VERSIONS = ("generation", "etag", "ETag", "blob_id", "xet_hash")
 _TIMES = ("mtime", "updated", "last_modified", "Last-Modified", "created")
 """Keys under which file systems tell a file's version, and when it was written; the first that is there counts."""
@@ -150,7 +173,7 @@ class FilesystemStore(Store):
             remedy = f"pip install 'nanoset-platform[{extra}]'" if extra else "install the package that is named"
             what = f"{scheme}:// needs a package that is not installed"
             raise StorageError(what, where=self.url(name), found=str(error), remedy=remedy) from error
-        except (ValueError, OSError) as error:  # credentials that are not there, or cannot be read
+        except Exception as error:  # credentials that are missing or unreadable, and what a package needs besides
             raise self._failure(error, name, 1) from error
         return system, system._strip_protocol(self.url(name))
 

@@ -13,15 +13,20 @@ from typing import Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.serialization.settings import Range
-from nanoset_core.storage.filesystems import FilesystemStore, is_known
+from nanoset_core.storage.filesystems import WRAPPERS, FilesystemStore, is_known
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.paths import has_control_characters, is_inside
+from nanoset_core.storage.paths import expanded, has_control_characters, is_inside
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3 import SCHEME, S3Store
 from nanoset_core.storage.s3_reading import S3Reader
 from nanoset_core.storage.store import Store, Stored
+from nanoset_core.untrusted import HIDDEN, without_secret_parameters, without_secrets
 
-_URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://")
+_URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_FILE_URL = re.compile("file://", re.IGNORECASE)
+_PASSWORD = re.compile(r"[^/@:]*:.*@", re.DOTALL)
+"""`user:password@` after the scheme of a URL, where a password may hold a slash; `host:80/x@y` is none."""
+_PORT = re.compile(r"[^/@:]*:[0-9]*(/|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,11 @@ class StorageSpec:
 
 def local_path(url: str, *, base: Path, where: str) -> Path:
     """Turn a configured location into an absolute local path; relative ones start at `base`."""
-    if "://" in url and not url.startswith("file://"):
+    if "://" in url and _FILE_URL.match(url) is None:
         what, expected = "only local files can be used here", "a path on a local or mounted file system"
         remedy = "mount the bucket, or copy it to a local folder first"
         raise ConfigError(what, where=where, found=url, expected=expected, remedy=remedy)
-    return (base / Path(url.removeprefix("file://")).expanduser()).resolve()
+    return (base / expanded(_FILE_URL.sub("", url, count=1), where)).resolve()
 
 
 def is_remote(location: str) -> bool:
@@ -69,13 +74,13 @@ def is_remote(location: str) -> bool:
 
 def is_in_bucket(location: str) -> bool:
     """Return whether a configured location is that of a bucket, where outputs can be kept."""
-    return location.startswith(SCHEME)
+    return location[: len(SCHEME)].lower() == SCHEME
 
 
 def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
     """Return the folder of a store's working copies: below `mirror`, or else in the user's cache folder."""
     cache = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/nanoset/mirror"
-    return (Path(mirror or cache).expanduser() / store.copies_name).resolve()
+    return (expanded(mirror or cache, "the folder of working copies") / store.copies_name).resolve()
 
 
 class ObjectStat(NamedTuple):
@@ -200,7 +205,7 @@ RawFolder: TypeAlias = Location
 def location(given: str | PathLike[str]) -> Location:
     """Return what an input's local path, s3://bucket/path or other URL names; see `remote_location`."""
     text = fspath(given)
-    return remote_location(text, where=text, only_read=True) if is_remote(text) else Path(text).expanduser()
+    return remote_location(text, where=text, only_read=True) if is_remote(text) else expanded(text, text)
 
 
 def on_this_machine(location: Location) -> Path:
@@ -216,9 +221,12 @@ def remote_location(
     """Return what `s3://bucket/path` names; with `only_read` also a URL of any other file system that fsspec knows.
 
     `storage`: how a bucket is reached, else as the AWS configuration says. ConfigError, which says `where`, for a path
-    that no local folder can have, and for a URL or an endpoint with a password or query.
+    that no local folder can have, and for a URL or an endpoint with a password, token or signature.
     """
-    storage, (scheme, _, rest) = storage or StorageSpec(), url.partition("://")
+    storage = storage or StorageSpec()
+    scheme, _, rest = url.partition("://")
+    scheme = scheme.lower()
+    _check_without_secrets(url, rest, where)
     first, _, path = rest.rstrip("/").partition("/")
     parts = path.split("/") if path else []
     if not is_remote(url) or not first or {"", ".", ".."} & set(parts) or "\0" in url or "?" in first:
@@ -228,19 +236,50 @@ def remote_location(
     if not is_in_bucket(url):
         _check_read_only(url, where, only_read=only_read)
         return RemoteFolder(FilesystemStore(f"{scheme}://{first}"), path)
-    scheme, _, address = (storage.endpoint_url or "").partition("//")
-    if "@" in address.partition("/")[0]:
-        what, found = "the endpoint holds a user's name or password", f"{scheme}//…@{address.rpartition('@')[2]}"
-        remedy = "remove it: credentials come by the usual AWS chain, and would stand in logs here"
-        raise ConfigError(what, where="storage.endpoint_url", found=found, remedy=remedy)
+    _check_endpoint(storage.endpoint_url or "")
     kind = S3Reader if only_read else S3Store
     store = kind(first, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
     return RemoteFolder(store, path)
 
 
+def _check_without_secrets(url: str, rest: str, where: str) -> None:
+    """Raise ConfigError for a URL with a password, token or signature; `rest` is what follows its scheme."""
+    has_password = _PASSWORD.match(rest) is not None and _PORT.match(rest) is None
+    if has_password or without_secret_parameters(url) != url:
+        raise ConfigError(
+            "the address holds a query, or a user's name or password",
+            where=where,
+            found=HIDDEN if has_password and without_secrets(url) == url else url,
+            expected="an address without credentials",
+            remedy="leave it out: it would stand in manifests and logs. Give credentials as the package behind the "
+            "scheme finds them (environment, profile, configuration file), or copy the text to a local folder first",
+        )
+
+
+def _check_endpoint(endpoint: str) -> None:
+    """Raise ConfigError for an endpoint of S3 that holds credentials, or that is not the address of a server."""
+    where = "storage.endpoint_url"
+    authority = endpoint.partition("//")[2].partition("/")[0]
+    if "@" in authority or without_secrets(endpoint) != endpoint:
+        what = "the endpoint holds a user's name or password"
+        remedy = "remove it: credentials come by the usual AWS chain, and would stand in logs here"
+        raise ConfigError(what, where=where, found=endpoint, remedy=remedy)
+    if endpoint and re.fullmatch(r"(?i)https?://[^\s/?#]+(/[^\s?#]*)?", endpoint) is None:
+        what, expected = "this is not the address of a server", "http://host:port or https://host"
+        raise ConfigError(what, where=where, found=repr(endpoint), expected=expected, remedy="correct it")
+
+
 def _check_read_only(url: str, where: str, *, only_read: bool) -> None:
     """Raise ConfigError for a URL that fsspec does not read, and for any where something is to be written."""
-    scheme = url.partition("://")[0]
+    scheme = url.partition("://")[0].lower()
+    if only_read and scheme in WRAPPERS:
+        raise ConfigError(
+            "this scheme names no place of its own",
+            where=where,
+            found=url,
+            expected="a path on a local or mounted file system, s3://bucket/prefix, gs://, hf://, abfs:// or https://",
+            remedy="name the place that it wraps, or unpack the files into a local folder first",
+        )
     if not only_read or not is_known(scheme):
         what = "no file system of this name is known" if only_read else "only local folders and S3 can be used here"
         expected = "a path on a local or mounted file system, or s3://bucket/prefix"
@@ -253,7 +292,7 @@ def _check_read_only(url: str, where: str, *, only_read: bool) -> None:
             remedy="mount the place, or copy it to a local folder first",
         )
     if scheme.startswith("http") and {"?", "#", "@"} & set(url):
-        what, found = "the address holds a query, or a user's name or password", re.sub("[?#].*|//[^/]*@", "…", url)
+        what, found = "the address holds a query, or a user's name or password", re.sub("[?#].*|//[^/]*@", HIDDEN, url)
         remedy = "leave it out: it would stand in manifests and logs; copy what needs it to a local folder first"
         raise ConfigError(what, where=where, found=found, expected="https://host/folder", remedy=remedy)
 

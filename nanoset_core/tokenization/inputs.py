@@ -14,6 +14,7 @@ from nanoset_core.raw.contents import Contents, FileStat, contents_of, natural_k
 from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.survey import no_text
 from nanoset_core.storage.location import Location, RawFolder, RemoteFolder, is_remote, remote_location
+from nanoset_core.storage.paths import expanded
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 
@@ -117,7 +118,7 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
 
 def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
     """Return the files and notices of one input."""
-    path = remote_location(given, where="--input", only_read=True) if is_remote(given) else Path(given).expanduser()
+    path = remote_location(given, where="--input", only_read=True) if is_remote(given) else expanded(given, "--input")
     may_be_a_file = isinstance(path, Path) or (path.path != "" and not given.endswith("/"))
     if may_be_a_file and path.is_file():
         return [(path.absolute(), None)], []
