@@ -28,4 +28,7 @@ def echo(
         bold: bold letters, on a terminal.
         file: where to, in place of stdout and stderr.
     """
-    click.secho(visible(text), err=err, nl=nl, fg=fg, bold=bold, file=file)
+    shown = visible(text)
+    if fg is not None or bold is not None:
+        shown = click.style(shown, fg=fg, bold=bold)
+    click.echo(shown, err=err, nl=nl, file=file)
