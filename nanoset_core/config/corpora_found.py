@@ -104,7 +104,7 @@ def _with_keys(
     keys = keys_of(raw / corpus.folder, corpus.contents)
     chosen = given or keys.text
     if chosen is None and keys.texts:
-        chosen = ask(f"Which key of {corpus.name} holds the text?", [*keys.texts])
+        chosen = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
     if chosen is None and (keys.texts or keys.others):
         raise ConfigError(
             "no key is surely that of the text",

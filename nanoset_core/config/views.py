@@ -58,7 +58,8 @@ class ViewSpec:
     of: str = field(metadata={"example": "web"})
     """The corpus, or another view."""
     include: tuple[str, ...] | str | None = None
-    """Files of ids, one a line, local or s3://…; patterns may be given: only documents with these ids are chosen."""
+    """Files of ids, local or s3://…; patterns may be given: only documents with these ids are chosen. A file has one id
+    a line, or is a Parquet or Arrow table with a column `id`."""
     exclude: tuple[str, ...] | str | None = None
     """Files of ids of documents that are left out."""
     clean_of: tuple[str, ...] = ()

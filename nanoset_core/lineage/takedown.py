@@ -22,6 +22,7 @@ from nanoset_core.pipeline.indexed import opened
 from nanoset_core.pipeline.packs import current_dataset, is_packs, packed_from
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.views import chosen_from, is_view
+from nanoset_core.raw.endings import is_table
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.views.hashing import hash_texts
 from nanoset_core.views.ids import COMMENT, Ids
@@ -49,12 +50,19 @@ class Holding:
 def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
     """Append ids to a list, with a line that says when and why; return those that were not in it.
 
-    ConfigError for an id that a line cannot hold.
+    ConfigError for an id that a line cannot hold, and for a list that is a table.
     """
     for one in ids:
         if not one.strip() or "\n" in one or "\r" in one or one.startswith(COMMENT):
             what, expected = "a line of a list cannot hold this id", f"one line, that does not begin with {COMMENT!r}"
             raise ConfigError(what, found=repr(one), expected=expected, remedy="leave it out by a condition on `id`")
+    if is_table(file.name):
+        raise ConfigError(
+            "ids are added to lists of text, and not to tables",
+            where=file,
+            expected="a file with one id a line",
+            remedy="let the views exclude a file of text, too, and name it with --list",
+        )
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     known = {*text.replace("\r\n", "\n").split("\n")}
     new = [one for one in dict.fromkeys(ids) if one not in known]

@@ -28,7 +28,7 @@ from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline.columns import COLUMNS, SHARDS, AlignedColumns, AlignedStage, publish
+from nanoset_core.pipeline.columns import COLUMNS, ESCAPED, SHARDS, AlignedColumns, AlignedStage, publish
 from nanoset_core.pipeline.given import given_files
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.stage import Budget, InternalStage, Key, Node
@@ -87,8 +87,8 @@ def _spec(config: ProjectConfig, corpus: str) -> AttributesSpec:
     return spec
 
 
-def read_attributes(project: Project, corpus: str, folder: Path) -> tuple[Lookup, list[str]]:
-    """Read the tables that are joined to a corpus into an empty folder; return them and their columns."""
+def read_attributes(project: Project, corpus: str, folder: Path) -> tuple[Lookup, AttributeTables]:
+    """Read the tables that are joined to a corpus into an empty folder; return their rows, and what was read."""
     spec, where = _spec(project.config, corpus), f"attributes.{corpus}"
     given = given_files(project, spec.files, f"{where}.files")
     taken = {*TAKEN_COLUMNS, *project.config.documents_of(corpus).columns}
@@ -97,7 +97,7 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> tuple[Lookup
     ]  # as Spark's marks
     tables = AttributeTables(given.folder, files, spec.id, spec.columns, taken, f"{project.config.file}: {where}")
     meter = Meter(project.listener, STAGE, corpus, sum(stat.size for stat in files))
-    return tables.read(folder, meter.advance), tables.names
+    return tables.read(folder, meter.advance), tables
 
 
 def fill_by_id(table: ColumnTable, rows: DocumentRows, lookup: Lookup) -> Mapping[str, Any]:
@@ -147,7 +147,7 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     with claim_scratch(folder / "joining") as scratch:
-        lookup, names = read_attributes(project, corpus, scratch)
+        lookup, tables = read_attributes(project, corpus, scratch)
         if ATTRIBUTES.recipe(project, Key(corpus), {"tokenized": tokenized.digest}).digest != recipe.digest:
             what, remedy = "a table of attributes changed while it was read", "run again when it is finished"
             raise SourceChangedError(what, where=_spec(project.config, corpus).files, remedy=remedy)
@@ -157,11 +157,12 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
             for _ in run_tasks(_mark, tasks, project.config.workers):
                 pass
             first = next((first for one in facts if (first := one.get(_FIRST))), "")
-            return {COUNTS[-1]: lookup.unfound, "rows": lookup.rows, _FIRST: first}
+            escaped = {ESCAPED: tables.escaped} if tables.escaped else {}
+            return {COUNTS[-1]: lookup.unfound, "rows": lookup.rows, _FIRST: first, **escaped}
 
         fill = partial(fill_by_id, lookup=lookup)
         # The tables lie on this machine alone, so that no workers of others are asked.
-        made = publish(project, ATTRIBUTES, recipe, shards, names, lambda number: fill, None, unmatched)
+        made = publish(project, ATTRIBUTES, recipe, shards, tables.names, lambda number: fill, None, unmatched)
     return _judged(project, made)
 
 

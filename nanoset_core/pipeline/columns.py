@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +19,10 @@ from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import corpus_folder, marked
 from nanoset_core.pipeline.stage import InternalStage, Key, Node, Stage, size_bytes
 from nanoset_core.pipeline.tokenization import TOKENIZED, current_shards, inventory_at
-from nanoset_core.raw.documents import read_documents
+from nanoset_core.raw.documents import DocumentBatch, read_documents
 from nanoset_core.raw.pieces import SourceRange, cut_ranges
 from nanoset_core.raw.values import MOST_BYTES, as_type, joined
+from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.tokenization.column_table import TABLE, ColumnTable, row_groups
 from nanoset_core.tokenization.document_table import DocumentRows
@@ -30,6 +32,8 @@ VERSION = 1
 STAGE = "columns"
 SHARDS = "shards"
 """Fact of an output: digests of its tables, in the order of the corpus's shards."""
+ESCAPED = "escaped"
+"""Fact of an output: how many values are bytes that are not UTF-8, unless none is."""
 _SMALL_DICTIONARY = 1 << 14
 """Bytes in the file."""
 Fill = Callable[[ColumnTable, DocumentRows], Mapping[str, Any]]
@@ -189,8 +193,11 @@ def _added(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> dict[str
         parts = [one["columns"][number] for one in facts]
         counts = {count: sum(part[count] for part in parts) for count in ("nulls", "left_out")}
         columns.append({"name": name, "kind": joined(part["kind"] for part in parts), **counts})
-    summed = [name for name, value in facts[0].items() if isinstance(value, int)]
-    return {"columns": columns} | {name: sum(one[name] for one in facts) for name in summed}
+    # A rare count is a fact only of the tables in which it is not 0.
+    sums: Counter[str] = Counter()
+    for table_facts in facts:
+        sums.update({name: value for name, value in table_facts.items() if isinstance(value, int)})
+    return {"columns": columns, **sums}
 
 
 @holding
@@ -219,9 +226,18 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
 def _fill_from_text(
     table: ColumnTable, rows: DocumentRows, folder: RawFolder, source: SourceRange, keys: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    for parts in row_groups(read_documents(folder, source, **keys), rows, source.files):
+    """Fill the table of a shard from its raw text; return how many values are not UTF-8, if any are."""
+    n_escaped = 0
+
+    def counted_batches() -> Iterator[DocumentBatch]:
+        nonlocal n_escaped
+        for batch in read_documents(folder, source, **keys):
+            n_escaped += batch.escaped_values
+            yield batch
+
+    for parts in row_groups(counted_batches(), rows, source.files):
         table.add(parts)
-    return {}
+    return {ESCAPED: n_escaped} if n_escaped else {}
 
 
 class AlignedStage(Stage):
@@ -251,6 +267,8 @@ class AlignedStage(Stage):
         for one in manifest.facts["columns"]:
             if count := one["left_out"]:
                 yield f"{count:,} values of {one['name']!r} are longer than {MOST_BYTES:,} bytes, and left out"
+        if n_escaped := manifest.facts.get(ESCAPED):
+            yield f"{format_count(n_escaped, 'value')} of bytes that are not UTF-8, which are kept as \\xNN"
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return map(str, manifest.facts[SHARDS])

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import InputError
 from nanoset_core.raw.endings import format_of
-from nanoset_core.raw.importing import NotJsonError, json_values
+from nanoset_core.raw.importing import NotJsonError
 from nanoset_core.raw.lines import LineBlock, read_lines
-from nanoset_core.raw.parsing import Fields, NotADocumentError, id_text, parse_line, parse_lines
+from nanoset_core.raw.parsing import Fields, NotADocumentError, has_long_id, parse_line, parse_lines
 from nanoset_core.raw.pieces import Piece, SourceRange, StoredPiece, too_large
 from nanoset_core.raw.rejects import NO_OFFSET, FaultError, Reject, excerpt
-from nanoset_core.raw.tables import column_at, is_bytes, locate, read_table, strings, texts_at
+from nanoset_core.raw.table_ids import TableIds, escaped_count, ids_of
+from nanoset_core.raw.tables import Why, column_at, locate, read_table, texts_at
 from nanoset_core.raw.values import from_json, narrowed
 from nanoset_core.storage.location import RawFolder
 
@@ -53,6 +55,12 @@ class DocumentBatch:
     """Gzip file → zero bytes behind its members: legal, and what is left of a download that was cut short."""
     counted: list[tuple[Piece, int]] = field(default_factory=list)
     """Pieces of files whose lines had not been counted, now read to their ends, with their lines."""
+    unkept_ids: Counter[str] = field(default_factory=Counter)
+    """File → documents of it whose id is not kept: of a type without a usual text form, or longer than 4,096 bytes."""
+    escaped_ids: Counter[str] = field(default_factory=Counter)
+    """Table → documents of it whose id is bytes that are not UTF-8; such bytes are kept as \\xNN."""
+    escaped_values: int = 0
+    """Values at the keys that are kept which are bytes that are not UTF-8."""
     purged: int = 0
     """Documents that were left out; see SourceRange.without."""
 
@@ -74,6 +82,9 @@ class DocumentBatch:
         self.read_bytes += part.read_bytes
         self.purged += part.purged
         self.zeroed.update(part.zeroed)
+        self.unkept_ids.update(part.unkept_ids)
+        self.escaped_ids.update(part.escaped_ids)
+        self.escaped_values += part.escaped_values
 
     def leave_out(self, places: Collection[int]) -> None:
         """Leave out documents by their byte offsets or, of a table, rows; the batch is of one part of a file."""
@@ -161,31 +172,50 @@ def _read_lines(stored: StoredPiece, fields: Fields, max_line_bytes: int, _verif
 
 
 def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:
-    found = DocumentBatch(read_bytes=block.end - block.begin)
+    documents = DocumentBatch(read_bytes=block.end - block.begin)
     if block.long_bytes:
-        size, start = f"{block.long_bytes:,} bytes", excerpt(block.lines[0])
-        found.rejects.append(Reject(path, block.first_number, block.begin, "line_too_long", size, start))
-        return found
+        size = f"{block.long_bytes:,} bytes"
+        reject = Reject(path, block.first_number, block.begin, "line_too_long", size, excerpt(block.lines[0]))
+        documents.rejects.append(reject)
+        return documents
+
+    # Nearly all blocks hold nothing but documents, which are parsed at once.
     numbers = range(block.first_number, block.first_number + len(block.lines))
-    if (parsed := parse_lines(block.lines, fields)) is not None:
-        found.texts, found.ids, columns = parsed
-        found.columns = [list(map(from_json, columns))] if columns else []
-        found.lines, found.offsets = list(numbers), block.offsets
-        return found
-    rows = list[list[Any]]()
-    for number, line, offset in zip(numbers, block.lines, block.offsets, strict=True):
-        try:
-            text, identity, kept = parse_line(line, fields)
-        except NotADocumentError as error:
-            found.rejects.append(Reject(path, number, offset, error.reason, error.detail, excerpt(line)))
-            continue
-        found.texts.append(text)
-        found.ids.append(identity)
-        found.lines.append(number)
-        found.offsets.append(offset)
-        rows.append(kept)
-    found.columns = [list(map(from_json, zip(*rows, strict=True)))] if fields.kept and rows else []
-    return found
+    parsed = parse_lines(block.lines, fields)
+    if parsed is not None:
+        documents.texts, documents.ids, columns = parsed
+        documents.columns = [[from_json(column) for column in columns]] if columns else []
+        documents.lines = list(numbers)
+        documents.offsets = block.offsets
+        lines_of_documents = block.lines
+    else:
+        rows: list[list[Any]] = []
+        lines_of_documents = []
+        for number, line, offset in zip(numbers, block.lines, block.offsets, strict=True):
+            try:
+                text, identity, kept = parse_line(line, fields)
+            except NotADocumentError as error:
+                reject = Reject(path, number, offset, error.reason, error.detail, excerpt(line))
+                documents.rejects.append(reject)
+                continue
+            documents.texts.append(text)
+            documents.ids.append(identity)
+            documents.lines.append(number)
+            documents.offsets.append(offset)
+            lines_of_documents.append(line)
+            rows.append(kept)
+        if fields.kept and rows:
+            documents.columns = [[from_json(column) for column in zip(*rows, strict=True)]]
+
+    # An id that is too long is left out, which is reported.
+    if None in documents.ids:
+        lines_without_id = [
+            line
+            for identity, line in zip(documents.ids, lines_of_documents, strict=True)
+            if identity is None and has_long_id(line, fields.id)
+        ]
+        documents.unkept_ids = _counter(path, len(lines_without_id))
+    return documents
 
 
 def _read_table(stored: StoredPiece, fields: Fields, max_text_bytes: int, verify: bool) -> Iterator[DocumentBatch]:
@@ -227,29 +257,48 @@ class RowReader:
 
     def documents(self, rows: Any, first_row: int) -> DocumentBatch:
         """Return the documents of a record batch, and its other rows as rejects."""
-        numbers = range(first_row, first_row + rows.num_rows)
-        if (error := self._error) is not None:
-            why = NO_OFFSET, error.reason, error.detail, ""
-            return DocumentBatch(rejects=[Reject(self._path, row, *why) for row in numbers])
+        row_numbers = range(first_row, first_row + rows.num_rows)
+        if self._error is not None:
+            reason, detail = self._error.reason, self._error.detail
+            return DocumentBatch(
+                rejects=[Reject(self._path, row, NO_OFFSET, reason, detail, "") for row in row_numbers]
+            )
+
+        # A row is a document if it has a text at each key; why it has none is said of the first such key.
         columns = [texts_at(rows, names, self._max_text_bytes) for names in self._texts]
-        texts = cast(list[str], columns[0][0])  # rows without a text are bad
-        ids: list[str | None] = _ids_at(rows, self._id) if self._id else [None] * len(numbers)
-        bad = {row: why for _, column_bad, _ in reversed(columns) for row, why in column_bad.items()}
-        values = [_values_at(rows, names, self._path) for names in self._kept]
-        kept = range(len(numbers)) if not bad else [row for row in range(len(numbers)) if row not in bad]
-        if bad:
-            texts, ids = [texts[row] for row in kept], [ids[row] for row in kept]
-            values = [array.take(np.array(kept, np.int64)) for array in values]
+        bad: dict[int, Why] = {}
+        for _, bad_of_column, _ in reversed(columns):
+            bad |= bad_of_column
+        all_texts = cast(list[str], columns[0][0])
+        kept = [row for row in range(len(row_numbers)) if row not in bad]
+        texts = [all_texts[row] for row in kept]
+
+        # What is kept beside the texts.
+        document_rows = np.array(kept, np.int64)  # (n_documents,)
+        ids = _ids_at(rows, self._id, document_rows) if self._id else TableIds([None] * len(texts))
+        values = [_values_at(rows, names, self._path).take(document_rows) for names in self._kept]
+        n_escaped_values = sum(
+            escaped_count(column_at(rows, names).take(document_rows)) for names in self._kept if names
+        )
+
+        n_zeroed = sum(ZEROS in text for text in texts) if ZEROS in "\n".join(texts) else 0
         return DocumentBatch(
             texts,
             lines=[first_row + row for row in kept],
             offsets=[NO_OFFSET] * len(texts),
-            ids=ids,
+            ids=ids.texts,
             columns=[values] if values else [],
             rejects=[Reject(self._path, first_row + row, NO_OFFSET, *why) for row, why in sorted(bad.items())],
             read_bytes=columns[0][2],
-            zeroed=Counter({self._path: sum(ZEROS in text for text in texts)} if ZEROS in "\n".join(texts) else {}),
+            zeroed=_counter(self._path, n_zeroed),
+            unkept_ids=_counter(self._path, ids.n_unkept),
+            escaped_ids=_counter(self._path, ids.n_escaped),
+            escaped_values=n_escaped_values,
         )
+
+
+def _counter(path: str, count: int) -> Counter[str]:
+    return Counter({path: count} if count else {})
 
 
 def _values_at(rows: Any, names: tuple[str, ...], path: str) -> Any:
@@ -262,11 +311,6 @@ def _values_at(rows: Any, names: tuple[str, ...], path: str) -> Any:
         raise InputError(what, where=path, found=error, remedy=remedy) from error
 
 
-def _ids_at(rows: Any, names: tuple[str, ...]) -> list[str | None]:
-    """Return ids as text; none where their type cannot be written as JSON."""
-    array = column_at(rows, names)
-    try:
-        values: list[Any] = strings(array, "backslashreplace") if is_bytes(array) else json_values(array)
-    except NotJsonError:
-        return [None] * len(array)
-    return list(map(id_text, values))
+def _ids_at(rows: Any, names: tuple[str, ...], document_rows: NDArray[np.int64]) -> TableIds:
+    """Return the ids of the rows that are documents as text."""
+    return ids_of(column_at(rows, names).take(document_rows))

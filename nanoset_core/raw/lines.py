@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from nanoset_core.raw.endings import HEAD_BYTES, looks_like, no_lines
-from nanoset_core.raw.pieces import StoredPiece, open_raw
+from nanoset_core.errors import NanosetError
+from nanoset_core.raw.endings import HEAD_BYTES, describe_content, looks_like, no_lines
+from nanoset_core.raw.pieces import Piece, StoredPiece, open_raw
 from nanoset_core.raw.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError
+from nanoset_core.storage.location import RawFolder
 
+_DESCRIBED_BYTES = 64 << 10
+"""Looked at to say what a file is."""
 SPLIT_BYTES = 256 << 10
 """Split at once: bounds how many lines there can be in a block, were they all empty."""
 
@@ -85,6 +89,25 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
     if decoder is not None:
         detail = f"the file ends, at byte {end:,}, in the middle of a compressed member"
         raise FaultError(f"truncated_{codec.name}", detail, offset=given)
+
+
+def describe_file(folder: RawFolder, path: str) -> str | None:
+    """Return what a file of lines is that holds no documents, and what to do about it; None if that cannot be told.
+
+    Its first bytes are read again, for a message. A file that cannot be read is not described.
+    """
+    head = b""
+    codec = codec_of(path)
+    try:
+        stored_bytes = min((folder / path).stat().st_size, _DESCRIBED_BYTES)
+        stored = StoredPiece(folder, Piece(path, 0, stored_bytes, 1, ""))
+        for chunk in stored.blocks() if codec is None else decompress(stored, codec):
+            head += chunk
+            if len(head) >= _DESCRIBED_BYTES:
+                break
+    except (FaultError, NanosetError, OSError, MemoryError):
+        pass  # what came before the fault is enough; of the bytes that are looked at the last may be missing
+    return describe_content(head[:_DESCRIBED_BYTES])
 
 
 @dataclass(frozen=True, slots=True)

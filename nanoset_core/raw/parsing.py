@@ -43,6 +43,9 @@ class NotADocumentError(Exception):
 
 
 def _object(value: Any, level: str) -> dict[str, Any]:
+    if type(value) is list and len(value) > 1 and all(type(item) is dict for item in value):
+        # One array of all documents would be one rejected line of no account.
+        raise NotADocumentError("array_of_objects", f"a JSON array of {len(value):,} objects, not one object a line")
     if type(value) is not dict:
         raise NotADocumentError("not_an_object", f"{f'{level!r} is ' if level else ''}a JSON {_json_type(value)}")
     return value
@@ -98,6 +101,21 @@ def value_at(value: Any, key: str) -> Any:
         return find(value, key)[0]
     except NotADocumentError:
         return None
+
+
+def has_long_id(line: bytes, key: str) -> bool:
+    """Return whether a document that came without an id has one in its line, which was too long to be kept.
+
+    Few lines are parsed again for this: most texts without an id are short, or do not hold the name of its key.
+    """
+    last_name = key.rpartition(".")[2]
+    if len(line) <= MOST_ID_CHARACTERS or f'{last_name}"'.encode() not in line:
+        return False
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        value = _parse_as_python(line)
+    return value_at(value, key) is not None
 
 
 def parse_line(line: bytes, fields: Fields) -> tuple[str, str | None, list[Any]]:

@@ -40,7 +40,8 @@ NO_OFFSET = -1
 """Byte offset of a table's row, which has none."""
 EXCERPT_BYTES = 200
 WRONG_FORMAT = "wrong_format"
-FAULTS = ("corrupt_", "truncated_", WRONG_FORMAT)
+AMBIGUOUS_COLUMN = "ambiguous_column"
+FAULTS = ("corrupt_", "truncated_", WRONG_FORMAT, AMBIGUOUS_COLUMN)
 """What the reasons of faults begin with."""
 
 
@@ -75,8 +76,14 @@ class FaultError(Exception):
     """
 
     def __init__(self, reason: str, detail: str, *, line: int = 0, offset: int = NO_OFFSET) -> None:
-        """reason: corrupt_gzip, truncated_gzip, corrupt_zstd, truncated_zstd, corrupt_parquet, corrupt_arrow or
-        wrong_format; detail: what the decoder said, and where in the stored file; line, offset: as in Reject."""
+        """Take what `reject` puts into the Reject of the file.
+
+        Args:
+            reason: one of FAULTS, or a word that begins with one, such as corrupt_gzip or truncated_zstd.
+            detail: what the decoder reported, and where in the stored file.
+            line: as in Reject.
+            offset: as in Reject.
+        """
         super().__init__(reason, detail)
         self.reason, self.detail, self.line, self.offset = reason, detail, line, offset
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ SAMPLE_BYTES, SAMPLE_BATCH = 1 << 20, 64 << 10
 _KEPT_CHARACTERS = 64 << 10
 _FILES, _ROWS, _LONGEST = 3, 100, 64 << 20
 _MOST_DEPTH = 3
+_ID_TYPES = ("int", "UUID")
+"""Types of ids that are not text."""
 _IN_MOST = 0.9
 """Of the lines, at least, that have a text at a key of texts."""
 _TEXTS = (
@@ -48,27 +51,36 @@ class Keys:
     """What the first lines of a corpus have."""
 
     texts: Mapping[str, int] = field(default_factory=dict)
-    """Key → characters of its strings, on average; of those that nearly all lines have. A dot goes into an object."""
+    """Key → characters of its strings, on average, rounded up and without white space around them; of keys that nearly
+    all lines have. A dot goes into an object."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Key → type of what it holds elsewhere."""
+
+    @property
+    def filled(self) -> list[str]:
+        """Keys of texts that are not empty in every line; all of them if every one is empty."""
+        return [key for key, length in self.texts.items() if length] or [*self.texts]
 
     @property
     def text(self) -> str | None:
         """The key that surely holds the text; None where that cannot be told."""
         for name in _TEXTS:
-            if (key := _named(name, self.texts)) is not None:
+            key = _named(name, self.filled)
+            if key is not None:
                 return key
-        left = [key for key in self.texts if _last(key) not in (*_IDS, *_ASIDE)]
-        return left[0] if len(left) == 1 else None
+        candidates = [key for key in self.filled if _last(key) not in (*_IDS, *_ASIDE)]
+        return candidates[0] if len(candidates) == 1 else None
 
     @property
     def id(self) -> str | None:
         """The key that holds the documents' own ids; None where none is named so."""
-        keys = [*self.texts, *(key for key, kind in self.others.items() if kind == "int")]
+        texts = [key for key, length in self.texts.items() if length]
+        keys = [*texts, *(key for key, kind in self.others.items() if kind in _ID_TYPES)]
         return next((key for name in _IDS if (key := _named(name, keys)) not in (None, self.text)), None)
 
     def __str__(self) -> str:
-        return ", ".join([*self.texts, *(f"{key} ({kind})" for key, kind in self.others.items())])
+        texts = [key if length else f"{key} (empty in every line)" for key, length in self.texts.items()]
+        return ", ".join([*texts, *(f"{key} ({kind})" for key, kind in self.others.items())])
 
 
 def _last(key: str) -> str:
@@ -90,8 +102,11 @@ def keys_of(folder: RawFolder, found: Contents) -> Keys:
     for row in rows:
         for key, value in _flat(row):
             values.setdefault(key, []).append(value)
-    lengths = {key: [len(one) for one in some if isinstance(one, str | bytes)] for key, some in values.items()}
-    texts = {key: sum(sizes) // len(sizes) for key, sizes in lengths.items() if len(sizes) > _IN_MOST * len(rows)}
+    texts = {}
+    for key, some in values.items():
+        lengths = [len(value.strip()) for value in some if isinstance(value, str | bytes)]
+        if len(lengths) > _IN_MOST * len(rows):
+            texts[key] = math.ceil(sum(lengths) / len(lengths))
     others = {key: type(some[0]).__name__ for key, some in values.items() if key not in texts}
     return Keys(texts, others)
 

@@ -15,7 +15,7 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.raw.endings import HEAD_BYTES, format_of, looks_like
 from nanoset_core.raw.parsing import NotADocumentError, find
 from nanoset_core.raw.pieces import open_raw, source_changed, status_of
-from nanoset_core.raw.rejects import EXCERPT_BYTES, FaultError, excerpt
+from nanoset_core.raw.rejects import AMBIGUOUS_COLUMN, EXCERPT_BYTES, FaultError, excerpt
 from nanoset_core.storage.location import RawFolder
 
 SLICE_BYTES = 1 << 20
@@ -26,6 +26,10 @@ REPEATED_BYTES = 256 << 20
 READ_BYTES = 1 << 20
 _FILE_MAGIC = b"ARROW1"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_UUID = "arrow.uuid"
+"""Arrow's name of the type that Parquet calls UUID."""
+_UUID_HYPHENS = (8, 12, 16, 20)
+"""Numbers of the hexadecimal digits of a UUID before which it has a hyphen."""
 
 Choose = Callable[[Any], Sequence[str] | None]
 """Takes a file's Arrow schema and gives the columns to read (a.b for field b of the struct a), or None for all."""
@@ -283,6 +287,7 @@ def is_bytes(array: Any) -> bool:
 def plain(array: Any) -> Any:
     """Unwrap extension types, dictionaries, runs and views, and turn strings into bytes, which need not be UTF-8.
 
+    A UUID becomes its usual text, 6ba7b810-9dad-11d1-80b4-00c04fd430c8, and not the 16 bytes that store it.
     Dictionaries and runs are expanded: pass a slice.
 
     Raises:
@@ -292,6 +297,8 @@ def plain(array: Any) -> Any:
     import pyarrow.compute as pc
 
     if isinstance(array.type, pa.BaseExtensionType):
+        if array.type.extension_name == _UUID:
+            return _uuid_texts(array.storage)
         return plain(array.storage)
     is_dictionary = pa.types.is_dictionary(array.type)
     if is_dictionary:
@@ -305,19 +312,64 @@ def plain(array: Any) -> Any:
     return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
 
 
+def _check_unambiguous(schema: Any, names: Sequence[str]) -> None:
+    """Raise FaultError if one of the names that lead to a value is that of several columns or fields."""
+    fields = list(schema)
+    for depth, name in enumerate(names, start=1):
+        matching = [field for field in fields if field.name == name]
+        if len(matching) > 1:
+            path = ".".join(names[:depth])
+            detail = f"{len(matching)} columns are named {path!r}, so that it cannot be told which of them is meant"
+            raise FaultError(AMBIGUOUS_COLUMN, f"{detail}: rename or remove all but one", line=1)
+        if depth < len(names):
+            fields = list(matching[0].type)
+
+
+def _holds_uuids(kind: Any) -> bool:
+    """Return whether a column of this Arrow type holds UUIDs, which are ids and no text."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _holds_uuids(kind.value_type)
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == _UUID
+
+
+def _uuid_texts(storage: Any) -> Any:
+    """Return UUIDs as text: an Arrow array of 36 bytes of ASCII each, null where the UUID is.
+
+    Args:
+        storage: their bytes, an Arrow array of fixed_size_binary[16].
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    storage.validate(full=True)
+    if storage.null_count == len(storage):
+        return pa.nulls(len(storage), pa.binary())
+
+    # (n, 16) the bytes of each UUID → (n, 36) its characters
+    start, stop = storage.offset, storage.offset + len(storage)
+    values = np.frombuffer(storage.buffers()[1], np.uint8, 16 * stop).reshape(-1, 16)[start:]
+    hex_digits = np.frombuffer(values.tobytes().hex().encode(), np.uint8).reshape(-1, 32)
+    characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)
+
+    texts = pa.Array.from_buffers(pa.binary(36), len(storage), [None, pa.py_buffer(characters.tobytes())])
+    return pc.if_else(storage.is_valid(), texts.cast(pa.binary()), None)
+
+
 def locate(schema: Any, key: str, *, text: bool = False) -> tuple[str, ...]:
     """Return the names that lead to a key, which is found in the fields of a schema as in a line's object.
-
-    Of two columns of one name the last counts.
 
     Raises:
         NotADocumentError: with the reason that every row has: missing_key, not_an_object, or text_not_a_string where a
             text is looked for in a column that holds none.
+        FaultError: two columns, or two fields of a struct, have the name: which of them is meant cannot be told.
     """
     import pyarrow as pa
 
     field, names = find(schema, key, _fields)
-    if text and not is_bytes(plain(pa.nulls(0, field.type))):
+    _check_unambiguous(schema, names)
+    if text and (_holds_uuids(field.type) or not is_bytes(plain(pa.nulls(0, field.type)))):
         raise NotADocumentError("text_not_a_string", f"{key!r} is a column of {field.type}")
     return names
 

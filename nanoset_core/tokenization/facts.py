@@ -46,6 +46,10 @@ class ShardFacts:
     """Table → documents of it whose text holds runs of zero bytes."""
     padding: dict[str, int] = field(default_factory=dict)
     """Gzip file → zero bytes behind its members."""
+    unkept_ids: dict[str, int] = field(default_factory=dict)
+    """File → documents of it whose id has no usual text form, or is too long, and is not kept."""
+    escaped_ids: dict[str, int] = field(default_factory=dict)
+    """Table → documents of it whose id is bytes that are not UTF-8, and is kept with such bytes as \\xNN."""
     repeated: int = 0
     """Documents whose tokens stood before in the same shard, where these are many; see Repeats."""
     purged: int = 0
@@ -72,12 +76,14 @@ class ShardFacts:
         counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
         reasons = dict(sorted((Counter(self.reasons) + Counter(other.reasons)).items()))
         histogram = [a + b for a, b in zip(self.length_histogram, other.length_histogram, strict=True)]
-        zeroed, padding = (dict(Counter(getattr(self, name)) + Counter(getattr(other, name))) for name in _RARE)
-        return ShardFacts(**counts, reasons=reasons, length_histogram=histogram, zeroed=zeroed, padding=padding)
+        by_file: dict[str, Any] = {
+            name: dict(Counter(getattr(self, name)) + Counter(getattr(other, name))) for name in _RARE
+        }
+        return ShardFacts(**counts, reasons=reasons, length_histogram=histogram, **by_file)
 
 
 _NAMES = frozenset(entry.name for entry in fields(ShardFacts))
-_RARE = ("zeroed", "padding")
+_RARE = ("zeroed", "padding", "unkept_ids", "escaped_ids")
 """Counts by file; a manifest holds those that are not empty."""
 _COUNTS = tuple(entry.name for entry in fields(ShardFacts) if entry.default == 0)
 
@@ -101,4 +107,6 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         length_histogram=np.bincount(digits, minlength=LENGTH_BINS)[:LENGTH_BINS].tolist(),
         zeroed=batch.zeroed,
         padding=batch.padding,
+        unkept_ids=batch.unkept_ids,
+        escaped_ids=batch.escaped_ids,
     )

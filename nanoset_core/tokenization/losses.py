@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from nanoset_core.errors import FormatError, InputError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.raw.contents import some
+from nanoset_core.raw.endings import is_table
+from nanoset_core.raw.lines import describe_file
 from nanoset_core.raw.pieces import Piece
 from nanoset_core.raw.rejects import WRONG_FORMAT, Reject, RejectOptions, is_fault
 from nanoset_core.serialization.text import format_bytes, format_count
@@ -28,6 +30,10 @@ from nanoset_core.tokenization.shards import REJECTS
 _SOUND_REASONS = frozenset({"blank_line", "not_an_object", "text_not_a_string"})
 """Reasons of lines that are whole and hold no text, as they stand in ordinary corpora. The others may be damage: a line
 that was cut or overwritten is no JSON or no UTF-8, and one whose key was hit lacks it."""
+_REASONS_OF_OTHER_FILES = frozenset(
+    {"invalid_json", "invalid_utf8", "not_an_object", "array_of_objects", "blank_line", "line_too_long"}
+)
+"""Reasons of lines in files that are no JSON lines at all, such as one JSON array or binary data."""
 _LISTINGS_READ, _REJECTS_READ = 100, 20_000
 """Files of rejects, and rejects, that are read at most to say in which files damaged lines are."""
 _FILES_NAMED, _LISTINGS_NAMED = 5, 3
@@ -124,13 +130,31 @@ class Losses:
         count = format_count(len(padding), "gzip file")
         return f"{count} with zero bytes at the end, as of a download that was cut short: {files}"
 
+    def ids_text(self) -> str:
+        """Describe how many documents of which files have an id that is no text, as one clause; empty for none."""
+        clauses = []
+        for counts, what in (
+            (self.facts.unkept_ids, "that cannot be kept, so that no list names them"),
+            (self.facts.escaped_ids, r"of bytes that are not UTF-8, which are kept as \xNN"),
+        ):
+            if counts:
+                files = some([f"{path} {count:,}" for path, count in counts.items()], _FILES_NAMED)
+                clauses.append(f"{format_count(sum(counts.values()), 'document')} with ids {what}: {files}")
+        return "; ".join(clauses)
+
     def beyond_rejects(self) -> str:
         """Describe what no list of rejected lines holds, as one clause; empty where there is nothing."""
         return "; ".join(filter(None, (self.unreadable_text(), self.zeroed_text(), self.padded_text())))
 
     def texts(self) -> list[str]:
         """Return all clauses that are not empty."""
-        texts = (self.unreadable_text(), self.damaged_text(), self.zeroed_text(), self.padded_text())
+        texts = (
+            self.unreadable_text(),
+            self.damaged_text(),
+            self.zeroed_text(),
+            self.padded_text(),
+            self.ids_text(),
+        )
         return [text for text in texts if text]
 
 
@@ -216,8 +240,8 @@ class RejectPolicy:
 
     def _unreadable(self, losses: Losses, folder: RawFolder) -> InputError:
         files, names, several = losses.unreadable, self.names, losses.facts.faults > 1
-        foreign = [escape(fault.file) for fault in files if fault.reason == WRONG_FORMAT]
-        leave_out = names.leave_out.replace("{files}", json.dumps(foreign))
+        foreign = [fault.file for fault in files if fault.reason == WRONG_FORMAT]
+        leave_out = self._leave_out(foreign)
         if foreign and len(foreign) == losses.facts.faults:
             return InputError(
                 f"{len(foreign):,} files are not what their endings say"
@@ -244,27 +268,46 @@ class RejectPolicy:
         )
 
     def _rejected(self, losses: Losses, folder: RawFolder) -> InputError:
-        facts, names, key = losses.facts, self.names, self.text_key
+        """Return the error for too many rejected lines: what the commonest of them are, and what their file is."""
+        facts = losses.facts
+        names = self.names
+        key = self.text_key
         reason = max((name for name in facts.reasons if not is_fault(name)), key=lambda name: facts.reasons[name])
         first = losses.first(reason)
+
         found = f"{facts.rejected:,} of {facts.lines:,} lines rejected, {facts.rejected / max(facts.lines, 1):.2%}"
+        found += f" ({_counts(facts.reasons)})"
         expected = f'one JSON object in each line, as {{"{key}": "Some text."}}, or a table with a text in each row'
-        remedy, limit, raised = "mend them", names.on_reject, ""
+        remedy = "mend them"
         if reason == "missing_key":
             expected = f"the key {key!r} ({names.text_key}) in every line or row"
             remedy = f"name the key that holds the text ({names.text_key})"
+
+        # A file of another kind has lines, too, of which the first says little.
+        kind = None
+        if first is not None:
+            found += f"; {_seen(first)}"
+            if reason in _REASONS_OF_OTHER_FILES and not is_table(first.file):
+                kind = describe_file(folder, first.file)
+        if kind is not None:
+            found = f"the file is {kind}; {found}"
+            remedy = f"convert the file, or leave it out: {self._leave_out([first.file] if first else [])}"
+
+        limit = names.on_reject
         if self.options.on_reject != "fail":
-            limit, raised = (
-                f"at most {self.options.max_rejected_fraction:.2%} rejected, {names.rejected}",
-                f", or raise {names.rejected}",
-            )
+            limit = f"at most {self.options.max_rejected_fraction:.2%} rejected, {names.rejected}"
+            remedy += f", or raise {names.rejected}"
         return InputError(
             "too many lines are no documents",
             where=folder / first.file if first is not None else folder,
-            found=f"{found} ({_counts(facts.reasons)})" + ("" if first is None else f"; {_seen(first)}"),
+            found=found,
             expected=f"{expected} ({limit})",
-            remedy=f"{remedy}{raised}; each is listed in {_listed(losses)}",
+            remedy=f"{remedy}; each is listed in {_listed(losses)}",
         )
+
+    def _leave_out(self, paths: Sequence[str]) -> str:
+        """Return how the user leaves out some files."""
+        return self.names.leave_out.replace("{files}", json.dumps([escape(path) for path in paths]))
 
 
 def _listed(losses: Losses) -> str:

@@ -300,7 +300,7 @@ def _preprocess_key(call: _Call, key: str, prefix: Location) -> Preprocessed:
             where=inputs.folder,
             found=facts.described(),
             expected="at least one document",
-            remedy="name files with documents, or another --json-keys",
+            remedy="name files with documents" + (", or another --json-keys" if facts.rejected else ""),
         )
     by_file = None
     if options.count_by_file:

@@ -94,9 +94,9 @@ def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
     with tempfile.TemporaryDirectory(prefix="nanoset-attributes-") as scratch:
         folder, again = Path(scratch) / "rows", Path(scratch) / TABLE
         folder.mkdir()
-        lookup, names = read_attributes(project, corpus, folder)
+        lookup, tables = read_attributes(project, corpus, folder)
         for shard, digest in zip(shards, manifest.facts[SHARDS], strict=True):
-            with ColumnTable(again, names) as table:
+            with ColumnTable(again, tables.names) as table:
                 fill_by_id(table, DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"]), lookup)
             stored = outputs.manifest_at(outputs.folder / ATTRIBUTES.tables.folder / corpus / digest)
             if stored is None:

@@ -12,6 +12,7 @@ from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.raw.contents import FileStat
 from nanoset_core.raw.importing import NotJsonError
 from nanoset_core.raw.rejects import FaultError
+from nanoset_core.raw.table_ids import escaped_count
 from nanoset_core.raw.tables import plain, read_table
 from nanoset_core.raw.values import MOST_BYTES, narrowed
 from nanoset_core.storage.location import RawFolder
@@ -34,6 +35,8 @@ class AttributeTables:
     """Names that no column may have."""
     where: str
     """The key of nanoset.yaml that names the files."""
+    escaped: int = 0
+    """Values that were read which are bytes that are not UTF-8, and are kept with such bytes as \\xNN."""
     _types: dict[str, tuple[str, Any]] = field(default_factory=dict)
     """Column → the first file that has a type for it, and this type."""
 
@@ -81,7 +84,10 @@ class AttributeTables:
             return [self.id, *self.names]
 
         def convert(rows: Any, first: int) -> list[Any]:
-            return [_id_texts(rows.column(self.id)), *(_values(rows.column(name)) for name in self.names)]
+            columns = [rows.column(name) for name in (self.id, *self.names)]
+            self.escaped += sum(escaped_count(column) for column in columns)
+            ids, *values = columns
+            return [_id_texts(ids), *(_values(column) for column in values)]
 
         try:
             yield from read_table(path, choose, convert, file.size)

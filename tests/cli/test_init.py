@@ -123,6 +123,13 @@ def test_a_held_out_part_without_a_sample_is_left_out_with_a_word(tmp_path):
     assert "web_test left out" in said
 
 
+def test_a_key_that_is_empty_in_every_line_is_not_taken_for_the_text(tmp_path):
+    write(tmp_path, "web/a.jsonl", [{"text": "", "markdown": sentence["text"]} for sentence in sentences("web", 50)])
+    start = write_config(tmp_path)
+    assert load_config(start.path).documents.text_key == "markdown"
+    assert any("text (empty in every line)" in line for line in start.chosen)
+
+
 @pytest.mark.parametrize(("row", "named"), [
     ({"question": "What is it?", "answer": "A test."}, "question, answer"),
     ({"messages": [{"role": "user", "content": "What is it?"}]}, "messages (list)"),

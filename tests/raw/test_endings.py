@@ -1,7 +1,9 @@
 import bz2
+import codecs
 import gzip
 import json
 import lzma
+import pickle
 
 import pytest
 import zstandard
@@ -9,7 +11,7 @@ import zstandard
 from nanoset_core.raw import fingerprints
 from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.documents import read_documents, reader_of
-from nanoset_core.raw.endings import FORMATS, ending_of, is_companion, is_cuttable, is_table, is_text
+from nanoset_core.raw.endings import FORMATS, describe_content, ending_of, is_companion, is_cuttable, is_table, is_text
 from nanoset_core.raw.fingerprints import fingerprint
 from nanoset_core.raw.pieces import SourceRange
 from nanoset_core.raw.survey import take_inventory
@@ -91,6 +93,7 @@ def test_every_ending_gives_its_documents(tmp_path):
 
 
 LINES = b'{"text": "one"}\n{"text": "two"}\n'
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n"
 ROWS = [{"text": "one"}, {"text": "two"}]
 
 
@@ -119,6 +122,17 @@ def read(folder, name, data):
     ("a.json", lzma.compress(LINES), "xz data"),
     ("a.jsonl", parquet(), "a Parquet file"),
     ("a.jsonl", LINES.decode().encode("utf-16"), "text in UTF-16"),
+    ("a.jsonl", LINES.decode().encode("utf-16-le"), "text in UTF-16 without a byte order mark"),
+    ("a.jsonl", LINES.decode().encode("utf-16-be"), "text in UTF-16 without a byte order mark"),
+    ("a.jsonl", LINES.decode().encode("utf-32"), "text in UTF-32, which is not read"),
+    ("a.jsonl", codecs.BOM_UTF32_BE + LINES.decode().encode("utf-32-be"), "text in UTF-32, which is not read"),
+    ("a.jsonl", LINES.decode().encode("utf-32-le"), "text in UTF-32 without a byte order mark"),
+    ("a.jsonl.gz", gzip.compress(LINES.decode().encode("utf-32-be"), mtime=0), "UTF-32 without a byte order mark"),
+    ("a.jsonl", POINTER, "a pointer of Git LFS and not the data"),
+    ("a.parquet", POINTER, "a pointer of Git LFS and not the data"),
+    ("a.parquet", b"<!DOCTYPE html>\n<html>", "an HTML page"),
+    ("a.jsonl", b"%PDF-1.4\n", "a PDF document"),
+    ("a.jsonl", pickle.dumps(ROWS), "a Python pickle"),
     ("a.jsonl.gz", LINES, "plain text, whose name should end in .jsonl"),
     ("a.jsonl.gz", zstandard.compress(LINES), "zstd data"),
     ("a.jsonl.gz", gzip.compress(gzip.compress(LINES, mtime=0), mtime=0), "gzip data"),
@@ -164,3 +178,25 @@ def test_lines_after_the_first_piece_are_not_judged(tmp_path, monkeypatch):
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 10)
     batches = read(tmp_path, "a.jsonl", b'{"text": "one"}\n[{"text": "two"}]\n')
     assert sum(batch.faults for batch in batches) == 0
+
+
+@pytest.mark.parametrize(("head", "said"), [
+    (json.dumps(ROWS).encode(), "one JSON array"),
+    (b"[\n" + b",\n".join(LINES.splitlines()) + b"\n]\n", "one JSON array"),
+    (json.dumps(ROWS[0], indent=1).encode(), "one JSON document over many lines"),
+    (LINES.replace(b"\n", b"\r"), "text whose lines end with carriage returns alone"),
+    (LINES.replace(b"\n", b""), "JSON objects without line ends between them"),
+    (LINES.replace(b"\n", b",\n"), "JSON objects with commas between them"),
+    (b"\x1e" + LINES.replace(b"\n", b"\n\x1e"), "a JSON text sequence"),
+    (b"<html><body>Not found</body></html>", "an HTML page"),
+    (bytes(100), "nothing but zero bytes"),
+    (bytes(range(256)), "binary data"),
+    (b"id,text\n1,one\n", "plain text or a table such as CSV"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def test_a_file_without_documents_is_described(head, said):
+    assert said in describe_content(head)
+
+
+@pytest.mark.parametrize("head", [b"", LINES, b'[{"text": "one"}]\n' + LINES, b'{"text": 1}\n', b'{"text": "cut'])
+def test_lines_that_may_be_documents_are_not_described_as_something_else(head):
+    assert describe_content(head) is None

@@ -20,6 +20,10 @@ NAMES = ("a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "a.arrow", "a.stre
     ({"data": {"text": TEXT, "lang": "en"}, "meta": {"url": "u"}}, "data.text", "meta.url"),
     ({"abstract": TEXT, "doc_id": "1", "date": "2024"}, "abstract", "doc_id"),
     ({"text": TEXT, "content": TEXT}, "text", None),
+    ({"text": "", "content": TEXT}, "content", None),
+    ({"text": " \n", "abstract": TEXT}, "abstract", None),
+    ({"text": ""}, "text", None),
+    ({"text": TEXT, "id": "", "url": "u"}, "text", "url"),
     ({"question": "q", "answer": "a"}, None, None),
     ({"messages": [{"role": "user", "content": TEXT}]}, None, None),
 ])  # fmt: skip

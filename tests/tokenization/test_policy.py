@@ -6,6 +6,7 @@ import gzip
 import json
 
 import pytest
+import zstandard
 from click.testing import CliRunner
 from sample_project import EOD, jsonl, sentences
 
@@ -129,6 +130,28 @@ def test_plain_text_is_shown(tmp_path, tokenizer_file):
     assert 'one JSON object in each line, as {"text": "Some text."}' in refused.value.expected
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_a_json_array_named_as_lines_is_refused_for_what_it_is(tmp_path, tokenizer_file, name):
+    data = b'[{"text": "one"}, {"text": "two"}]'
+    if name.endswith(".gz"):
+        data = gzip.compress(data)
+    elif name.endswith(".zst"):
+        data = zstandard.compress(data)
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError) as refused:
+        preprocess(resolve_inputs([tmp_path / name]), tmp_path / "out", options(tokenizer_file))
+    assert refused.value.found.startswith("the file is one JSON array, not JSON lines")
+    assert refused.value.remedy.startswith("convert the file, or leave it out")
+
+
+def test_a_json_array_among_many_lines_is_a_loss_to_report(tmp_path, tokenizer_file):
+    (tmp_path / "a.jsonl").write_bytes(jsonl({"text": f"document {number}"} for number in range(200)))
+    (tmp_path / "b.jsonl").write_text('[{"text": "one"}, {"text": "two"}]\n')
+    (made,) = preprocess(resolve_inputs([tmp_path]), tmp_path / "out" / "x", options(tokenizer_file))
+    assert made.facts.reasons == {"array_of_objects": 1}
+    assert "array_of_objects 1" in Losses(made.facts).damaged_text()
+
+
 def test_a_spoilt_list_of_rejects_is_said(tmp_path):
     lost = losses(tmp_path, [FAULT], faults=1)
     (tmp_path / "rejects.jsonl").write_bytes(json.dumps({"file": "b.gz", "reason": "truncated_gzip"}).encode())
@@ -141,6 +164,18 @@ def test_zeroed_tables_are_told_and_kept_in_manifests(tmp_path):
     facts = ShardFacts(zeroed={"a.arrow": 1}) + ShardFacts(zeroed={"a.arrow": 2, "b.parquet": 1})
     assert ShardFacts(**facts.to_json()) == facts
     assert Losses(facts).texts() == ["4 documents with runs of zero bytes: a.arrow 3, b.parquet 1"]
+
+
+def test_ids_that_are_no_text_are_told_and_kept_in_manifests():
+    assert not {"unkept_ids", "escaped_ids"} & ShardFacts().to_json().keys()
+    facts = ShardFacts(unkept_ids={"a.parquet": 1}, escaped_ids={"b.parquet": 2}) + ShardFacts(
+        unkept_ids={"c.jsonl": 1}
+    )
+    assert ShardFacts(**facts.to_json()) == facts
+    assert Losses(facts).texts() == [
+        "2 documents with ids that cannot be kept, so that no list names them: a.parquet 1, c.jsonl 1; "
+        r"2 documents with ids of bytes that are not UTF-8, which are kept as \xNN: b.parquet 2"
+    ]
 
 
 def test_a_file_that_holds_no_lines_is_to_be_left_out(tmp_path):
