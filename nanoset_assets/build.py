@@ -36,6 +36,7 @@ from nanoset_core.pipeline.graph import (
     with_stale_needs,
 )
 from nanoset_core.pipeline.project import Project, names_of
+from nanoset_core.pipeline.same_text import check_all_text
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import sweep
 from nanoset_core.storage.leases import leased
@@ -113,6 +114,7 @@ def build(
     text = raw.names(project)
     found = list(text.corpora)
     check_corpora(project.config, found)
+    check_all_text(project)
     if unknown := [name for name in corpora if name not in found]:
         what, remedy = "this corpus is not in the raw folder", "name one of these"
         expected = one_of(found, "none: there are no corpora")

@@ -10,11 +10,13 @@ from typing import Any
 from nanoset_core.config.nanoset import ScheduleSpec, trainer_errors
 from nanoset_core.config.trainer import EXAMPLE, TrainerSpec
 from nanoset_core.errors import ConfigError, FormatError, MissingError, combined
+from nanoset_core.indexed.identity import check_different_datasets
 from nanoset_core.mapping.config import Blend, NanosetConfig
 from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split
 from nanoset_core.serialization.parsing import parse, parse_yaml
+from nanoset_core.storage.location import location
 from nanoset_core.storage.regular_files import read_regular
 
 _SHARED = ("data_path", "data_args_path", "per_split_data_args_path")
@@ -84,6 +86,7 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
         what, found = "a dataset is named twice", ", ".join(twice)
     if what:
         raise ConfigError(what, where=where, found=found, expected=_PAIRS, remedy=remedy)
+    check_different_datasets(map(location, prefixes), where, "name it once, with the sum of its weights")
     if is_plain:
         return prefixes[0] if len(prefixes) == 1 else prefixes
     return {prefix: float(word) for prefix, word in zip(prefixes, words[::2], strict=True)}

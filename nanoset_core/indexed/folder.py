@@ -10,6 +10,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed.builder import merge_heard
 from nanoset_core.indexed.composing import read_pairs, write_merged_idx
+from nanoset_core.indexed.identity import first_repeated_dataset
 from nanoset_core.indexed.layout import pair_files, read_idx
 from nanoset_core.outputs.recorded import (
     Draft,
@@ -22,6 +23,7 @@ from nanoset_core.outputs.recorded import (
     record_of,
     record_path,
 )
+from nanoset_core.storage.identity import names_of_both
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
 from nanoset_core.storage.store import Stored
 from nanoset_core.storage.working_copies import downloaded
@@ -125,7 +127,16 @@ def _is_merged(prefix: Location) -> bool:
 
 
 def _check_once(parts: Sequence[Location]) -> None:
-    """Refuse a dataset together with a merge of it, which would give its documents twice."""
+    """Refuse what would give documents twice: a dataset under two names, or together with an earlier merge of it."""
+    repeated = first_repeated_dataset(parts)
+    if repeated is not None:
+        raise ConfigError(
+            "documents would be joined twice",
+            where=repeated[1],
+            found=names_of_both(*repeated),
+            expected="each document in one dataset of the folder",
+            remedy="remove the link, or move it out of the folder",
+        )
     own = {real_path(pair_files(part)[0]): part for part in parts}
     for part in filter(_is_merged, parts):
         sources = (read_record(record_path(part)) or {}).get("sources", [])

@@ -20,7 +20,7 @@ from nanoset_core.config.views import base_of, chain_of
 from nanoset_core.contamination.search import Evaluation, Match, TextSource, facts_of
 from nanoset_core.contamination.texts import read_texts
 from nanoset_core.contamination.words import WordVocabulary
-from nanoset_core.errors import MissingError, NanosetError, StaleError, one_line
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, StaleError, one_line
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.by_shard import PLACE, Sharded, ShardTask, made_by_shard, write_rows
@@ -28,6 +28,7 @@ from nanoset_core.pipeline.given import GivenFiles, given_files
 from nanoset_core.pipeline.indexed import DATASET, opened
 from nanoset_core.pipeline.project import Project, despite_lost_copies
 from nanoset_core.pipeline.stage import AFTER, Budget, InternalStage, Key, Node, Stage
+from nanoset_core.storage.identity import first_repeated, names_of_both
 from nanoset_core.storage.leases import leased
 from nanoset_core.tokenization.bpe.reference import reference_engine
 
@@ -84,6 +85,21 @@ def _given(project: Project, section: str) -> list[GivenFiles]:
     return [given_files(project, pattern, f"contamination.{section}.files") for pattern in patterns]
 
 
+def _distinct(project: Project, section: str) -> list[GivenFiles]:
+    """Return the files of a section; ConfigError if two of its names lead to the same file."""
+    files = _given(project, section)
+    repeated = first_repeated([given.folder / name for given in files for name in given.names])
+    if repeated is not None:
+        raise ConfigError(
+            "a file of evaluations is named twice",
+            where=f"{project.config.file}: contamination.{section}.files",
+            found=names_of_both(*repeated),
+            expected="each file once, by whatever path, pattern or link",
+            remedy="remove one of the names, or the link",
+        )
+    return files
+
+
 def _evaluation_options(project: Project, section: str) -> dict[str, Any]:
     spec, content = project.config.contamination[section], list[Any]()
     with contextlib.suppress(MissingError):  # `make` and `refusal` say which file is not there
@@ -102,7 +118,7 @@ def _evaluation(project: Project, section: str) -> Manifest:
         import pyarrow.parquet as pq
 
         source, names = TextSource(reference_engine(file), WordVocabulary.of_tokenizer(file)), list[str]()
-        for given in _given(project, section):
+        for given in _distinct(project, section):
             for stat in given.stats:
                 source.add(len(names), read_texts(given.folder, stat, spec.keys))
                 names.append(stat.path)
@@ -251,9 +267,9 @@ class ContaminationStage(Stage):
         return Recipe(STAGE, self.name(key), VERSION, parents, options)
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
-        """Return that a file of evaluations is not there."""
+        """Return that a file of evaluations is missing or named twice."""
         try:
-            _given(project, key.subject)
+            _distinct(project, key.subject)
         except NanosetError as error:
             return one_line(error)
         return None

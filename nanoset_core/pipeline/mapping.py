@@ -28,6 +28,7 @@ from nanoset_core.pipeline.packs import current_dataset, dataset_node
 from nanoset_core.pipeline.planning import NanosetContext, PlannedSplit, cache_folder
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.run_before import versions_before
+from nanoset_core.pipeline.same_text import check_split_text
 from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
 from nanoset_core.storage.access import FileAccess
 
@@ -47,6 +48,7 @@ def mappings_recipe(nanoset: NanosetContext, split: SplitName, datasets: Mapping
 @holding
 def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     """Write the trainer's index caches of every member corpus for one split; raises as `NanosetContext.plan`."""
+    check_split_text(project, name, split)
     nanoset = NanosetContext(project, name)
     recipe, planned = mappings_recipe(nanoset, split), nanoset.plan(split)
     files, new, access = dict[str, Mapping[str, Any]](), dict[str, str](), project.outputs.access

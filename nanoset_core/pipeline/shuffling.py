@@ -23,6 +23,7 @@ from nanoset_core.pipeline.indexed import has_room_for_tokens
 from nanoset_core.pipeline.packs import current_dataset, dataset_node
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
+from nanoset_core.pipeline.same_text import check_webdataset_text
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.views import is_view
 from nanoset_core.shuffling.members import compressor_identity
@@ -64,6 +65,7 @@ def make_plan(project: Project, name: str) -> Manifest:
 
     InputError where they do not fill a context; with tokshuf ConfigError, StaleError: other tokenizer or shards.
     """
+    check_webdataset_text(project, name)
     spec = project.webdataset(name)
     datasets = {corpus: current_dataset(project, corpus) for corpus in spec.names}
     recipe = SHUFFLE_PLAN.recipe(project, Key(name), {corpus: one.digest for corpus, one in datasets.items()})

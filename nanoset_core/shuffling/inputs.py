@@ -22,6 +22,7 @@ from typing import Annotated
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.indexed.identity import check_different_datasets
 from nanoset_core.indexed.layout import pair_files
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.outputs.recorded import real_path
@@ -37,7 +38,7 @@ from nanoset_core.storage.location import Location, location, on_this_machine
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.storage.working_copies import any_remote, copies_in
-from nanoset_core.tokenization.inputs import files_of
+from nanoset_core.tokenization.inputs import check_different, files_of
 from nanoset_core.tokenization.preprocess import Preprocessed, preprocess
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
@@ -184,6 +185,7 @@ def find_inputs(
 
 
 def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:
+    check_different_datasets(prefixes, "--input", "name it once; --sampling says how often a dataset is read")
     is_clear = len({prefix.name for prefix in prefixes}) == len(prefixes)
     found = tuple(
         ShuffleInput(prefix.name if is_clear else str(prefix), pair_files(prefix), frequency)
@@ -196,9 +198,7 @@ def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleIn
 def _texts_or_tars(
     files: list[Location], are_tars: bool, sampling: Sampling | None, notices: Sequence[str]
 ) -> ShuffleInputs:
-    if len(set(files)) != len(files):
-        twice = next(file for file in files if files.count(file) > 1)
-        raise InputError("a file is named twice", where=twice, remedy="name it once")
+    check_different(files)
     tars = sum(are_tars or file.name.endswith(TAR) for file in files)
     if 0 < tars < len(files):
         counts = f"{tars} tars and {len(files) - tars} other files"

@@ -64,7 +64,7 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
         what, expected = "only local files can be used here", "a path on a local or mounted file system"
         remedy = "mount the bucket, or copy it to a local folder first"
         raise ConfigError(what, where=where, found=url, expected=expected, remedy=remedy)
-    return (base / expanded(_FILE_URL.sub("", url, count=1), where)).resolve()
+    return (base / expanded(without_file_scheme(url), where)).resolve()
 
 
 def is_remote(location: str) -> bool:
@@ -203,9 +203,14 @@ RawFolder: TypeAlias = Location
 
 
 def location(given: str | PathLike[str]) -> Location:
-    """Return what an input's local path, s3://bucket/path or other URL names; see `remote_location`."""
-    text = fspath(given)
+    """Return what an input's local path, file:// URL, s3://bucket/path or other URL names; see `remote_location`."""
+    text = without_file_scheme(fspath(given))
     return remote_location(text, where=text, only_read=True) if is_remote(text) else expanded(text, text)
+
+
+def without_file_scheme(text: str) -> str:
+    """Return the path of a file:// URL, and any other text as it is."""
+    return _FILE_URL.sub("", text, count=1) if _FILE_URL.match(text) else text
 
 
 def on_this_machine(location: Location) -> Path:

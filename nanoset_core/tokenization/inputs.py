@@ -13,7 +13,15 @@ from nanoset_core.raw.choice import matches
 from nanoset_core.raw.contents import Contents, FileStat, contents_of, natural_key, stat_file
 from nanoset_core.raw.endings import suffix_of
 from nanoset_core.raw.survey import no_text
-from nanoset_core.storage.location import Location, RawFolder, RemoteFolder, is_remote, remote_location
+from nanoset_core.storage.identity import first_repeated, names_of_both
+from nanoset_core.storage.location import (
+    Location,
+    RawFolder,
+    RemoteFolder,
+    is_remote,
+    remote_location,
+    without_file_scheme,
+)
 from nanoset_core.storage.paths import expanded
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
@@ -74,9 +82,7 @@ def files_of(paths: Iterable[Location]) -> InputFiles:
 
 def _below_one_folder(found: Sequence[_Found]) -> InputFiles:
     paths = [path for path, _ in found]
-    if len(set(paths)) != len(paths):
-        twice = next(path for path in paths if paths.count(path) > 1)
-        raise InputError("a file is named twice", where=twice, remedy="name it once")
+    check_different(paths)
     folder = _common_folder(paths)
 
     def relative(one: _Found) -> FileStat:
@@ -104,6 +110,20 @@ def _common_folder(paths: Sequence[Location]) -> RawFolder:
     return replace(first, path=common.strip("/"), kind=None) if isinstance(first, RemoteFolder) else Path(common)
 
 
+def check_different(paths: Sequence[Location]) -> None:
+    """Raise InputError if two paths lead to the same file: its documents would be read twice."""
+    repeated = first_repeated(paths)
+    if repeated is not None:
+        first, second = repeated
+        raise InputError(
+            "a file is named twice",
+            where=second,
+            found=names_of_both(first, second),
+            expected="each file once, by whatever path or link",
+            remedy="name it once, or remove the link",
+        )
+
+
 def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFiles, Location]]:
     """Return each file on its own, with the prefix of its pair: <output_prefix>_<path without its ending, / as _>."""
     jobs = []
@@ -118,6 +138,7 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
 
 def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_Found], list[str]]:
     """Return the files and notices of one input."""
+    given = without_file_scheme(given)
     path = remote_location(given, where="--input", only_read=True) if is_remote(given) else expanded(given, "--input")
     may_be_a_file = isinstance(path, Path) or (path.path != "" and not given.endswith("/"))
     if may_be_a_file and path.is_file():

@@ -9,7 +9,7 @@ import pytest
 from sample_project import WORDS, jsonl, make_corpora, outputs_of, write_corpus
 
 from nanoset_core.config.project import check_config
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.pipeline import contamination, mapping, views
 from nanoset_core.pipeline.contamination import CONTAMINATION, contaminated_documents
 from nanoset_core.pipeline.project import Project
@@ -158,6 +158,18 @@ def test_what_is_not_there_is_said_and_what_cannot_be_is_refused(project):
         "there is nothing to look for",
         "two things share a name",
     ]
+
+
+@pytest.mark.parametrize(
+    "files", [["evals/a.jsonl", "evals/a.jsonl"], ["evals/*.jsonl", "./evals/a.jsonl"], ["evals", "linked/a.jsonl"]]
+)
+def test_a_file_that_is_named_twice_is_refused(project, files):
+    (project.config.file.parent / "linked").symlink_to("evals")
+    settings = json.loads(project.config.file.read_text())
+    settings["contamination"]["evals"]["files"] = files
+    project.config.file.write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match="named twice"):
+        contamination.find_contamination(Project.open(project.config.file), "evals", "web")
 
 
 def test_the_same_is_found_in_a_bucket(made, tmp_path, bucket):

@@ -19,6 +19,7 @@ from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.graph import check_corpora
 from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.same_text import check_all_text
 from nanoset_core.pipeline.stage import Key
 from nanoset_core.raw.contents import Contents
 from nanoset_core.tokenization.repeats import LOOK
@@ -342,3 +343,66 @@ def test_files_are_added_up_once_for_all(make_project, monkeypatch):
     assert len(taken.files) == 4
     assert {*sizes} == {sum(piece.size for piece in taken.pieces)}
     assert len(sizes) <= 2, "not again for each file"
+
+
+def blended(folder, blend, corpora="", raw_links=()):
+    """Write a project over the raw text of web and code with another blend, and links in its raw folder."""
+    for name, target in raw_links:
+        path = folder / "raw" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
+    text = CONFIG.replace("{web: 1, web_title: 1, code: 1}", blend) + corpora
+    (folder / "nanoset.yaml").write_text(text)
+    return Project.open(folder / "nanoset.yaml")
+
+
+@pytest.fixture
+def sources(built, tmp_path):
+    """The project's folder without outputs."""
+    shutil.copytree(built, tmp_path / "sources", ignore=shutil.ignore_patterns("data"))
+    return tmp_path / "sources"
+
+
+@pytest.mark.parametrize(
+    ("blend", "corpora", "raw_links"),
+    [
+        ("[web, again]", "corpora: {again: {folder: web}}\n", ()),
+        ("{web: 0.5, again: 0.5}", "corpora: {again: {folder: web, id_key: other}}\n", ()),
+        ("[web, part]", 'corpora: {part: {folder: web, files: ["2.*"]}}\n', ()),
+        ("[web, linked]", "", [("linked", "web")]),
+        ("[web, linked]", "", [("linked/a", "../web/a")]),
+        ("[web, linked]", "", [("linked/x.jsonl", "../web/a/1.jsonl")]),
+        ("[view, again]", "corpora: {again: {folder: web}}\nviews: {view: {of: web}}\n", ()),
+    ],
+)
+def test_corpora_of_one_blend_that_hold_the_same_file_are_refused(sources, blend, corpora, raw_links):
+    project = blended(sources, blend, corpora, raw_links)
+    with pytest.raises(ConfigError, match="hold the same file") as caught:
+        check_all_text(project)
+    assert "nanosets.both" in str(caught.value)
+
+
+def test_a_hard_link_between_two_corpora_of_a_blend_is_refused(sources):
+    (sources / "raw/linked").mkdir()
+    os.link(sources / "raw/web/2.jsonl", sources / "raw/linked/x.jsonl")
+    with pytest.raises(ConfigError, match=r"web/2\.jsonl of web is linked/x\.jsonl of linked"):
+        check_all_text(blended(sources, "[web, linked]"))
+
+
+@pytest.mark.parametrize(
+    ("blend", "corpora"),
+    [
+        ("[web, title]", "corpora: {title: {folder: web, text_key: title}}\n"),
+        ("[web, rest]", 'corpora: {web: {exclude: ["2.*"]}, rest: {folder: web, files: ["2.*"]}}\n'),
+        ("[web, code]", "corpora: {again: {folder: web}}\n"),
+        ("[web, view]", "views: {view: {of: web}}\n"),
+    ],
+)
+def test_corpora_that_part_a_folder_or_are_not_read_together_are_no_repetition(sources, blend, corpora):
+    check_all_text(blended(sources, blend, corpora))
+
+
+def test_a_webdataset_of_two_corpora_of_one_folder_is_refused(sources):
+    corpora = "corpora: {again: {folder: web}}\nwebdatasets: {tars: {corpora: [web, again]}}\n"
+    with pytest.raises(ConfigError, match=r"webdatasets\.tars"):
+        check_all_text(blended(sources, "[web]", corpora))

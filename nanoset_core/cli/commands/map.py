@@ -131,11 +131,14 @@ def _map_project(
     from nanoset_core.pipeline.planning import NanosetContext
     from nanoset_core.pipeline.project import Project
     from nanoset_core.pipeline.run_before import going_on
+    from nanoset_core.pipeline.same_text import check_nanoset_text
 
     project, lines = Project.open(config), ""
     tokenization.check_tokenizer(project)
     if before is not None:
         project, lines = going_on(project, names[0], *before)
+    for name in names or project.config.nanosets:
+        check_nanoset_text(project, name)
     names, reader = names or tuple(project.config.nanosets), LengthReader(project.outputs.access)
     specs = map(project.nanoset, names if plan_only else ())
     read = {corpus for spec in specs for corpus in (*spec.corpora, *spec.earlier)}

@@ -99,6 +99,9 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a sound index."""
     from nanoset_core.packed import merge_packed
+    from nanoset_core.tokenization.inputs import check_different
+
+    check_different(files)
 
     _make("pack merge", output, files, {}, merge_packed, overwrite)
 
@@ -116,12 +119,15 @@ def shuffle(files: tuple[Location, ...], output: Location, overwrite: bool, **se
     Without --chunk the order is that of `shuffle_tokenized_data`, with it that of `create_shuffled_dataset_chunk`.
     """
     from nanoset_core.packed import shuffle_packed, shuffle_packed_chunk
+    from nanoset_core.tokenization.inputs import check_different
 
     in_chunks = settings["chunk"] is not None
     if in_chunks != (settings["chunks"] is not None):
         raise click.UsageError("--chunk and --chunks go together")
     if not in_chunks and len(files) > 1:
         raise click.UsageError("shuffle one file (see `nanoset pack merge`), or a chunk of several: --chunk, --chunks")
+
+    check_different(files)
 
     def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> PackedFacts:
         if in_chunks:
