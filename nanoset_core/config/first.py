@@ -135,7 +135,7 @@ def _told(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 def _tokenizer(folder: Path, ask: Ask) -> _Tokenizer:
     """Look at the tokenizer in a folder: its end token, and special tokens that it adds itself."""
-    from nanoset_core.tokenization.bpe.reference import shared_tokenizer
+    from nanoset_core.tokenization.bpe.reference import encode_text, shared_tokenizer
     from nanoset_core.tokenization.end_token import EndToken, chosen_end, end_reason
     from nanoset_core.tokenization.files import tokenizer_path
     from nanoset_core.tokenization.tokenizer import special_tokens, token_id, tokenizer_facts
@@ -159,7 +159,7 @@ def _tokenizer(folder: Path, ask: Ask) -> _Tokenizer:
         tokenization["special_tokens"] = Noted("none", f"The tokenizer's own encode adds {added}: {trainers}")
 
     def bytes_of(text: str) -> float | None:
-        tokens = len(shared_tokenizer(file).encode(text, add_special_tokens=False).ids)
+        tokens = len(encode_text(shared_tokenizer(file), text, file).ids)
         return len(text.encode(errors="replace")) / tokens if tokens else None
 
     return _Tokenizer(tokenizer, tokenization, bytes_of)
@@ -261,8 +261,13 @@ def _outputs(nanoset: Mapping[str, Any], corpora: Sequence[str], length: int) ->
 
 
 def _amount(raw: Path, corpus: FoundCorpus, tokenizer: _Tokenizer) -> _Amount:
+    from nanoset_core.tokenization.bpe.reference import EncodingError
+
     read = measure(raw / corpus.folder, corpus.contents, corpus.text_key or "text")
-    known = tokenizer.bytes_of(read.text) if read.text else None
+    try:
+        known = tokenizer.bytes_of(read.text) if read.text else None
+    except EncodingError as error:
+        raise error.at(f"{raw / corpus.folder}, in its first texts") from error
     documents, size = read.documents * read.whole, read.text_bytes * read.whole
     sure = read.text_bytes / (2 * known if known else _MOST_TOKEN_BYTES) + read.documents if read.text_bytes else 0
     return _Amount(documents, size / (known or _TOKEN_BYTES) + documents if size else 0, sure)

@@ -14,7 +14,7 @@ from nanoset_core.contamination.words import WordVocabulary
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.stream import token_starts
 from nanoset_core.tokenization.bpe.arrays import Ints, Words
-from nanoset_core.tokenization.bpe.reference import Engine
+from nanoset_core.tokenization.bpe.reference import EncodingError, Engine
 from nanoset_core.views.hashing import STEP, mix
 
 CHUNK_TOKENS = 1 << 18
@@ -39,18 +39,31 @@ class TextSource:
     _seen: set[int] = field(default_factory=set)
     _parts: list[tuple[Words, Ints, Ints]] = field(default_factory=list)
 
-    def add(self, file: int, texts: Iterable[tuple[int, str]]) -> None:
-        """Take the texts of a file, each with its line."""
-        waiting: list[tuple[int, str]] = []
-        for one in texts:
-            waiting.append(one)
-            if len(waiting) == _BATCH:
-                self._take(file, waiting)
-                waiting = []
-        self._take(file, waiting)
+    def add(self, file: int, texts: Iterable[tuple[int, str]], path: object) -> None:
+        """Take the texts of a file.
 
-    def _take(self, file: int, texts: Sequence[tuple[int, str]]) -> None:
-        encoded = self.engine.encode([text for _, text in texts])
+        Args:
+            file: The file's number.
+            texts: (line, text) of each.
+            path: The file's path, for errors.
+
+        Raises:
+            EncodingError: The tokenizer fails on a text.
+        """
+        batch: list[tuple[int, str]] = []
+        for text in texts:
+            batch.append(text)
+            if len(batch) == _BATCH:
+                self._take(file, batch, path)
+                batch = []
+        self._take(file, batch, path)
+
+    def _take(self, file: int, texts: Sequence[tuple[int, str]], path: object) -> None:
+        try:
+            encoded = self.engine.encode([text for _, text in texts])
+        except EncodingError as error:
+            line, _ = texts[error.document]
+            raise error.at(f"{path}:{line}") from error
         ends = np.cumsum(encoded.lengths, dtype=np.int64)
         found = self.vocabulary.words(encoded.ids, np.concatenate([[0], ends]))
         counts, letters = found.counts, self.vocabulary.letters(found)

@@ -26,6 +26,7 @@ from nanoset_core.raw.rejects import FaultError
 from nanoset_core.raw.tables import TooFarError, read_table
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.tokenization.bpe import ReferenceEngine, reference_engine
+from nanoset_core.tokenization.bpe.reference import EncodingError, decode_tokens
 from nanoset_core.tokenization.files import TokenizerPath, stat_signature
 from nanoset_core.tokenization.framing import Framing
 from nanoset_core.tokenization.tokenizer import tokenizer_facts
@@ -70,7 +71,7 @@ class Retokenizer(NamedTuple):
 
     def decode(self, tokens: NDArray[Any]) -> str:
         """Return the text of tokens, special ones spelled out."""
-        return str(self.reference.tokenizer.decode(tokens.tolist(), skip_special_tokens=False))
+        return decode_tokens(self.reference.tokenizer, tokens.tolist(), self.reference.file)
 
 
 def retokenizer(tokenizer_file: TokenizerPath | None, options: Mapping[str, Any]) -> Retokenizer | None:
@@ -118,7 +119,10 @@ class Excerpts:
             return SourceExcerpt(state, None, f"{text.what}: {text.found}")
         if self._retokenizer is None or tokens is None or len(text) > _MOST_CHARACTERS:
             return SourceExcerpt("unknown", shorten(text, False), "from the document's beginning")
-        again, begins = self._retokenizer.encode(text)
+        try:
+            again, begins = self._retokenizer.encode(text)
+        except EncodingError as error:
+            return SourceExcerpt("unknown", shorten(text, False), f"{error.what}: {error.found}")
         if not np.array_equal(again, tokens):
             return SourceExcerpt("changed", None, "the text there gives other tokens now")
         begin, end = (begins[at] if at < len(begins) else len(text) for at in span)

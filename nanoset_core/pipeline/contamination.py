@@ -120,7 +120,7 @@ def _evaluation(project: Project, section: str) -> Manifest:
         source, names = TextSource(reference_engine(file), WordVocabulary.of_tokenizer(file)), list[str]()
         for given in _distinct(project, section):
             for stat in given.stats:
-                source.add(len(names), read_texts(given.folder, stat, spec.keys))
+                source.add(len(names), read_texts(given.folder, stat, spec.keys), given.folder / stat.path)
                 names.append(stat.path)
         grams = source.grams(spec.ngram)
         Evaluation(source.vocabulary, grams).save(folder)

@@ -38,6 +38,7 @@ from nanoset_core.storage.location import Location, RawFolder, on_this_machine
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.working_copies import any_remote, temporary_folder, work_folder
 from nanoset_core.tokenization.bpe import make_engine
+from nanoset_core.tokenization.bpe.reference import EncodingError
 from nanoset_core.tokenization.files import tokenizer_files
 from nanoset_core.tokenization.inputs import files_of
 from nanoset_core.tokenization.preprocess import PreprocessOptions
@@ -367,6 +368,10 @@ def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> t
     engine, read, tokens = make_engine(settings.tokenizer, "tokenizers"), 0, 0
     extra = (settings.eod is not None) + (settings.bos is not None)
     for batch in batches if whole else islice(batches, 1):
-        tokens += len(engine.encode(batch.texts).ids) + extra * len(batch.texts)
+        try:
+            encoded = engine.encode(batch.texts)
+        except EncodingError as error:
+            raise error.at(f"{folder / file.path}:{batch.lines[error.document]}") from error
+        tokens += len(encoded.ids) + extra * len(batch.texts)
         read += batch.read_bytes
     return (file.size if whole else read), tokens

@@ -23,7 +23,13 @@ from nanoset_core.outputs.manifest import Manifest, digest_of
 from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
 from nanoset_core.tokenization.bpe.arrays import Ids
 from nanoset_core.tokenization.bpe.gate import GatedEngine
-from nanoset_core.tokenization.bpe.reference import Encoded, Engine, WrongTokensError, panics_as_errors
+from nanoset_core.tokenization.bpe.reference import (
+    Encoded,
+    EncodingError,
+    Engine,
+    WrongTokensError,
+    panics_as_errors,
+)
 from nanoset_core.untrusted import safe_logger
 
 FOLDER = "distrusted_engines"
@@ -109,23 +115,38 @@ class Audit:
         Raises:
             WrongTokensError: The reference gives other tokens for one of the documents, or the engine failed.
             InputError: A text is not valid Unicode (a lone surrogate).
+            EncodingError: The reference fails on a document.
         """
         reference = self._engine.reference
         try:
             with panics_as_errors():
                 encoded = self._engine.encode(texts)
         except Exception as error:
-            if reference is None or isinstance(error, (InputError, MemoryError)):
+            if reference is not None and isinstance(error, EncodingError):
+                # The engine gave the reference a part of the batch. If the reference fails on a whole document, too,
+                # this raises the error with that document's number.
+                reference.encode(texts)
+            elif reference is None or isinstance(error, (InputError, MemoryError)):
                 raise
             raise WrongTokensError(f"it failed: {repr(error)[:500]}") from error
-        if reference is not None and self._share > 0 and (chosen := self._chosen(texts)):
-            ours, theirs = encoded.lists(), reference.encode([texts[number] for number in chosen]).lists()
-            for number, expected in zip(chosen, theirs, strict=True):
-                if not np.array_equal(ours[number], expected):
-                    raise WrongTokensError(_difference(ours[number], expected), number)
+        chosen = self._chosen(texts) if reference is not None and self._share > 0 else []
+        if reference is not None and chosen:
+            self._compare(texts, chosen, encoded, reference)
             self.documents += len(chosen)
         self._seen += len(texts)
         return encoded
+
+    def _compare(self, texts: Sequence[str], chosen: Sequence[int], encoded: Encoded, reference: Engine) -> None:
+        """Raise WrongTokensError for the first of the chosen documents for which the reference gives other tokens."""
+        try:
+            expected_lists = reference.encode([texts[number] for number in chosen]).lists()
+        except EncodingError as error:
+            error.document = chosen[error.document]
+            raise
+        token_lists = encoded.lists()
+        for number, expected in zip(chosen, expected_lists, strict=True):
+            if not np.array_equal(token_lists[number], expected):
+                raise WrongTokensError(_difference(token_lists[number], expected), number)
 
     def _chosen(self, texts: Sequence[str]) -> list[int]:
         return [

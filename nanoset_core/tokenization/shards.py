@@ -26,7 +26,7 @@ from nanoset_core.storage.atomic import sha256_file, sweep_abandoned
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.tokenization import distrust, purged
 from nanoset_core.tokenization.bpe import Encoded, Engine, make_engine
-from nanoset_core.tokenization.bpe.reference import WrongTokensError
+from nanoset_core.tokenization.bpe.reference import EncodingError, WrongTokensError
 from nanoset_core.tokenization.document_table import count_facts, document_table, place_in
 from nanoset_core.tokenization.facts import ShardFacts, facts_of
 from nanoset_core.tokenization.files import TokenizerPath, define, local_tokenizer, stat_signature
@@ -202,6 +202,8 @@ def _encoded(engine: Engine, audit: distrust.Audit, batch: DocumentBatch, task: 
         encoded = audit.encode(batch.texts)
     except MemoryError as error:
         raise too_large(place(int(np.argmax([*map(len, batch.texts)]))), str(error) or None) from error
+    except EncodingError as error:
+        raise error.at(place(error.document)) from error
     except WrongTokensError as error:
         where, tokenizer = f"{task.recipe.name}: {place(error.document)}", task.recipe.options["tokenizer"]
         record = distrust.Distrust(engine.name, engine.version, tokenizer, where, str(error))

@@ -12,7 +12,7 @@ import numpy as np
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.indexed.layout import optimal_dtype
-from nanoset_core.tokenization.bpe.reference import shared_tokenizer
+from nanoset_core.tokenization.bpe.reference import encode_text, shared_tokenizer
 from nanoset_core.tokenization.files import TokenizerPath, define, stat_signature
 from nanoset_core.tokenization.knowledge import Knowledge, cache_folder, from_array, to_array
 
@@ -138,21 +138,22 @@ def _answers(file: TokenizerPath, _stamp: object) -> dict[str, Any]:
     kept = Knowledge("tokenizer", define(file).fingerprint, cache_folder())
     found = kept.load()
     if found is None:
-        found = {"answers": to_array(_ask(shared_tokenizer(file)))}
+        found = {"answers": to_array(_ask(shared_tokenizer(file), file))}
         kept.save(found)
     answers: dict[str, Any] = from_array(found["answers"])
     return answers
 
 
-def _ask(tokenizer: Tokenizer) -> dict[str, Any]:
+def _ask(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
+    """Ask the library about a tokenizer; EncodingError if it fails on the simplest text."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     added = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
     ids = [(name, tokenizer.token_to_id(name)) for name in added]
-    example = tokenizer.encode("a", add_special_tokens=True)
+    example = encode_text(tokenizer, "a", file, add_special_tokens=True)
     frames = []
     for text in ("a", "one two", "3 4 5"):
-        plain = tokenizer.encode(text, add_special_tokens=False).ids
-        whole = tokenizer.encode(text, add_special_tokens=True).ids
+        plain = encode_text(tokenizer, text, file).ids
+        whole = encode_text(tokenizer, text, file, add_special_tokens=True).ids
         at = next((n for n in range(len(whole) - len(plain) + 1) if whole[n : n + len(plain)] == plain), -1)
         frames.append((whole[:at], whole[at + len(plain) :]) if at >= 0 else None)
     return {

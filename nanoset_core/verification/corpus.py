@@ -21,6 +21,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import indexed, raw, tokenization
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
+from nanoset_core.tokenization.bpe.reference import EncodingError
 from nanoset_core.tokenization.document_table import DocumentRows
 from nanoset_core.tokenization.facts import ShardFacts
 from nanoset_core.tokenization.repeats import LIMIT_KEY, LOOK
@@ -286,10 +287,14 @@ def _check_round_trip(
         if isinstance(text, NanosetError):
             what, found, expected = text.what, text.found or "nothing", None
         else:
-            made, _ = again.encode(text)
-            if np.array_equal(made, there):
-                continue
-            what, found, expected = "a document's source line gives other tokens", _spelled(there), _spelled(made)
+            try:
+                made, _ = again.encode(text)
+            except EncodingError as error:
+                what, found, expected = error.what, error.found or "", None
+            else:
+                if np.array_equal(made, there):
+                    continue
+                what, found, expected = "a document's source line gives other tokens", _spelled(there), _spelled(made)
         inventory = inventory or InspectionContext.of(project).inventory_of(lineage.dataset)
         memory = memory or raw.memory_of(project, folder)
         state = file_state(inventory, memory, folder, origin.file, max(origin.byte_offset, 0))

@@ -57,7 +57,7 @@ def edited(rng: random.Random, words: list[str]) -> list[str]:
 
 def evaluation_of(texts, size=5):
     source = TextSource(Engine(), WordVocabulary.of(ENTRIES))
-    source.add(0, enumerate(texts, 1))
+    source.add(0, enumerate(texts, 1), "evaluation.jsonl")
     grams = source.grams(size)
     return source, Evaluation(source.vocabulary, grams)
 

@@ -43,7 +43,7 @@ def describe_dataset(
     import numpy as np
 
     from nanoset_core.indexed.dataset import MMapIndexedDataset
-    from nanoset_core.tokenization.bpe.reference import load_tokenizer
+    from nanoset_core.tokenization.bpe.reference import decode_tokens, load_tokenizer
     from nanoset_core.tokenization.files import define, tokenizer_path
 
     dataset, file = MMapIndexedDataset(str(prefix)), None if tokenizer_file is None else tokenizer_path(tokenizer_file)
@@ -60,6 +60,6 @@ def describe_dataset(
     for index in range(min(sequences, len(dataset))):
         ids = dataset.get(index, 0, min(SHOWN_TOKENS, lengths[index])).tolist()
         shown = " ".join(map(str, ids))
-        if tokenizer is not None:
-            shown = repr(tokenizer.decode(ids, skip_special_tokens=False)[:SHOWN_CHARACTERS])
+        if tokenizer is not None and file is not None:
+            shown = repr(decode_tokens(tokenizer, ids, file)[:SHOWN_CHARACTERS])
         yield f"[{index}] {lengths[index]:,} tokens: {shown}{' …' if lengths[index] > SHOWN_TOKENS else ''}"

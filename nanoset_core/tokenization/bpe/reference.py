@@ -22,7 +22,7 @@ from nanoset_core.tokenization.files import TokenizerPath, as_source, define, st
 from nanoset_core.tokenization.files.sentencepiece import SPACE_SIGN
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 _PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
@@ -86,6 +86,17 @@ class WrongTokensError(Exception):
         self.document = document
 
 
+class EncodingError(InputError):
+    """The tokenizer's library failed on a document, as it does with some normalizers and split patterns."""
+
+    document: int = 0
+    """The document's number within the batch."""
+
+
+class LibraryPanicError(RuntimeError):
+    """A library written in Rust panicked."""
+
+
 class ReferenceEngine:
     """Encodes with the `tokenizers` library, on one thread; supports every `tokenizer.json`."""
 
@@ -97,6 +108,7 @@ class ReferenceEngine:
         self.reason = "asked for"
         self.version = version("tokenizers")
         self.tokenizer = load_tokenizer(tokenizer_json)
+        self.file = as_source(tokenizer_json)
         _engines[_identity(tokenizer_json)] = self
         self._normalizer = self.tokenizer.normalizer
         self._pre_tokenizer = self.tokenizer.pre_tokenizer
@@ -104,7 +116,12 @@ class ReferenceEngine:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents; raises as `Engine.encode`."""
+        """Encode documents.
+
+        Raises:
+            InputError: A text is not valid Unicode (a lone surrogate).
+            EncodingError: The library fails on a text.
+        """
         try:
             sizes = [len(text.encode()) for text in texts]  # older versions replace lone surrogates silently
         except UnicodeEncodeError as error:
@@ -114,12 +131,35 @@ class ReferenceEngine:
                 f"{longest:,} bytes of text, for each of which the {self.name} library may take {BYTES_OF_ONE} of "
                 f"memory; {free:,} bytes are free"
             )
-        parts = [_flat(self._encode_slice(texts[begin:end])) for begin, end in slices(texts)]
+        parts = [_flat(self._encode_checked(texts, begin, end)) for begin, end in slices(texts)]
         return Encoded(*map(np.concatenate, zip(_flat([]), *parts, strict=True)))
 
+    def _encode_checked(self, texts: Sequence[str], begin: int, end: int) -> list[list[int]]:
+        """Encode the documents [begin, end); raise EncodingError with the number of the first that fails."""
+        try:
+            with panics_as_errors():
+                return self._encode_slice(texts[begin:end])
+        except MemoryError:
+            raise
+        except Exception as error:
+            number, cause = self._first_failure(texts, begin, end) or (begin, error)
+            failure = encoding_error(self.file, cause, where=f"document {number}", library=self.name)
+            failure.document = number
+            raise failure from error
+
+    def _first_failure(self, texts: Sequence[str], begin: int, end: int) -> tuple[int, Exception] | None:
+        """Encode documents one by one; return the number of the first that fails, and the error."""
+        for number in range(begin, end):
+            try:
+                with panics_as_errors():
+                    self._encode_slice(texts[number : number + 1])
+            except Exception as error:  # noqa: BLE001 - the library raises plain Exceptions
+                return number, error
+        return None
+
     def locate(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the tokens of a text, and the character at which each begins."""
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        """Return the tokens of a text, and the character at which each begins; raises as `encode`."""
+        encoding = encode_text(self.tokenizer, text, self.file)
         return encoding.ids, [begin for begin, _ in encoding.offsets]
 
     def normalise(self, text: str) -> str:
@@ -196,7 +236,7 @@ class SentencePieceEngine(ReferenceEngine):
     def locate(self, text: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a text, and about at which character each begins."""
         ids = self.encode([text]).ids.tolist()
-        begins = [begin for begin, _ in self.tokenizer.encode(text, add_special_tokens=False).offsets]
+        begins = [begin for begin, _ in encode_text(self.tokenizer, text, self.file).offsets]
         return ids, (begins + [len(text)] * len(ids))[: len(ids)]
 
     def _encode_between(self, token: re.Pattern[str], text: str) -> list[int]:
@@ -240,6 +280,9 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     """
     from tokenizers import Tokenizer
 
+    if os.environ.get("RUST_BACKTRACE") != "full":
+        # A panic of the library becomes an error; a backtrace on the terminal would hide it.
+        os.environ["RUST_BACKTRACE"] = "0"
     definition = define(tokenizer_json)
     content = definition.json()
     try:
@@ -257,6 +300,8 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    if getattr(tokenizer.model, "alpha", None) is not None:
+        tokenizer.model.alpha = None  # unigram models: random segmentations
     return tokenizer
 
 
@@ -277,13 +322,62 @@ def shared_tokenizer(tokenizer: TokenizerPath) -> Tokenizer:
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Turn panics of libraries written in Rust, which are no Exceptions, into RuntimeErrors."""
+    """Turn panics of libraries written in Rust, which are no Exceptions, into LibraryPanicErrors."""
     try:
         yield
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        raise RuntimeError(str(error)) from error
+        raise LibraryPanicError(str(error)) from error
+
+
+def encoding_error(
+    file: TokenizerPath, error: Exception, *, where: object = None, library: str = "tokenizers"
+) -> EncodingError:
+    """Return the error for a text that a tokenizer's library fails on.
+
+    Args:
+        file: Where the tokenizer is.
+        error: What the library raised.
+        where: The text's place; default: the tokenizer's file.
+        library: Its name.
+    """
+    return EncodingError(
+        f"the {library} library failed to encode a text",
+        where=file if where is None else where,
+        found=f"{str(error) or repr(error)}, with the tokenizer {file}",
+        expected="a tokenizer that gives tokens for any text",
+        remedy="correct or replace the tokenizer, whose normalizer, split pattern or model fails on this text; or "
+        "remove the text",
+    )
+
+
+def encode_text(tokenizer: Tokenizer, text: str, file: TokenizerPath, *, add_special_tokens: bool = False) -> Encoding:
+    """Encode a text with the library's tokenizer of a file; EncodingError if it fails."""
+    try:
+        with panics_as_errors():
+            return tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise encoding_error(file, error) from error
+
+
+def decode_tokens(tokenizer: Tokenizer, ids: Sequence[int], file: TokenizerPath) -> str:
+    """Return the text of tokens, special ones spelled out; FormatError if the library fails."""
+    try:
+        with panics_as_errors():
+            return str(tokenizer.decode(ids, skip_special_tokens=False))
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise FormatError(
+            "the tokenizers library failed to decode tokens",
+            where=file,
+            found=f"{str(error) or repr(error)}, for {len(ids):,} tokens from {', '.join(map(str, ids[:8]))} on",
+            expected="a tokenizer whose decoder turns any of its tokens into text",
+            remedy="correct or replace the tokenizer's decoder",
+        ) from error
 
 
 def slices(texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS) -> Iterator[tuple[int, int]]:
