@@ -241,7 +241,8 @@ def _chosen(
     is_shared: bool,
 ) -> TokenizerPath | None:
     """Return the tokenizer that the options name; a plain path where it has no settings."""
-    from nanoset_core.tokenization.files import TokenizerFile, tokenizer_path
+    from nanoset_core.cli.terminal import print_notices
+    from nanoset_core.tokenization.files import TokenizerFile, define, tokenizer_path
     from nanoset_core.tokenization.files.source import kind_of, tokenizer_here
 
     if tokenizer is not None and vocab_file is not None:
@@ -268,6 +269,7 @@ def _chosen(
             raise ConfigError(what, where=flag, found=found, expected=expected, remedy=remedy)
     if is_shared and kind == "tiktoken JSON":
         source = replace(source, vocab_size=size)
+    print_notices(define(source).notices)
     return source if source.settings else path
 
 

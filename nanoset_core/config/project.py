@@ -185,7 +185,8 @@ class ProjectConfig:
         spec = self.tokenizer
         merges = None if spec.merges is None else self._tokenizer_here(spec.merges, "merges")
         settings = (spec.pattern, spec.special_tokens, spec.num_special_tokens, spec.vocab_size, spec.legacy)
-        source = TokenizerFile(self._tokenizer_here(spec.path, "path"), merges, *settings)
+        # Of a folder, the file in it that is the tokenizer.
+        source = as_source(TokenizerFile(self._tokenizer_here(spec.path, "path"), merges, *settings))
         return source if source.settings else source.path
 
     def _tokenizer_here(self, given: str, key: str) -> Path:

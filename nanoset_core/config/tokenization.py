@@ -40,8 +40,8 @@ class TokenizerSpec:
     """Which tokenizer makes the tokens."""
 
     path: str = field(metadata={"example": "tokenizer.json"})
-    """A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON;
-    relative paths start at nanoset.yaml's folder; or s3://bucket/path."""
+    """A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON, or
+    the folder that holds one; relative paths start at nanoset.yaml's folder; or s3://bucket/path."""
     eod: str | None = None
     """Text of the end-of-document token; needed by append_eod."""
     bos: str | None = None

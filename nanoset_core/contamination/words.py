@@ -22,6 +22,7 @@ from nanoset_core.indexed.layout import positions_in
 from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, Ints, Words
 from nanoset_core.tokenization.bpe.reference import load_tokenizer
 from nanoset_core.tokenization.files import TokenizerPath, define
+from nanoset_core.tokenization.files.examination import types_within
 from nanoset_core.tokenization.files.source import token_bytes
 from nanoset_core.views.hashing import STEP, mix
 
@@ -169,7 +170,7 @@ def _entries(file: TokenizerPath) -> list[bytes]:
     tokenizer = load_tokenizer(file)
     parts = orjson.loads(define(file).json())
     model = parts["model"]
-    kinds = _kinds(parts.get("pre_tokenizer")) | _kinds(parts.get("decoder"))
+    kinds = types_within(parts.get("pre_tokenizer")) | types_within(parts.get("decoder"))
     prefix = model.get("continuing_subword_prefix") if model.get("type") == "WordPiece" else None
     added = tokenizer.get_added_tokens_decoder()
     entries = dict[int, bytes]()
@@ -186,10 +187,3 @@ def _entries(file: TokenizerPath) -> list[bytes]:
         else:
             entries[ident] = entry.replace(_SPACED, " ").encode()
     return [entries.get(ident, b" ") for ident in range(max(entries) + 1)]
-
-
-def _kinds(part: Any) -> set[str]:
-    """Return the types of a part of a tokenizer.json and of those in it."""
-    if isinstance(part, list):
-        return set[str]().union(*map(_kinds, part))
-    return {str(part.get("type"))}.union(*map(_kinds, part.values())) if isinstance(part, dict) else set()

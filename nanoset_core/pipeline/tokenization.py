@@ -24,7 +24,7 @@ from nanoset_core.tokenization import distrust, purged, shards
 from nanoset_core.tokenization.document_table import LineNumbers, joined_facts
 from nanoset_core.tokenization.facts import ShardFacts
 from nanoset_core.tokenization.files import define
-from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notice
+from nanoset_core.tokenization.framing import Framing, make_framing, special_tokens_notices
 from nanoset_core.tokenization.losses import Losses, RejectPolicy, SettingNames, losses_of, stored_sizes
 from nanoset_core.tokenization.repeats import LOOK, repeats_text
 
@@ -84,9 +84,15 @@ def check_tokenizer(project: Project) -> None:
 def tokenizer_notices(project: Project) -> list[str]:
     """Return notices on a tokenizer: what its files do not tell, and special tokens that it would add itself."""
     settings = project.config.tokenization
-    bos = project.config.tokenizer.bos if settings.prepend_bos else None
-    template = special_tokens_notice(settings.preset, project.tokenizer.template, settings.special_tokens, bos)
-    return [notice for notice in (define(project.tokenizer.file).notice, template) if notice]
+    tokenizer = project.config.tokenizer
+    special_tokens = special_tokens_notices(
+        settings.preset,
+        project.tokenizer.file,
+        settings.special_tokens,
+        bos=tokenizer.bos if settings.prepend_bos else None,
+        eod=tokenizer.eod if settings.append_eod else None,
+    )
+    return [*define(project.tokenizer.file).notices, *special_tokens]
 
 
 def framing(project: Project) -> Framing:
@@ -118,6 +124,8 @@ def tokenize(project: Project, corpus: str) -> Manifest:
     InputError where there is no text, or more was lost than is allowed; SourceChangedError where a file is another now.
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
+    for notice in define(project.tokenizer.file).notices:
+        project.listener(note(f"notice: {notice}"))
     project.listener(note(_end_of_documents(project)))
     while True:
         try:

@@ -13,7 +13,6 @@ Sources: Megatron-LM `tools/preprocess_data.py`, nanotron `tools/preprocess_data
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +21,7 @@ import numpy as np
 from nanoset_core.tokenization.bpe import Encoded
 from nanoset_core.tokenization.bpe.arrays import Bools, Ids, Ints
 from nanoset_core.tokenization.files import TokenizerPath
-from nanoset_core.tokenization.tokenizer import added_tokens
+from nanoset_core.tokenization.tokenizer import added_tokens, token_id, tokenizer_facts
 
 WriterPreset = Literal["megatron", "nanotron", "nemo", "tokshuf"]
 SpecialTokens = Literal["add", "none"]
@@ -88,31 +87,59 @@ def make_framing(
     return Framing(before + first, last + after, empty)
 
 
-def special_tokens_notice(
-    preset: WriterPreset, template: Sequence[str], special_tokens: SpecialTokens | None, bos: str | None = None
-) -> str | None:
-    """Return a notice where trainers differ and no choice was made, or where the choice gives what few expect.
+def special_tokens_notices(
+    preset: WriterPreset,
+    tokenizer_file: TokenizerPath,
+    special_tokens: SpecialTokens | None,
+    *,
+    bos: str | None = None,
+    eod: str | None = None,
+) -> list[str]:
+    """Return notices where trainers differ and no choice was made, or where the choice gives what few expect.
 
-    `template`: the tokens that the tokenizer's own `encode` adds; `bos`: what goes before every document besides.
+    Args:
+        preset: Whose tool is matched.
+        tokenizer_file: Where the tokenizer is.
+        special_tokens: What the user chose; None if nothing.
+        bos: The token that is put in front of every document in any case.
+        eod: The token that is put behind every document in any case.
+
+    Raises:
+        ConfigError: The tokenizer's special tokens are added, and depend on the text.
     """
+    template = tokenizer_facts(tokenizer_file).template
     if special_tokens == "add" and not template:
-        return (
+        return [
             "special_tokens: add (--special-tokens) adds nothing: this tokenizer has no template that does; "
             "prepend_bos (--bos) puts a BOS in front of each document"
-        )
-    if bos in template[:1] and (special_tokens or _USUAL[preset]) == "add":
-        return (
-            f"each document begins with {bos!r} twice: the tokenizer's template adds it, and so does prepend_bos "
-            "(--bos); one of them is enough"
-        )
+        ]
+    if (special_tokens or _USUAL[preset]) == "add":
+        return _repeated_tokens(tokenizer_file, bos, eod)
     if special_tokens is not None or not template or preset != "megatron":
-        return None
+        return []
     tokens = " and ".join(map(repr, dict.fromkeys(template)))
-    return (
+    return [
         f"the tokenizer's own encode adds {tokens} to each document, and this does not; Megatron-LM's "
         "HuggingFaceTokenizer does with megatron-core up to 0.14 and from 0.17 on, and does not with 0.15 and 0.16: "
         "choose with special_tokens: add or none (--special-tokens)"
-    )
+    ]
+
+
+def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | None) -> list[str]:
+    """Return notices on tokens that both the tokenizer's template and the settings put around each document."""
+    ids_before, ids_after = added_tokens(tokenizer_file)
+    notices = []
+    if bos is not None and token_id(tokenizer_file, bos, "--bos") in ids_before:
+        notices.append(
+            f"each document begins with {bos!r} twice: the tokenizer's template adds it, and so does prepend_bos "
+            "(--bos); one of them is enough"
+        )
+    if eod is not None and token_id(tokenizer_file, eod, "--eod") in ids_after:
+        notices.append(
+            f"each document ends with {eod!r} twice: the tokenizer's template adds it, and so does append_eod "
+            "(--append-eod); one of them is enough"
+        )
+    return notices
 
 
 def frame(encoded: Encoded, framing: Framing) -> Framed:

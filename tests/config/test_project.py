@@ -91,6 +91,23 @@ def test_what_is_said_of_the_tokenizers_file(tmp_path):
     assert megatron.tokenizer_file == expected
 
 
+def test_the_tokenizer_may_be_a_folder_that_holds_one(tmp_path):
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    (folder / "tokenizer.json").touch()
+    config = load(tmp_path, MINIMAL.replace("path: tokenizer.json", "path: tokenizer"))
+    assert config.tokenizer_file == folder / "tokenizer.json"
+    (folder / "tokenizer.json").rename(folder / "own.tiktoken")
+    config = load(tmp_path, MINIMAL.replace("path: tokenizer.json", "path: tokenizer, pattern: gpt2"))
+    assert config.tokenizer_file == TokenizerFile(folder / "own.tiktoken", pattern="gpt2")
+
+
+def test_a_folder_without_a_tokenizer_is_kept_for_the_error(tmp_path):
+    (tmp_path / "tokenizer").mkdir()
+    config = load(tmp_path, MINIMAL.replace("path: tokenizer.json", "path: tokenizer"))
+    assert config.tokenizer_file == tmp_path / "tokenizer"
+
+
 def test_what_keys_mean_together(tmp_path):
     schedule = "{iterations: 200, global_batch_size: 10, eval_interval: 80, eval_iters: 1}"
     blends = "{train: {web: 0.5, code: 0.5}, valid: code, test: web}"

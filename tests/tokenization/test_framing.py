@@ -19,9 +19,9 @@ from nanoset_core.tokenization.framing import (
     frame,
     make_framing,
     pair_name,
-    special_tokens_notice,
+    special_tokens_notices,
 )
-from nanoset_core.tokenization.tokenizer import added_tokens, tokenizer_facts
+from nanoset_core.tokenization.tokenizer import added_tokens
 
 
 def slowly(documents, framing):
@@ -103,24 +103,40 @@ def test_what_is_said_of_special_tokens_and_what_is_not(tmp_path, tokenizer_file
 
 
 def test_trainers_that_differ_are_named_where_nobody_has_chosen(tmp_path, tokenizer_file):
-    template = tokenizer_facts(llama_like(tmp_path, tokenizer_file)).template
-    assert template == ("<|pad|>",)
-    told = special_tokens_notice("megatron", template, None)
-    assert "'<|pad|>'" in told
-    assert "0.14 and from 0.17" in told
-    assert special_tokens_notice("megatron", (), None) is None
-    assert special_tokens_notice("nanotron", template, None) is None
-    assert special_tokens_notice("megatron", template, "none") is None
-    assert tokenizer_facts(tokenizer_file).template == ()
+    file = llama_like(tmp_path, tokenizer_file)
+    (notice,) = special_tokens_notices("megatron", file, None)
+    assert "'<|pad|>'" in notice
+    assert "0.14 and from 0.17" in notice
+    assert special_tokens_notices("megatron", tokenizer_file, None) == []
+    assert special_tokens_notices("nanotron", file, None) == []
+    assert special_tokens_notices("megatron", file, "none") == []
 
 
-def test_a_choice_that_gives_what_few_expect_is_told():
-    assert "adds nothing" in special_tokens_notice("megatron", (), "add")
-    assert "adds nothing" in special_tokens_notice("nanotron", (), "add", "<s>")
-    assert "begins with '<s>' twice" in special_tokens_notice("megatron", ("<s>", "</s>"), "add", "<s>")
-    assert "begins with '<s>' twice" in special_tokens_notice("nanotron", ("<s>",), None, "<s>")
-    assert special_tokens_notice("megatron", ("<s>",), "none", "<s>") is None
-    assert special_tokens_notice("megatron", ("<s>",), "add", "<other>") is None
+def test_adding_special_tokens_that_do_not_exist_is_noted(tokenizer_file):
+    for preset in ("megatron", "nanotron"):
+        (notice,) = special_tokens_notices(preset, tokenizer_file, "add", bos="<|pad|>")
+        assert "adds nothing" in notice
+
+
+@pytest.mark.parametrize(("preset", "special_tokens"), [("megatron", "add"), ("nemo", "add"), ("nanotron", None)])
+def test_a_token_that_the_template_and_a_setting_add_is_noted_for_either_end(
+    tmp_path, tokenizer_file, preset, special_tokens
+):
+    from tokenizers.processors import TemplateProcessing
+
+    both = TemplateProcessing(single="<|pad|> $A <|endoftext|>", special_tokens=[("<|pad|>", 1), ("<|endoftext|>", 0)])
+    file = save(tmp_path, tokenizer_file, both)
+    first, last = special_tokens_notices(preset, file, special_tokens, bos="<|pad|>", eod="<|endoftext|>")
+    assert "begins with '<|pad|>' twice" in first
+    assert "ends with '<|endoftext|>' twice" in last
+    # The same tokens at the other end of a document are not there twice.
+    assert special_tokens_notices(preset, file, special_tokens, bos="<|endoftext|>", eod="<|pad|>") == []
+    assert special_tokens_notices("megatron", file, "none", bos="<|pad|>", eod="<|endoftext|>") == []
+
+
+def test_a_begin_token_of_the_template_is_no_second_end_token(tmp_path, tokenizer_file):
+    file = llama_like(tmp_path, tokenizer_file)
+    assert special_tokens_notices("megatron", file, "add", eod="<|pad|>") == []
 
 
 def test_special_tokens_that_depend_on_the_text_are_refused(tmp_path, tokenizer_file, monkeypatch):

@@ -69,12 +69,10 @@ def command(
     from nanoset_core.execution.progress import hearing
     from nanoset_core.tokenization.distrust import described
     from nanoset_core.tokenization.end_token import chat_notice, end_token, named_end
-    from nanoset_core.tokenization.files import define
-    from nanoset_core.tokenization.framing import special_tokens_notice
+    from nanoset_core.tokenization.framing import special_tokens_notices
     from nanoset_core.tokenization.inputs import by_file, resolve_inputs
     from nanoset_core.tokenization.preprocess import RANGE_BYTES, PreprocessOptions, own_rejects, preprocess
     from nanoset_core.tokenization.shards import engine_choice
-    from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
@@ -98,10 +96,11 @@ def command(
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
         run = partial(preprocess, scratch=scratch, listener=listener, overwrite=overwrite, executor=executor)
         results = [result for files, prefix in jobs for result in run(files, prefix, settings)]
-    template = tokenizer_facts(tokenizer).template
-    added = special_tokens_notice(settings.preset, template, settings.special_tokens, settings.bos)
+    added = special_tokens_notices(
+        settings.preset, tokenizer, settings.special_tokens, bos=settings.bos, eod=settings.eod
+    )
     of_chats = chat_notice(tokenizer, end, "--eod") if end else ""
-    print_notices([*found.notices, *filter(None, [define(tokenizer).notice, added, of_chats])])
+    print_notices([*found.notices, *added, *filter(None, [of_chats])])
     if encoders := [encoder for result in results for encoder in result.encoders]:
         echo(described(encoders), err=True)
     for result in results:

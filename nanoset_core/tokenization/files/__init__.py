@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import orjson
@@ -14,6 +15,7 @@ import orjson
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.files import ranks, sentencepiece
+from nanoset_core.tokenization.files.examination import MIN_UNMERGED_SHARE, Examination, examine
 from nanoset_core.tokenization.files.source import (
     Content,
     Kind,
@@ -56,6 +58,10 @@ class Definition:
     """sha256 of the tokenizer.json; else over the files and all settings that reach the tokens."""
     content: Content | None
     """What other files than a tokenizer.json define."""
+    model_changes: Mapping[str, Any]
+    """Setting of the model → the value that is used in place of that in the tokenizer.json."""
+    notices: Sequence[str]
+    """What the user should know about the tokenizer, a sentence each."""
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
@@ -67,14 +73,14 @@ class Definition:
         """Return the token that the trainer ends documents with, where files of this kind settle it."""
         return self.content.eod if self.content else None
 
-    @property
-    def notice(self) -> str:
-        """Return what the user should know and the files cannot say; or nothing."""
-        return f"{self.source} {self.content.notice}" if self.content and self.content.notice else ""
-
     def json(self) -> bytes:
-        """Return a tokenizer.json: the file itself, or what other files were made into."""
-        return read_regular(self.source.path) if self.content is None else self.content.json
+        """Return a tokenizer.json: the file itself, what is changed in it, or what other files were made into."""
+        content = read_regular(self.source.path) if self.content is None else self.content.json
+        if not self.model_changes:
+            return content
+        tokenizer = orjson.loads(content)
+        tokenizer["model"].update(self.model_changes)
+        return orjson.dumps(tokenizer)
 
 
 def define(tokenizer: str | os.PathLike[str]) -> Definition:
@@ -102,13 +108,66 @@ _READERS = {
 def _define(source: TokenizerFile, _stamp: object) -> Definition:
     kind = kind_of(source)
     if kind == "tokenizer.json":
-        return Definition(source, kind, sha256_file(source.path), None)
+        return _define_json(source)
     files = [source.path, source.merges_file] if kind == "vocab.json" else [source.path]
     digests = [kind, *(sha256_file(file) for file in files if file.is_file())]
     content = _read(kind, digests, source)
     meaning = orjson.dumps(content.meaning, option=orjson.OPT_SORT_KEYS)
-    fingerprint = hashlib.sha256("\n".join(digests).encode() + b"\n" + meaning).hexdigest()
-    return Definition(source, kind, fingerprint, content)
+    fingerprint = _fingerprint(digests, meaning)
+    # What these files were made into has no settings that could be changed: only notices are of interest.
+    # A merges.txt that was cut at the end of a line looks whole: one token without a merge tells.
+    min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
+    examination = _examined(source, fingerprint, content.json, min_unmerged_share)
+    notices = [*([content.notice] if content.notice else []), *examination.notices]
+    return Definition(source, kind, fingerprint, content, {}, _sentences(source, notices))
+
+
+def _define_json(source: TokenizerFile) -> Definition:
+    """Read a tokenizer.json, whose fingerprint is its sha256 as long as it is used as it is."""
+    digest = sha256_file(source.path)
+    examination = _examined(source, digest, None)
+    fingerprint = digest
+    if examination.model_changes:
+        meaning = orjson.dumps(examination.model_changes, option=orjson.OPT_SORT_KEYS)
+        fingerprint = _fingerprint(["tokenizer.json", digest], meaning)
+    notices = _sentences(source, examination.notices)
+    return Definition(source, "tokenizer.json", fingerprint, None, examination.model_changes, notices)
+
+
+def _fingerprint(digests: Sequence[str], meaning: bytes) -> str:
+    """Return a sha256 over the digests of files and what else decides the tokens."""
+    return hashlib.sha256("\n".join(digests).encode() + b"\n" + meaning).hexdigest()
+
+
+def _sentences(source: TokenizerFile, notices: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{source} {notice}" for notice in notices)
+
+
+def _examined(
+    source: TokenizerFile, identity: str, content: bytes | None, min_unmerged_share: float = MIN_UNMERGED_SHARE
+) -> Examination:
+    """Examine a tokenizer; a large one, which takes a second, only once for all processes.
+
+    Args:
+        source: Its file.
+        identity: A digest of what is examined.
+        content: The tokenizer.json that the file was made into; None if the file is one.
+        min_unmerged_share: See `examine`.
+    """
+    memory = Knowledge("examination", identity, cache_folder())
+    saved = memory.load()
+    if saved is not None:
+        return Examination(**from_array(saved["examination"]))
+    if content is None:
+        content = read_regular(source.path)
+    try:
+        parsed = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return Examination()  # the tokenizers library says what is wrong when it loads the file
+    examination = examine(parsed, source, min_unmerged_share=min_unmerged_share)
+    if len(content) >= _LEAST_KEPT_BYTES:
+        memory.save({"examination": to_array(asdict(examination))})
+    return examination
 
 
 def _read(kind: Kind, digests: list[str], source: TokenizerFile) -> Content:

@@ -16,6 +16,7 @@ import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.tokenization.files.examination import NEVER_IN_UTF_8
 from nanoset_core.tokenization.files.source import (
     NEVER_IN_TEXT,
     Content,
@@ -322,8 +323,6 @@ def _error(where: object, what: str, found: object, expected: str) -> FormatErro
 
 
 END_OF_TEXT = "<|endoftext|>"
-_NEVER_IN_UTF_8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
-"""GPT-NeoX's vocab.json has no tokens for them."""
 
 
 def read_vocabulary(source: TokenizerFile) -> Content:
@@ -359,7 +358,7 @@ def _read_tokens(source: TokenizerFile) -> dict[str, int]:
         if wrong or len(set(vocabulary.values())) != len(vocabulary):
             raise ValueError(f"ids that are none: {wrong}" if wrong else "two tokens have one id")
         characters = enumerate(byte_characters())
-        lacking = [byte for byte, name in characters if name not in vocabulary and byte not in _NEVER_IN_UTF_8]
+        lacking = [byte for byte, name in characters if name not in vocabulary and byte not in NEVER_IN_UTF_8]
         if lacking:
             raise ValueError(f"the vocabulary lacks a byte, 0x{lacking[0]:02X}")
     except (ValueError, AttributeError) as error:

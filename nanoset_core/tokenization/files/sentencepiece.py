@@ -166,6 +166,10 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
             remove_extra_whitespaces=bool(normalizer.get(4, 1)),
             escape_whitespaces=bool(normalizer.get(5, 1)),
         )
+        if not settings[2] or not settings[3]:
+            # Both follow the pieces in every model. Without this, a file that was cut between two pieces would look
+            # whole, and be taken for a smaller unigram model.
+            raise ValueError("the settings of the trainer or of the normalizer are missing")
     except (ValueError, LookupError, TypeError, AttributeError, struct.error) as cause:
         what = "this is no SentencePiece model, or it is cut or damaged"
         raise _error(source, what, f"{cause}, behind {len(pieces):,} pieces") from cause

@@ -115,8 +115,18 @@ _TAKEN: dict[Kind, tuple[str, ...]] = {
 
 
 def as_source(tokenizer: str | os.PathLike[str]) -> TokenizerFile:
-    """Return a tokenizer's file with its settings."""
-    return tokenizer if isinstance(tokenizer, TokenizerFile) else TokenizerFile(Path(tokenizer))
+    """Return a tokenizer's file with its settings; the one in it, of a folder that holds a tokenizer."""
+    source = tokenizer if isinstance(tokenizer, TokenizerFile) else TokenizerFile(Path(tokenizer))
+    return replace(source, path=file_in(source.path)) if source.path.is_dir() else source
+
+
+def file_in(folder: Path) -> Path:
+    """Return the tokenizer's file in a folder; the folder itself, if it holds none that is known by its name."""
+    files = [folder / name for name in FOLDER_NAMES]
+    ranks = sorted(folder.glob("*.tiktoken"))
+    if len(ranks) == 1:
+        files += ranks
+    return next((file for file in files if file.is_file()), folder)
 
 
 def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
@@ -146,11 +156,7 @@ def tokenizer_path(given: AnyPath) -> AnyPath:
     """
     if isinstance(given, TokenizerFile):
         return replace(given, path=tokenizer_path(given.path))
-    file = given
-    if given.is_dir():
-        ranks = sorted(given.glob("*.tiktoken"))
-        names = [given / name for name in FOLDER_NAMES] + (ranks if len(ranks) == 1 else [])
-        file = next((file for file in names if file.is_file()), given)
+    file = file_in(given) if given.is_dir() else given
     if not file.is_file():
         raise no_tokenizer(given)
     return file
