@@ -15,6 +15,7 @@ import click
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.entry import message
+from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.config.project import ProjectConfig, load_config
@@ -28,9 +29,14 @@ from nanoset_core.raw.contents import some
 if TYPE_CHECKING:
     from nanoset_assets.build import BuildReport
     from nanoset_core.pipeline.graph import Graph
+    from nanoset_core.versions.status import Row
 
 _NAMED = 3
 """Corpora, nanosets and webdatasets that one line names."""
+_NEW_WARNINGS = 2
+"""Warnings that a build with nothing to do prints in full, so that it prints ten lines at most."""
+RowKey = tuple[str, str, str | None]
+"""Kind, name and part of a row of `nanoset status`."""
 
 
 @click.command(short_help="Build what is missing or stale.")
@@ -68,7 +74,7 @@ def build(
             verbose=verbose,
             say=say,
         )
-    show_report(Project(project_config, seen=seen), report)
+    show_report(Project(project_config, seen=seen), report, is_selected=bool(select))
     for label, error in report.failed.items():
         echo(f"failed: {label}", fg="red", bold=True, err=True)
         echo(message(error), err=True)
@@ -78,28 +84,62 @@ def build(
         sys.exit(1)
 
 
-def show_report(project: Project, report: BuildReport) -> None:
-    """Print what a project holds after a build, what the build took, and what to do next."""
+def show_report(project: Project, report: BuildReport, *, is_selected: bool = False) -> None:
+    """Print what a project holds after a build, what the build took, and what to do next.
+
+    A build that had nothing to do is reported in at most ten lines.
+
+    Args:
+        project: The project that was built.
+        report: What the build did.
+        is_selected: Whether only some outputs were to be built.
+    """
     from nanoset_core.cli.commands.status import print_tables
     from nanoset_core.versions.status import graph_status
 
-    spent: dict[tuple[str, str, str | None], float] = defaultdict(float)
+    # Rows of the tables, each of which stands for one or several steps of the build.
+    seconds_by_row: dict[RowKey, float] = defaultdict(float)
     for step in report.steps:
-        spent[step.node.row] += report.made.get(step.node.label, 0)
+        seconds_by_row[step.node.row] += report.made.get(step.node.label, 0)
     rows = [
         row
         for row in graph_status(report.graph, report.aside)
-        if report.whole or (row.kind, row.name, row.part) in spent
+        if report.whole or (row.kind, row.name, row.part) in seconds_by_row
     ]
-    print_tables(rows, spent)
-    if not report.made and not report.failed:
-        echo(f"Everything is up to date: nothing was made ({report.seconds:.1f} s).")
+
+    if _had_nothing_to_do(report, rows, is_selected):
+        _print_nothing_to_do(project, report, rows)
     else:
-        made = len(report.made)
-        echo(f"Made {made} of {len(report.steps)} outputs in {report.seconds:.1f} s.")
+        print_tables(rows, seconds_by_row, project=project)
+        rows_made = {step.node.row for step in report.steps if step.node.label in report.made}
+        rows_not_made = {step.node.row for step in report.steps if step.node.label in report.ended}
+        n_made = len(rows_made - rows_not_made)
+        echo(f"Made {n_made:,} of {len(seconds_by_row):,} outputs in {report.seconds:.1f} s.")
+
     readable = [(row.name, row.part or "") for row in rows if row.state == "up to date" and row.figures.get("samples")]
     for line in (*_replaced(report), *_next_steps(project.config, report.graph, readable)):
         echo(line)
+
+
+def _had_nothing_to_do(report: BuildReport, rows: Sequence[Row], is_selected: bool) -> bool:
+    """Return whether all that a build was to make was there before it, so that no table is worth printing."""
+    from nanoset_core.cli.commands.status import DONE
+
+    if report.made or report.failed or report.skipped:
+        return False
+    if is_selected:
+        return all(row.state != "failing" for row in rows)
+    return all(row.state in DONE for row in rows)
+
+
+def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[Row]) -> None:
+    from nanoset_core.cli.commands.status import DONE, state_counts, warning_lines
+
+    print_warnings(project, warning_lines(rows), at_most=_NEW_WARNINGS)
+    outputs = [row for row in rows if row.state != "not read"]
+    what = "What was selected" if any(row.state not in DONE for row in rows) else "Everything"
+    echo(f"{what} is up to date: nothing was made ({report.seconds:.1f} s).")
+    echo(f"{state_counts(outputs)}: `nanoset status` prints the tables.")
 
 
 def _replaced(report: BuildReport) -> Iterator[str]:

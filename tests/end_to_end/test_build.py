@@ -68,6 +68,41 @@ def test_everything_is_made_once_and_then_nothing(first, built, history):
     assert sorted(history.get_dynamic_partitions(Names().corpora_name)) == ["books", "code", "web"]
 
 
+def test_a_build_with_nothing_to_do_prints_at_most_ten_lines(built, history, capsys):
+    for number in range(12):  # each file is a warning
+        (built.parent / f"raw/web/notes-{number}.pdf").write_bytes(b"%PDF")
+        (built.parent / f"raw/notes-{number}.txt").write_text("beside the corpora")
+
+    show_report(Project.open(built), build(Project.open(built), history))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 10
+    assert any("notes-0" in line for line in lines)
+    assert any("more new warnings: `nanoset status --warnings`" in line for line in lines)
+    assert any(line.startswith("Everything is up to date: nothing was made") for line in lines)
+
+
+def test_a_selection_that_is_up_to_date_is_not_called_everything(built, history, capsys):
+    (built.parent / "raw/web/more.jsonl").write_bytes(jsonl(sentences("more", 3)))
+
+    show_report(Project.open(built), build(Project.open(built), history, select="plain"), is_selected=True)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 10
+    assert any(line.startswith("What was selected is up to date") for line in lines)
+    assert any("stale" in line for line in lines)
+
+
+def test_a_report_counts_outputs_as_its_tables_do(built, history, capsys):
+    report = build(Project.open(built), history, rebuild=True, select="web")
+
+    show_report(Project.open(built), report)
+
+    shown = capsys.readouterr().out
+    n_up_to_date = int(re.search(r"^(\d+) up to date$", shown, re.MULTILINE)[1])
+    assert f"Made 1 of {n_up_to_date} outputs" in shown
+
+
 def test_the_history_holds_digest_counts_and_path(built, history):
     report = build(Project.open(built), history)
     event = history.get_latest_materialization_event(dg.AssetKey("indexed_dataset")).asset_materialization
@@ -299,13 +334,13 @@ def test_a_corrupt_gzip_that_is_allowed_is_told_everywhere(make_project, instanc
     assert 50 < facts["documents"] < 120
     assert facts["reasons"]["truncated_gzip"] == 1
     named = "1 file not readable to the end ("
-    for again in (report, build(Project.open(config), instance, corpora=["code"])):
-        show_report(Project.open(config), again)
+    for one in (report, build(Project.open(config), instance, corpora=["code"])):
+        show_report(Project.open(config), one)
         shown = capsys.readouterr().out
         warnings = [line for line in shown.splitlines() if line.startswith("warning: corpus code: ")]
         assert named in warnings[0]
         assert "code.jsonl.gz from line " in warnings[0]
-        assert re.search(r"│ code +│ up to date │.* 1 file │", shown)
+        assert not one.made or re.search(r"│ code +│ up to date │.* 1 file │", shown)
     for asset in ("tokenized_shards", "indexed_dataset"):
         evaluation = evaluation_of(instance, asset, "code")
         assert evaluation.passed, "losses that are allowed block nothing"

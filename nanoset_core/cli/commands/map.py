@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from nanoset_core.cli.echo import echo
+from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import (
     ANY_FOLDER,
     CONFIG_OPTION,
@@ -176,11 +177,15 @@ def _map_project(
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
     """Warn of settings of some nanosets that are allowed but rarely intended, such as orders that are lost."""
     from nanoset_core.pipeline.handoff import TRAINER_FILES
-    from nanoset_core.pipeline.stage import Key
+    from nanoset_core.pipeline.stage import Key, Node
 
+    # Worded as `nanoset status` does, so that a warning that was seen there is known here.
+    lines: list[str] = []
     for name in names:
-        for text in TRAINER_FILES.settings_warnings(project.config, Key(name)):
-            _warn(f"warning: {name}: {text}")
+        node = Node(TRAINER_FILES, Key(name))
+        label = " ".join(filter(None, node.row))
+        lines += [f"warning: {label}: {text}" for text in TRAINER_FILES.settings_warnings(project.config, node.key)]
+    print_warnings(project, lines, err=True)
 
 
 def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as_json: bool) -> None:

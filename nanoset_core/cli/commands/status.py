@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,15 +14,18 @@ import click
 
 from nanoset_core.cli import terminal
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
-from nanoset_core.serialization.text import format_age, format_bytes
+from nanoset_core.cli.known_warnings import print_warnings
+from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, flag
+from nanoset_core.serialization.text import format_age, format_bytes, format_count
 
 if TYPE_CHECKING:
+    from nanoset_core.pipeline.project import Project
     from nanoset_core.versions.status import Row
 
 _STYLES = dict.fromkeys(("up to date", "being built", "stale", "missing", "failing", "not read"), "yellow")
 _STYLES |= {"up to date": "green", "being built": "cyan", "failing": "bold red"}
-_DONE = ("up to date", "not read")
+DONE = ("up to date", "not read")
+"""States of which no build would make anything."""
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "corpus": ("files", "documents", "tokens", "rejected"),
     "nanoset": ("samples", "tokens"),
@@ -38,11 +42,13 @@ Seconds = Mapping[tuple[str, str, str | None], float]
 
 @click.command("status", short_help="Show what is up to date, stale, missing or failing.")
 @CONFIG_OPTION
+@flag("--warnings only_warnings", "Print only the warnings, also those that you have seen before.")
 @JSON_OPTION
-def command(config: Path, as_json: bool) -> None:
+def command(config: Path, only_warnings: bool, as_json: bool) -> None:
     """Show what is up to date, stale (and why), missing or failing; exit code 1 unless everything is up to date.
 
-    Nothing is built and no big file is read: files are known by size and time from the last build.
+    Nothing is built and no big file is read: files are known by size and time from the last build. Warnings that were
+    printed once in your terminal, or by --warnings, are counted afterwards.
     """
     from nanoset_core.outputs.root import Seen
     from nanoset_core.pipeline.project import Project
@@ -52,29 +58,60 @@ def command(config: Path, as_json: bool) -> None:
     project = replace(Project.open(config), seen=Seen())
     with terminal.wide_console().status("looking"):
         rows = list(project_status(project))
+    notices = tokenizer_notices(project)
     if as_json:
         terminal.print_json([row.to_json() for row in rows])
+        terminal.print_notices(notices)
+    elif only_warnings:
+        _print_all_warnings(project, rows, notices)
     else:
-        print_tables(rows)
-    terminal.print_notices(tokenizer_notices(project))
-    if not all(row.state in _DONE for row in rows):
+        print_tables(rows, project=project, notices=notices)
+    if not all(row.state in DONE for row in rows):
         sys.exit(1)
 
 
-def print_tables(rows: Iterable[Row], seconds: Seconds | None = None) -> None:
+def _print_all_warnings(project: Project, rows: Sequence[Row], notices: Iterable[str]) -> None:
+    lines = warning_lines(rows, notices)
+    print_warnings(project, lines, show_known=True)
+    echo(f"{format_count(len(lines), 'warning')}; other commands count them from now on" if lines else "no warning")
+
+
+def print_tables(
+    rows: Iterable[Row],
+    seconds: Seconds | None = None,
+    *,
+    project: Project | None = None,
+    notices: Iterable[str] = (),
+) -> None:
     """Print a table for each kind, reasons and warnings, where rejected lines are, and a count of the states.
 
     Args:
         rows: the outputs to show.
         seconds: of a build; shown in place of the age.
+        project: The project whose known warnings are only counted; default: all are printed in full.
+        notices: Notices on the whole project.
     """
     found = list(rows)
     for kind in dict.fromkeys([*_COLUMNS, *(row.kind for row in found)]):
         _print_kind(kind, [row for row in found if row.kind == kind and row.state != "not read"], seconds)
-    for line, colour in _remarks(found):
-        echo(line, fg=colour)
-    counts = {state: sum(row.state == state for row in found) for state in _STYLES}
-    echo(", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "nothing to build")
+    for row in found:
+        if row.state != "not read":
+            for reason in row.why:
+                echo(f"{row.state}: {row.label}: {reason}")
+
+    lines = warning_lines(found, notices)
+    if project is not None:
+        print_warnings(project, lines)
+    else:
+        for line in lines:
+            echo(line, fg="yellow")
+    echo(state_counts(found))
+
+
+def state_counts(rows: Sequence[Row]) -> str:
+    """Return how many outputs are in each state, in words: `3 up to date, 1 stale`."""
+    counts = Counter(row.state for row in rows)
+    return ", ".join(f"{counts[state]:,} {state}" for state in _STYLES if counts[state]) or "nothing to build"
 
 
 def _print_kind(kind: str, rows: list[Row], seconds: Seconds | None) -> None:
@@ -104,16 +141,24 @@ def _cells(kind: str, row: Row, columns: Iterable[str], seconds: Seconds | None)
     return found | {"seconds": f"{spent:.1f}" if spent else "-"}
 
 
-def _remarks(rows: list[Row]) -> Iterator[tuple[str, str | None]]:
-    """Yield (line, its colour) of reasons and notices, then of warnings, then of files of rejected lines."""
+def warning_lines(rows: Iterable[Row], notices: Iterable[str] = ()) -> list[str]:
+    """Return the warnings of a project, one line each: about files, outputs, and rejected lines.
+
+    Args:
+        rows: The outputs.
+        notices: Notices on the whole project.
+    """
     from nanoset_core.raw.contents import some
 
+    about_files: list[str] = []
+    about_outputs: list[str] = []
+    about_rejects: list[str] = []
     for row in rows:
-        colour = "yellow" if row.state == "not read" else None
-        yield from ((f"{row.state}: {row.label}: {reason}", colour) for reason in row.why)
-        yield from ((f"notice: {row.label}: {notice.text}", "yellow") for notice in row.notices)
-    for row in rows:
-        yield from ((f"warning: {row.label}: {warning}", "yellow") for warning in row.warnings)
-    for row in rows:
+        if row.state == "not read":
+            about_files += [f"{row.state}: {row.label}: {reason}" for reason in row.why]
+        about_files += [f"notice: {row.label}: {notice.text}" for notice in row.notices]
+        about_outputs += [f"warning: {row.label}: {warning}" for warning in row.warnings]
         if row.rejects:
-            yield f"rejected lines of {row.name}: {some(row.rejects, _REJECT_FILES)}", "yellow"
+            about_rejects.append(f"rejected lines of {row.name}: {some(row.rejects, _REJECT_FILES)}")
+    about_project = [f"notice: {notice}" for notice in notices]
+    return about_files + about_outputs + about_rejects + about_project

@@ -1,0 +1,121 @@
+"""Warnings of a project: printed in full until a person has seen them, and counted from then on.
+
+The record of what was seen is a file for each user below the root. It holds hashes of the printed lines, and no text,
+so that no id of a purged document is kept in it. Losing it is harmless: warnings are printed in full once more.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nanoset_core.cli.echo import echo
+from nanoset_core.serialization.text import format_count
+
+if TYPE_CHECKING:
+    from nanoset_core.outputs.root import OutputRoot
+    from nanoset_core.pipeline.project import Project
+
+FOLDER = "known_warnings"
+"""Below the root."""
+SHOW = "nanoset status --warnings"
+"""The command that prints all warnings in full."""
+MAX_KNOWN = 10_000
+"""Hashes in a record; the oldest ones are dropped first."""
+
+
+def print_warnings(
+    project: Project,
+    lines: Iterable[str],
+    *,
+    show_known: bool = False,
+    at_most: int | None = None,
+    err: bool = False,
+) -> None:
+    """Print the warnings that this user has not seen yet, and count the others.
+
+    A warning counts as seen once it was printed in full in a terminal, or because the user asked for it by
+    `nanoset status --warnings`. Output that goes to a file or a pipe, such as the log of a nightly build, makes no
+    warning known. A warning whose text changed, for example its counts, is a new one.
+
+    Args:
+        project: The project that the warnings are about.
+        lines: The warnings, one line each.
+        show_known: Whether to print known warnings in full, too.
+        at_most: How many warnings to print in full; default: all new ones.
+        err: Whether to print to standard error.
+    """
+    warnings = list(dict.fromkeys(lines))
+    if not warnings:
+        return
+    known_hashes = read_known(project.outputs)
+    known = set(known_hashes)
+    new_warnings = [line for line in warnings if _hash(line) not in known]
+    n_known = len(warnings) - len(new_warnings)
+
+    # New warnings stand out among known ones: by their first word, and in bold.
+    printed = warnings if show_known else new_warnings[:at_most]
+    for line in printed:
+        is_new = line in new_warnings
+        echo(f"new {line}" if is_new and n_known else line, fg="yellow", bold=is_new and n_known > 0, err=err)
+
+    # Count what was not printed.
+    n_unprinted = len(new_warnings) - len(printed)
+    if not show_known and n_unprinted:
+        echo(f"{format_count(n_unprinted, 'more new warning')}: `{SHOW}` prints them", fg="yellow", err=err)
+    if not show_known and n_known:
+        echo(f"{format_count(n_known, 'known warning')}: `{SHOW}` prints them in full", err=err)
+
+    # Remember what a person has seen; tell a person who reads a log how to get there.
+    is_seen = show_known or (sys.stderr if err else sys.stdout).isatty()
+    if is_seen:
+        _remember(project.outputs, known_hashes, printed)
+    elif printed and at_most is None:
+        echo(f"after `{SHOW}`, commands only count these warnings", err=err)
+
+
+def read_known(outputs: OutputRoot) -> list[str]:
+    """Return the hashes of the warnings that this user has seen, oldest first; none if the record cannot be read."""
+    try:
+        record = json.loads(outputs.access.read_current(_record_path(outputs)))
+    except (OSError, ValueError, RecursionError):
+        return []
+    hashes = record.get("warnings") if isinstance(record, dict) else None
+    if not isinstance(hashes, list):
+        return []
+    return [value for value in hashes if isinstance(value, str)]
+
+
+def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterable[str]) -> None:
+    """Add warnings to this user's record. A root that cannot be written to is left as it is."""
+    hashes = dict.fromkeys(known_hashes)
+    hashes.update(dict.fromkeys(map(_hash, printed)))
+    if len(hashes) == len(known_hashes):
+        return
+    content = json.dumps({"warnings": [*hashes][-MAX_KNOWN:]}).encode() + b"\n"
+    try:
+        path = _record_path(outputs)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        outputs.access.write(path, content)
+    except OSError:  # a root of another team may be read-only; then warnings are printed in full again
+        return
+
+
+def _record_path(outputs: OutputRoot) -> Path:
+    """Return the path of this user's record: what one person has seen, another one has not."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in some containers
+        user = "unknown"
+    name = re.sub(r"[^\w.-]", "_", user, flags=re.ASCII).lstrip(".")
+    return outputs.folder / FOLDER / f"{name or 'unknown'}.json"
+
+
+def _hash(line: str) -> str:
+    return sha256(line.encode("utf-8", "surrogatepass")).hexdigest()[:32]
