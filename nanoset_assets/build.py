@@ -20,7 +20,7 @@ from nanoset_assets.instance import HistoryError, history_faults
 from nanoset_assets.instance_state import close_abandoned_runs, load_graph_state, owner_tag, register
 from nanoset_assets.names import Names
 from nanoset_assets.stale_sensor import job_of, run_of
-from nanoset_core.errors import ConfigError, NanosetError, StorageError, one_line, one_of
+from nanoset_core.errors import ConfigError, NanosetError, StorageError, closest_name, one_line, one_of, remedy_for_name
 from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
@@ -116,7 +116,7 @@ def build(
     check_corpora(project.config, found)
     check_all_text(project)
     if unknown := [name for name in corpora if name not in found]:
-        what, remedy = "this corpus is not in the raw folder", "name one of these"
+        what, remedy = "this corpus is not in the raw folder", remedy_for_name(unknown[0], found, "name one of these")
         expected = one_of(found, "none: there are no corpora")
         raise ConfigError(what, where="--corpus", found=repr(unknown[0]), expected=expected, remedy=remedy)
     register(instance, names, found)
@@ -246,11 +246,14 @@ def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names:
     if not found:
         assets = dict.fromkeys(names.asset(node.asset).to_user_string() for node in nodes)
         subjects = dict.fromkeys(node.key.subject for node in nodes)
+        parts = dict.fromkeys(f"{node.key.subject}/{node.key.part}" for node in nodes if node.key.part)
+        meant = closest_name(text, [*subjects, *assets, *parts])
         raise ConfigError(
             "this selects nothing",
             where="--select",
             found=repr(text),
             expected=f"an asset ({', '.join(assets)}), a corpus, nanoset or webdataset ({', '.join(subjects)}), a "
             "split such as pretrain/train, a pattern such as pre*, or Dagster's selection syntax: +pretrain/blend",
+            remedy=None if meant is None else f"did you mean {meant!r}?",
         )
     return found

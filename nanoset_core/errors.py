@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
@@ -65,6 +66,19 @@ def one_of(names: Iterable[str], nothing: str) -> str:
     """Return what was expected of a name: one of these, or in words that there is none."""
     listed = ", ".join(names)
     return f"one of {listed}" if listed else nothing
+
+
+def closest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that a misspelt one probably stands for, whatever its case; None if none is close."""
+    name_by_folded = {other.casefold(): other for other in known if other != name}
+    close = difflib.get_close_matches(name.casefold(), name_by_folded, n=1)
+    return name_by_folded[close[0]] if close else None
+
+
+def remedy_for_name(name: str, known: Iterable[str], remedy: str) -> str:
+    """Return the remedy for a name that is not known: the name that was probably meant, and what else to do."""
+    meant = closest_name(name, known)
+    return remedy if meant is None else f"did you mean {meant!r}? Otherwise {remedy}"
 
 
 def one_line(error: BaseException) -> str:

@@ -20,7 +20,7 @@ import click
 from nanoset_core.cli import commands
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.streams import UnfailingFile
-from nanoset_core.errors import NanosetError
+from nanoset_core.errors import NanosetError, closest_name
 from nanoset_core.execution.interruption import INTERRUPTED, disturb_no_more, interruptible, received_signal
 from nanoset_core.storage.os_errors import refusal
 from nanoset_core.untrusted import Multiline, visible, without_secrets
@@ -41,6 +41,18 @@ class _Commands(click.Group):
             own: click.Command = importlib.import_module(f"{commands.__name__}.{module}").command
             return own
         return next((entry.load() for entry in entry_points(group=PLUGINS, name=name)), None)
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments begin with; name the one that a misspelt one probably stands for."""
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError as error:
+            meant = closest_name(args[0], self.list_commands(context))
+            if meant is None or "Did you mean" in error.format_message():  # newer versions of click may say it
+                raise
+            raise click.UsageError(f"{error.format_message()} Did you mean {meant!r}?", context) from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

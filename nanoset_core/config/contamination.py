@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.config.views import ViewSpec
-from nanoset_core.errors import ConfigError, one_of, raised
+from nanoset_core.errors import ConfigError, one_of, raised, remedy_for_name
 from nanoset_core.outputs.names import check_asset_name, check_corpora
 from nanoset_core.serialization.parsing import broken
 from nanoset_core.serialization.settings import Range
@@ -63,7 +63,8 @@ def contamination_errors(
     for name, one in views.items():
         for section in one.clean_of:
             if section not in sections:
-                what, remedy = "no such section of contamination", "correct the name, or add the section"
+                what = "no such section of contamination"
+                remedy = remedy_for_name(section, sections, "correct the name, or add the section")
                 expected = one_of(sections, "none: there is no contamination")
                 where = f"{file}: views.{name}.clean_of"
                 yield ConfigError(what, where=where, found=section, expected=expected, remedy=remedy)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.errors import ConfigError, MissingError, remedy_for_name
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.positions import DocumentPlaces, Split
 from nanoset_core.lineage.webdataset import Tars
@@ -82,7 +82,8 @@ def find_in(context: InspectionContext, held: Tars | Split, name: str, wanted: W
         raise ConfigError("a document is named in one of three ways", found=found, expected=expected, remedy=remedy)
     corpora = list(dict.fromkeys(name for dataset in held.datasets for name in _names(dataset)))
     if corpus is not None and corpus not in corpora:
-        what, remedy = "the corpus is not in this nanoset or webdataset", "name one of these"
+        what = "the corpus is not in this nanoset or webdataset"
+        remedy = remedy_for_name(corpus, corpora, "name one of these")
         raise MissingError(what, where=name, found=repr(corpus), expected=", ".join(corpora), remedy=remedy)
     placed = [] if context.config is None or file is None else [*_placed(context.config, corpora, wanted)]
     for among in (placed, [wanted]):  # last a folder of the corpus's name within its own

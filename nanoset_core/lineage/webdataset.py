@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, one_of
+from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, one_of, remedy_for_name
 from nanoset_core.indexed.dataset import MMapIndexedDataset
 from nanoset_core.indexed.stream import Stream, token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
@@ -83,8 +83,10 @@ class Tars:
         """Open a webdataset; raise MissingError where there is none, or its plan or a dataset of it is gone."""
         live, stage = outputs.live(shuffling.STAGE, name), outputs.folder / shuffling.STAGE
         if live is None:
-            expected = one_of(sorted(outputs.access.names(stage)), "one that was built; there is none yet")
+            names = sorted(outputs.access.names(stage))
+            expected = one_of(names, "one that was built; there is none yet")
             remedy = f"{_BUILD}, or correct the name; for a nanoset name a split as well: train, valid or test"
+            remedy = remedy_for_name(name, names, remedy)
             raise MissingError(
                 "no such webdataset", where=outputs.access.url(stage / name), expected=expected, remedy=remedy
             )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import MissingError, StaleError, one_of
+from nanoset_core.errors import MissingError, StaleError, one_of, remedy_for_name
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_split
 from nanoset_core.mapping.config import MASKS, NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
@@ -120,7 +120,8 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
         names = (found.name.split("/") for found in outputs.access.store.list(STAGE))
         built = sorted({"/".join(name[1:3]) for name in names if name[3:4] == [MAPPINGS]})
         expected = one_of(built, "one that was built; there is none yet")
-        what, remedy = "no such nanoset, or no such split of it", "run `nanoset build`, or correct the names"
+        what = "no such nanoset, or no such split of it"
+        remedy = remedy_for_name(place, built, "run `nanoset build`, or correct the names")
         where = outputs.access.url(outputs.folder / STAGE / place)
         raise MissingError(what, where=where, expected=expected, remedy=remedy)
     if not mappings.facts["blended"]:

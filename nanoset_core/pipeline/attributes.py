@@ -23,6 +23,7 @@ from nanoset_core.errors import (
     SourceChangedError,
     one_line,
     one_of,
+    remedy_for_name,
 )
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Meter
@@ -81,7 +82,8 @@ def columns_of(project: Project, corpus: str, tokenized: Manifest, used: Collect
 
 def _spec(config: ProjectConfig, corpus: str) -> AttributesSpec:
     if (spec := config.attributes_of(corpus)) is None:
-        what, remedy = "no tables of attributes are named", f"name some there: {{{corpus}: scores/*.parquet}}"
+        what = "no tables of attributes are named"
+        remedy = remedy_for_name(corpus, config.attributes, f"name some there: {{{corpus}: scores/*.parquet}}")
         expected = one_of(config.attributes, "none: it is empty")
         raise ConfigError(what, where=f"{config.file}: attributes", found=corpus, expected=expected, remedy=remedy)
     return spec

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.views import base_of, chain_of
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import tokenization
@@ -169,7 +169,8 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
 def plan_view(project: Project, name: str) -> Chosen:
     """Return what a view would choose from the corpus's current dataset; nothing is written. Raises as `choose`."""
     if name not in project.config.views:
-        what, remedy = "no such view", "correct the name, or add it there"
+        what = "no such view"
+        remedy = remedy_for_name(name, project.config.views, "correct the name, or add it there")
         expected = ", ".join(project.config.views) or "none: it is empty"
         raise ConfigError(what, where=f"{project.config.file}: views", found=name, expected=expected, remedy=remedy)
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as folder:
@@ -193,10 +194,9 @@ def columns_kept(project: Project, dataset: Manifest, name: str) -> frozenset[st
     aligned = columns_of(project, corpus, shards_of(project.outputs, dataset), used) if used else None
     known = () if aligned is None else aligned.schema.names
     if missing := sorted(used.difference(known)):
-        what, remedy = (
-            "no such column",
-            "correct the view's rules, or give the column by documents.columns or attributes",
-        )
+        what = "no such column"
+        remedy = "correct the view's rules, or give the column by documents.columns or attributes"
+        remedy = remedy_for_name(missing[0], sorted({*_OWN, *known}), remedy)
         where, expected = f"{project.config.file}: views.{name}", f"one of {', '.join(sorted({*_OWN, *known}))}"
         raise ConfigError(what, where=where, found=", ".join(missing), expected=expected, remedy=remedy)
     return used

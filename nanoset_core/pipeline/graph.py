@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline.project import Project
@@ -249,11 +249,12 @@ def check_corpora(config: ProjectConfig, known: Collection[str]) -> None:
         if corpus not in known:
             folder = config.corpus_folder(corpus)
             empty = folder.is_dir()
+            remedy = f"put its files ({ACCEPTED}) into {folder}, or take it out of {config.file.name}"
             raise ConfigError(
                 "this corpus has no text that could be read" if empty else "this corpus is not in the raw folder",
                 where=f"{config.file}: {path}.{corpus}",
                 found=f"{', '.join(known) or 'no corpora'} in {config.raw_folder}",
-                remedy=f"put its files ({ACCEPTED}) into {folder}, or take it out of {config.file.name}",
+                remedy=remedy if empty else remedy_for_name(corpus, [*known, *config.derived], remedy),
             )
 
 

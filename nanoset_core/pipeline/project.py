@@ -15,7 +15,7 @@ from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.config.running import ExecutorSpec, chosen_executor
 from nanoset_core.config.views import base_of
 from nanoset_core.config.webdataset import WebdatasetSpec
-from nanoset_core.errors import ConfigError, MissingError, one_of
+from nanoset_core.errors import ConfigError, MissingError, one_of, remedy_for_name
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.outputs.root import OutputRoot, Seen
@@ -141,7 +141,7 @@ class Project:
     def _named(self, key: str, specs: Mapping[str, _R], name: str) -> _R:
         if name not in specs:
             where, expected = f"{self.config.file}: {key}", one_of(specs, "none: it is empty")
-            remedy = "correct the name, or add it there"
+            remedy = remedy_for_name(name, specs, "correct the name, or add it there")
             raise ConfigError("no such name", where=where, found=repr(name), expected=expected, remedy=remedy)
         return specs[name]
 

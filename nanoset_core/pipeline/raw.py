@@ -11,7 +11,7 @@ from typing import Any
 
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.tokenization import CorpusSpec
-from nanoset_core.errors import ConfigError, MissingError, NanosetError, SourceChangedError, one_of
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, SourceChangedError, one_of, remedy_for_name
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest, Recipe
@@ -90,8 +90,10 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
     """Return the folder of one corpus; MissingError where there is none."""
     folder = project.config.corpus_folder(corpus)
     if not folder.is_dir():
-        expected = one_of(corpora(project), "none: the raw folder is empty")
+        names = corpora(project)
+        expected = one_of(names, "none: the raw folder is empty")
         remedy = f"put its files there, or take {corpus!r} out of {project.config.file.name}"
+        remedy = remedy_for_name(corpus, [*names, *project.config.derived], remedy)
         raise MissingError("a corpus has no folder of raw text", where=folder, expected=expected, remedy=remedy)
     return folder
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from nanoset_core.errors import ConfigError, combined
+from nanoset_core.errors import ConfigError, closest_name, combined
 from nanoset_core.serialization.settings import (
     Range,
     alternatives,
@@ -157,7 +156,7 @@ class Parser:
     def _unknown(self, key: str, known: Iterable[str], path: str) -> str | None:
         """Report a key that is not known; return the one that is probably meant."""
         names = list(known)
-        meant = next(iter(difflib.get_close_matches(key, names, n=1)), None)
+        meant = closest_name(key, names)
         remedy, inner = f"did you mean {meant!r}?" if meant else "remove it", f"{path}.{key}" if path else key
         self._report("this key is not known", inner, remedy, None, f"one of {', '.join(names)}")
         return meant
@@ -227,8 +226,8 @@ def _remedy(hint: Any, value: object) -> str:
     if any(get_origin(kind) is tuple for kind in kinds) and isinstance(value, str):
         return f"put it in brackets: [{value}]"
     if get_origin(hint) is Literal:
-        close = difflib.get_close_matches(str(value), get_args(hint), n=1)
-        return f"did you mean {close[0]!r}?" if close else "choose one of these"
+        meant = closest_name(str(value), map(str, get_args(hint)))
+        return f"did you mean {meant!r}?" if meant is not None else "choose one of these"
     if int in kinds and isinstance(value, float) and value.is_integer():
         return f"write it without a fraction: {value:.0f}"
     return f"write {describe(hint)}"

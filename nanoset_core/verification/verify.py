@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import silent
 from nanoset_core.mapping.splits import SPLITS
@@ -141,12 +141,15 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     found += [Target(f"{corpus}/packed", quiet, verify_packed, (corpus,)) for corpus in config.packed]
     for pattern in select:
         if not any(target.matches(pattern) for target in found):
+            names = [target.name for target in found]
+            subjects = [name.partition("/")[0] for name in names]
+            remedy = "name one of these, or a pattern that some of them match, such as pre*"
             raise ConfigError(
                 "this selects nothing",
                 where="--select",
                 found=repr(pattern),
-                expected=f"corpora, nanosets or webdatasets: {', '.join(target.name for target in found)}",
-                remedy="name one of these, or a pattern that some of them match, such as pre*",
+                expected=f"corpora, nanosets or webdatasets: {', '.join(names)}",
+                remedy=remedy_for_name(pattern, [*subjects, *names], remedy),
             )
     return [target for target in found if not select or any(map(target.matches, select))]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, one_line, one_of
+from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, one_line, one_of, remedy_for_name
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import check_corpus_name
@@ -149,12 +149,15 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Man
 def _previous_and_current(outputs: OutputRoot, stage: str, corpus: str) -> tuple[Manifest, Manifest]:
     current, folder = outputs.current_version(stage, corpus), outputs.folder / stage / corpus
     if current.manifest is None:
+        names = sorted(outputs.access.names(folder.parent))
+        views = outputs.access.names(outputs.folder / VIEW.folder)
+        remedy = "name one of these, or two digests; or run `nanoset build` first"
         raise ConfigError(
             "no such corpus, or it has no dataset yet",
             where=outputs.access.url(folder),
             found=current.problem if current.exists else repr(corpus),
-            expected=one_of(sorted(outputs.access.names(folder.parent)), "a built corpus; there is none yet"),
-            remedy="name one of these, or two digests; or run `nanoset build` first",
+            expected=one_of(names, "a built corpus; there is none yet"),
+            remedy=remedy_for_name(corpus, [*names, *sorted(views)], remedy),
         )
     for version in outputs.versions(stage, corpus, strict=True):
         if version.digest != current.manifest.digest:

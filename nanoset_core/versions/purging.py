@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nanoset_core.errors import ConfigError, StaleError, StorageError
+from nanoset_core.errors import ConfigError, StaleError, StorageError, remedy_for_name
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, digest_of
@@ -103,9 +103,11 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
 
     wanted, outputs = Ids(pa.array(ids, pa.large_string())), project.outputs
     names = [name for name in sorted(outputs.access.names(outputs.folder / SHARDS)) if name[0] != "."]
-    if unknown := {*corpora} - {*names}:
-        what, remedy = "no shards of such a corpus are below the root", "correct --corpus"
-        raise ConfigError(what, found=", ".join(sorted(unknown)), expected=", ".join(names), remedy=remedy)
+    unknown = sorted({*corpora} - {*names})
+    if unknown:
+        what = "no shards of such a corpus are below the root"
+        remedy = remedy_for_name(unknown[0], names, "correct --corpus")
+        raise ConfigError(what, found=", ".join(unknown), expected=", ".join(names), remedy=remedy)
     rows: dict[tuple[str, str], Sequence[Row]] = {}
     for name in names if not corpora else sorted(corpora):
         digests = sorted(outputs.digests_in(outputs.folder / SHARDS / name))

@@ -110,7 +110,7 @@ def print_tables(
 
 def state_counts(rows: Sequence[Row]) -> str:
     """Return how many outputs are in each state, in words: `3 up to date, 1 stale`."""
-    counts = Counter(row.state for row in rows)
+    counts: Counter[str] = Counter(row.state for row in rows)
     return ", ".join(f"{counts[state]:,} {state}" for state in _STYLES if counts[state]) or "nothing to build"
 
 
