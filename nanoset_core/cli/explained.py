@@ -71,13 +71,16 @@ def check_asked(nanoset: str | None, asked: Json, document: Json) -> None:
 def of_run(config: Path, run: Path, asked: Json, document: Json, show: int | None) -> tuple[Any, Iterator[str]]:
     """Return what is asked of a run, and its lines; `show` samples, None is all."""
     from nanoset_core.lineage.run import explain_step, find_steps
-    from nanoset_core.lineage.spikes import spike_report, spikes_in
+    from nanoset_core.lineage.spikes import COMPARED, read_losses, spike_report, spikes_in
     from nanoset_core.pipeline.project import Project
 
     project, steps = Project.open(config), asked["step"]
     with project.outputs.access.named():
         if asked["spike"] is not None or (steps is not None and len(steps) > 1):
             report = asdict(spike_report(project, run, steps or spikes_in(asked["spike"])))
+            if not steps:
+                n_rows = len(read_losses(asked["spike"]))
+                report |= {"rows": n_rows, "rows_examined": max(0, n_rows - COMPARED)}
             return report, _spike_lines(report, show or 0)
         if steps is not None:
             step = asdict(explain_step(project, run, steps[0], asked["rank"], show))
@@ -149,9 +152,21 @@ def _spike_lines(found: Json, show: int) -> Iterator[str]:
     """Yield what stands out in some steps, at most `show` documents of each kind."""
     from nanoset_core.lineage.spikes import COMPARED
 
-    if not found["spikes"]:
+    # Without enough rows to compare with, "no loss is far above" would say more than was looked at.
+    if found.get("rows_examined") == 0:
+        yield (
+            f"no row was examined: the file has {format_count(found['rows'], 'row')}, and {COMPARED} rows are needed "
+            "before one is examined. Give a log with more rows, or name steps by --step A..B"
+        )
+        if not found["spikes"]:
+            return
+        yield "(losses that are no numbers are found in any row)"
+    elif not found["spikes"]:
         yield "no loss is far above those of the rows before it"
-        yield f"(the first {COMPARED} rows serve to compare with; --step A..B looks at steps that you name)"
+        yield (
+            f"({format_count(found['rows_examined'], 'row')} examined; the first {COMPARED} serve to compare with; "
+            "--step A..B looks at steps that you name)"
+        )
         return
     looked = f", of which {len(found['steps']):,} were looked at" if len(found["steps"]) < found["spikes"] else ""
     yield f"{format_count(found['spikes'], 'step')}{looked}: {_listed(found['steps'])}"

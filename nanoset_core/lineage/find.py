@@ -13,6 +13,7 @@ from nanoset_core.errors import ConfigError, MissingError, remedy_for_name
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.positions import DocumentPlaces, Split
 from nanoset_core.lineage.webdataset import Tars
+from nanoset_core.outputs.erasures import Erasure, erasure_of_id, erasure_of_line
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline import raw
 from nanoset_core.pipeline.packs import packed_from
@@ -21,6 +22,7 @@ from nanoset_core.pipeline.views import chosen_from, corpus_of, is_view
 from nanoset_core.raw.pieces import cut_ranges
 from nanoset_core.raw.rejects import Reject
 from nanoset_core.tokenization.losses import read_rejects
+from nanoset_core.tokenization.purged import id_digest
 from nanoset_core.tokenization.shards import REJECTS
 
 
@@ -89,12 +91,17 @@ def find_in(context: InspectionContext, held: Tars | Split, name: str, wanted: W
     for among in (placed, [wanted]):  # last a folder of the corpus's name within its own
         if origins := [origin for one in among for origin in _origins(context, held.datasets, one)]:
             return [held.places(number, origin) for number, origin in origins]
+    erasure = _erasure(context, held.datasets, [*placed, wanted])
+    if erasure is None:
+        remedy = _hint(context, held.datasets, [*placed, wanted])
+    else:
+        remedy = f"nothing: the document was {erasure}"
     raise MissingError(
         "no such document",
         where=", ".join(corpora),
         found=str(wanted),
         expected="an id, a line of the raw files or a number in the corpus, of a document that is read here",
-        remedy=_hint(context, held.datasets, [*placed, wanted]),
+        remedy=remedy,
     )
 
 
@@ -173,6 +180,22 @@ def _hint(context: InspectionContext, datasets: Sequence[Manifest], wanted: Sequ
                     return f"{number}, but it has no tokens, so that no sample holds it"
                 return f"{number}, but view {view.name} does not choose it"
     return f"look into the corpora's {raw.STAGE}, and into the shards' rejects.jsonl"
+
+
+def _erasure(context: InspectionContext, datasets: Sequence[Manifest], wanted: Sequence[Wanted]) -> Erasure | None:
+    """Return the purge that erased the document that one of some descriptions means, or None."""
+    access = context.outputs.access
+    names = {name for dataset in datasets for name in _names(dataset)}
+    for one in wanted:
+        erasure = None
+        if one.identity is not None:
+            erasure = erasure_of_id(access, id_digest(one.identity))
+        elif one.file is not None and one.line is not None:
+            corpora = tuple(sorted(names)) if one.corpus is None else (one.corpus,)
+            erasure = erasure_of_line(access, corpora, str(one.file), one.line)
+        if erasure is not None:
+            return erasure
+    return None
 
 
 def _rejects(context: InspectionContext, lineage: Lineage, wanted: Wanted) -> Iterator[Reject]:

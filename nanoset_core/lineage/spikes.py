@@ -116,20 +116,30 @@ def spikes_in(file: Path) -> list[int]:
     Raises:
         MissingError, FormatError: the file cannot be read, or is none of this kind.
     """
+    loss_by_step = read_losses(file)
+    steps = np.array(sorted(loss_by_step), np.int64)  # (n_rows,)
+    losses = np.array([loss_by_step[step] for step in steps.tolist()])  # (n_rows,)
+    far = np.flatnonzero(_far(losses)).tolist()
+    begins = [0 if row == 0 else int(steps[row - 1]) for row in far]
+    return [step for row, begin in zip(far, begins, strict=True) for step in range(begin + 1, int(steps[row]) + 1)]
+
+
+def read_losses(file: Path) -> dict[int, float]:
+    """Return step → loss of a CSV file with the columns iteration and loss; an empty loss is NaN.
+
+    Raises:
+        MissingError: The file cannot be read.
+        FormatError: It is no table of losses.
+    """
     try:
         with file.open(newline="", encoding="utf-8") as lines:
-            rows = {int(row["iteration"]): float(row["loss"] or "nan") for row in csv.DictReader(lines)}
+            return {int(row["iteration"]): float(row["loss"] or "nan") for row in csv.DictReader(lines)}
     except OSError as error:
         remedy = "name a file with the columns iteration and loss"
         raise MissingError("the losses cannot be read", where=file, found=error, remedy=remedy) from error
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         what, expected = "this is no table of losses", "CSV with a header, and in it the columns iteration and loss"
         raise FormatError(what, where=file, found=repr(error), expected=expected, remedy="write it so") from error
-    steps = np.array(sorted(rows), np.int64)
-    losses = np.array([rows[step] for step in steps.tolist()])
-    far = np.flatnonzero(_far(losses)).tolist()
-    begins = [0 if row == 0 else int(steps[row - 1]) for row in far]
-    return [step for row, begin in zip(far, begins, strict=True) for step in range(begin + 1, int(steps[row]) + 1)]
 
 
 def _far(losses: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion
+from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     FileFact,
@@ -123,7 +124,7 @@ class OutputRoot:
         """Return the manifest of a version; MissingError, which says what is `gone`, where there is none."""
         folder = self.folder / stage / name / digest
         if (found := self.manifest_at(folder)) is None:
-            raise MissingError(gone, where=self.access.url(folder), remedy=remedy)
+            raise missing_version(self.access, (stage, name, digest), gone, remedy=remedy)
         return found
 
     def commit(self, recipe: Recipe, write: Writing) -> Manifest:

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from nanoset_core.config.nanoset import ContinueSpec
 from nanoset_core.config.project import config_from
-from nanoset_core.errors import ConfigError, MissingError, one_of
+from nanoset_core.errors import ConfigError, one_of
 from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, PLAN_FILE, STAGE, read_split
 from nanoset_core.mapping.orders import Read
 from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import Manifest, is_digest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
@@ -101,5 +102,5 @@ def _version(outputs: OutputRoot, name: str, digest: str) -> Manifest:
     if (found := outputs.manifest_at(folder)) is None:
         what, remedy = "what a run was started with is not there", "correct the name of its handoff, or restore it"
         expected = one_of(sorted(filter(is_digest, outputs.access.names(folder.parent))), "one that was built; none is")
-        raise MissingError(what, where=outputs.access.url(folder), expected=expected, remedy=remedy)
+        raise missing_version(outputs.access, (STAGE, name, digest), what, expected=expected, remedy=remedy)
     return found

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import InputError, MissingError, NanosetError, StorageError, one_line
 from nanoset_core.execution.progress import Progress, note
+from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project, holding
@@ -231,6 +232,9 @@ def each_shard(project: Project, corpus: str, digests: Sequence[str], work: Call
         damage = "its manifest is missing" if shard is None else shard.damage()
         if shard is None or damage:
             remedy = f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} again"
+            if shard is None:
+                path = (SHARDS, corpus, place.name)
+                raise missing_version(outputs.access, path, "a shard is not whole", found=damage, remedy=remedy)
             raise MissingError("a shard is not whole", where=place, found=damage, remedy=remedy)
         return work(shard)
 

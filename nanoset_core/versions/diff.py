@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, one_line, one_of, remedy_for_name
 from nanoset_core.outputs.current import setting_differences
+from nanoset_core.outputs.erasures import erasure_of_version
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.outputs.root import OutputRoot
@@ -177,6 +178,16 @@ def _named(outputs: OutputRoot, digest: str) -> Manifest:
     manifest = outputs.manifest_at(found[0]) if len(found) == 1 else None
     if manifest is None:
         rows = sorted(f"{one.parent.name} {one.name}" for one in found or known)
+        erasure = (
+            erasure_of_version(outputs.access, "", "", digest) if not found and _PREFIX.fullmatch(digest) else None
+        )
+        if erasure is not None:
+            raise MissingError(
+                f"this version was erased by the purge of {erasure.day}",
+                where=outputs.access.url(places[0]),
+                found=repr(digest),
+                remedy=f"compare versions that were made since; {erasure.receipt} lists them",
+            )
         raise ConfigError(
             "several datasets have digests that begin so" if len(found) > 1 else "no such version of a dataset",
             where=outputs.access.url(places[0]),

@@ -19,6 +19,7 @@ import numpy as np
 from nanoset_core.errors import ConfigError, StaleError, StorageError, remedy_for_name
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress
+from nanoset_core.outputs.erasures import RECEIPTS
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, digest_of
 from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.pipeline import raw, tokenization
@@ -38,8 +39,6 @@ from nanoset_core.versions.gc import collect
 from nanoset_core.views.hashing import hash_texts
 from nanoset_core.views.ids import Ids
 
-RECEIPTS = "purge_receipts"
-"""Folder of the receipts, below the root."""
 _ALL_VERSIONS = 1_000_000_000
 
 

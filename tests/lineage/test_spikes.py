@@ -150,3 +150,34 @@ def test_the_command(project, run_file, tmp_path):
     assert text.count("expected (p ") == 2
     assert "more (--show)" in text
     assert asked("--spike", losses(tmp_path / "loss.csv", [2.0] * 60)).startswith("no loss is far above")
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "first_line"),
+    [
+        (0, "no row was examined: the file has 0 rows, and 54 rows are needed before one is examined"),
+        (1, "no row was examined: the file has 1 row, and"),
+        (50, "no row was examined: the file has 50 rows, and"),
+        (54, "no row was examined: the file has 54 rows, and"),
+        (55, "no loss is far above those of the rows before it"),
+    ],
+)
+def test_a_log_that_is_too_short_to_examine_is_said_to_be_so(project, run_file, tmp_path, n_rows, first_line):
+    csv = losses(tmp_path / "loss.csv", [2.0] * n_rows)
+    words = ["explain", "--run", run_file("several_epochs"), "--spike", csv, "--config", project.config.file]
+
+    outcome = CliRunner().invoke(nanoset, [*map(str, words)])
+    found = json.loads(CliRunner().invoke(nanoset, [*map(str, words), "--json"]).output)
+
+    assert outcome.output.startswith(first_line)
+    assert (found["rows"], found["rows_examined"]) == (n_rows, max(0, n_rows - 54))
+
+
+def test_a_loss_that_is_no_number_is_found_in_a_short_log_too(project, run_file, tmp_path):
+    csv = losses(tmp_path / "loss.csv", [2.0, 2.0, "nan", 2.0])
+    words = ["explain", "--run", run_file("several_epochs"), "--spike", csv, "--config", project.config.file]
+
+    lines = CliRunner().invoke(nanoset, [*map(str, words)]).output.splitlines()
+
+    assert lines[0].startswith("no row was examined")
+    assert lines[2].startswith("1 step: 3")

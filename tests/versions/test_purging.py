@@ -15,10 +15,11 @@ from click.testing import CliRunner
 from sample_project import jsonl, make_corpora, outputs_of, run_stages, tree, write_project
 
 from nanoset_core.cli import nanoset
-from nanoset_core.errors import ConfigError, FormatError, StaleError, StorageError
+from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
 from nanoset_core.pipeline import packs, views
 from nanoset_core.pipeline.columns import keep_columns
 from nanoset_core.pipeline.project import Project
+from nanoset_core.pipeline.run_before import versions_before
 from nanoset_core.tokenization import purged
 from nanoset_core.versions import purging
 from nanoset_core.versions.purging import is_unfinished, plan_purge, purge
@@ -253,6 +254,82 @@ def test_the_command_lists_first_and_names_the_raw_text(project, monkeypatch):
     assert outputs_of(project.config.file) == before
     said = CliRunner().invoke(nanoset, [*words[:1], "nobody", *words[3:]], catch_exceptions=False).output
     assert said == "no output holds a document with one of these ids\n"
+
+
+@pytest.fixture
+def run_command(project):
+    """Run a command of the project; return what it printed."""
+
+    def run(*words):
+        result = CliRunner().invoke(nanoset, [*map(str, words), "--config", str(project.config.file)])
+        return f"{result.output}{result.exception or ''}"
+
+    return run
+
+
+def test_a_run_whose_handoff_was_erased_names_the_purge(project, run_command):
+    handoff = project.outputs.current("nanosets", "pretrain/handoff")
+    run_file = project.config.file.parent / "run.yaml"
+    run_file.write_text(
+        f"handoff: data/nanosets/pretrain/handoff/{handoff.digest}\n"
+        "data_parallel_size: 1\nmicro_batch_size: 1\nglobal_batch_size: 4\n"
+    )
+    assert "step 1" in run_command("explain", "--run", run_file, "--step", 1)
+
+    receipt = erase(project)
+
+    said = run_command("explain", "--run", run_file, "--step", 1)
+    assert f"erased by the purge of {DAY}" in said
+    assert receipt.name in said
+    assert "correct the name" not in said
+
+
+def test_a_handoff_that_never_existed_is_not_called_erased(project):
+    erase(project)
+
+    with pytest.raises(MissingError, match="correct the name of its handoff") as raised:
+        versions_before(project.outputs, "pretrain", "0" * 20)
+
+    assert "erased" not in str(raised.value)
+
+
+def test_versions_that_were_erased_are_named_by_diff(project, run_command):
+    newest, oldest = project.outputs.versions("datasets", "web")
+    erase(project)
+
+    assert f"erased by the purge of {DAY}" in run_command("diff", oldest.digest[:8], newest.digest[:8])
+    assert "no such version of a dataset" in run_command("diff", "0123456789", newest.digest[:8])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [("--document", "secret-1"), ("--file", "secret.jsonl", "--line", 2), ("--file", "web/secret.jsonl:3")],
+)
+def test_documents_that_were_erased_are_named_by_explain(project, run_command, document):
+    erase(project)
+
+    assert f"erased by the purge of {DAY}" in run_command("explain", "pretrain", "train", *document)
+
+
+def test_a_document_that_never_existed_is_not_called_erased(project, run_command):
+    erase(project)
+
+    said = run_command("explain", "pretrain", "train", "--document", "nobody")
+    assert "no such document" in said
+    assert "erased" not in said
+
+
+def test_purging_again_names_the_purge_that_erased_the_documents(project, run_command):
+    erase(project)
+
+    assert f"secret-1: erased by the purge of {DAY}" in run_command("purge", "secret-1")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"erased": 3, "ids": 3, "documents": 3}'])
+def test_receipts_that_cannot_be_read_are_passed_over(project, run_command, content):
+    erase(project).write_bytes(content)
+
+    assert "no such document" in run_command("explain", "pretrain", "train", "--document", "secret-1")
 
 
 def test_nothing_is_erased_while_something_is_of_the_old_shards(project):

@@ -52,6 +52,7 @@ def command(
     plan = plan_purge(project, wanted, corpora)
     if not plan.rows and not is_unfinished(project, wanted, corpora):
         echo("no output holds a document with one of these ids")
+        _print_erased(project, wanted)
         return
     _print_plan(project, plan)
     if not yes:
@@ -59,6 +60,17 @@ def command(
         return
     path = purge(project, plan, build_of(context, config), datetime.date.today().isoformat())
     echo(f"erased; the receipt: {project.outputs.access.url(path)}")
+
+
+def _print_erased(project: Project, ids: Sequence[str]) -> None:
+    """Print which of some ids an earlier purge erased."""
+    from nanoset_core.outputs.erasures import erasure_of_id
+    from nanoset_core.tokenization.purged import id_digest
+
+    for identity in ids[:_SHOWN]:
+        erasure = erasure_of_id(project.outputs.access, id_digest(identity))
+        if erasure is not None:
+            echo(f"{identity}: {erasure}")
 
 
 def _print_plan(project: Project, plan: Plan) -> None:
