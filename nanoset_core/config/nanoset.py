@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 
 from nanoset_core.config.mix import Mix, mix_errors, sources, unweighted
 from nanoset_core.config.packing import PackingSpec
+from nanoset_core.config.tokenization import TokenizationSpec
 from nanoset_core.config.trainer import DOCUMENTS_SINCE, TrainerSpec
 from nanoset_core.errors import ConfigError, raised
-from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT, DOCUMENTS, MASKS, check_masks
+from nanoset_core.mapping.config import DEFAULT_SEED, DEFAULT_SPLIT, DOCUMENTS, END_MASKS, MASKS, check_masks
 from nanoset_core.mapping.coverage import Policy
 from nanoset_core.mapping.mixture import MixPart
 from nanoset_core.mapping.planned import read_identifiers
@@ -23,6 +24,7 @@ from nanoset_core.outputs.names import check_asset_name, check_corpora
 from nanoset_core.serialization.parsing import FrozenDict, Rule, broken, freeze
 from nanoset_core.serialization.settings import Range
 from nanoset_core.storage.paths import expanded
+from nanoset_core.tokenization.framing import adds_template
 
 _TEXTS = {
     "data": (
@@ -56,6 +58,10 @@ _TEXTS = {
     ),
     "no samples": ("a run that goes on needs the number of its samples", "add `schedule`, or `samples: {train: …}`"),
     "max_epochs": ("this corpus is not in the blend", "name a corpus of the blend, or remove the key"),
+    "no ends": (
+        "this option looks for end-of-document tokens, and no document has one",
+        "set tokenization.append_eod to true, or remove the key",
+    ),
     "mask": ("this trainer has no such option, or fails with it", "remove the key"),
     "identifiers": ("trainer and tokenizer_identifiers both give the tokenizer's identifiers", "keep one of them"),
     "no hash": ("the cache names of this trainer do not hold its tokenizer", "remove the key"),
@@ -412,6 +418,21 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         is_older = nanoset.inter_document_masking and not errors and nanoset.trainer.minor < DOCUMENTS_SINCE
         found = f"megatron_core {nanoset.trainer.megatron_core}"
         yield from broken(where, _TEXTS, (is_older, "mask", f".{DOCUMENTS}", found))
+
+
+def end_token_errors(
+    file: Path, nanosets: Mapping[str, NanosetSpec], tokenization: TokenizationSpec
+) -> Iterator[ConfigError]:
+    """Yield an error for each mask that looks for end-of-document tokens although documents get none.
+
+    If the tokenizer's own template is added, it may end documents; its file is not read here.
+    """
+    if tokenization.append_eod or adds_template(tokenization.preset, tokenization.special_tokens):
+        return
+    for name, nanoset in nanosets.items():
+        masks = [mask for mask in END_MASKS if getattr(nanoset, mask)]
+        rules = [(True, "no ends", f".{mask}", "tokenization.append_eod: false") for mask in masks]
+        yield from broken(f"{file}: nanosets.{name}", _TEXTS, *rules)
 
 
 def trainer_errors(where: str, trainer: TrainerSpec, preset: str, identifiers: object) -> Iterator[ConfigError]:

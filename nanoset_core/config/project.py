@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from nanoset_core.config.contamination import ContaminationSpec, contamination_errors
 from nanoset_core.config.exports import ExportSpec, export_errors, reader_errors
-from nanoset_core.config.nanoset import NanosetSpec, nanoset_errors, resolved
+from nanoset_core.config.nanoset import NanosetSpec, end_token_errors, nanoset_errors, resolved
 from nanoset_core.config.packing import PacksSpec
 from nanoset_core.config.packs import pack_errors, reading_errors, with_packs
 from nanoset_core.config.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
@@ -310,6 +310,7 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
     yield from executor_errors(file, config.executor)
     for name, nanoset in config.nanosets.items():
         yield from nanoset_errors(file, name, nanoset)
+    yield from end_token_errors(file, config.nanosets, tokenization)
     for name, webdataset in config.webdatasets.items():
         yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
     yield from view_errors(file, config.views, config.corpora)

@@ -14,6 +14,7 @@ from nanoset_core.errors import MissingError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.exits.base import ExitFormat, Tokens
 from nanoset_core.exits.copying import SampleFiles
+from nanoset_core.exits.ends import check_end_tokens
 from nanoset_core.exits.formats import FORMATS
 from nanoset_core.exits.samples import INDEX, SampledFormat
 from nanoset_core.exits.writing import (
@@ -34,7 +35,7 @@ from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
 from nanoset_core.storage.store import Stored
 from nanoset_core.tokenization.files import TokenizerPath, tokenizer_path
-from nanoset_core.tokenization.tokenizer import TokenizerFacts, tokenizer_facts
+from nanoset_core.tokenization.tokenizer import TokenizerFacts, special_ids, tokenizer_facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,8 @@ def export_pair(
         (counts and how the tokens came there, the files, whether they were made)
 
     Raises:
-        ConfigError: the reader cannot read tokens of this type; or something else is there.
+        ConfigError: the reader cannot read tokens of this type, or looks for end tokens that documents lack; or
+            something else is there.
         FormatError, MissingError: the pair is damaged, or not there.
     """
     exit_format, name, sources = FORMATS[options.format], options.name or prefix.name, pair_files(prefix)
@@ -85,6 +87,8 @@ def export_pair(
     dataset = MMapIndexedDataset(str(prefix))
     stream = stream_of(dataset)
     tokens = _checked(dataset, exit_format, options, tokenizer)
+    if exit_format.needs_end:
+        check_end_tokens(exit_format, tokens, dataset, stream, _end_ids(options))
     with output.making(overwrite=overwrite) as draft:
         ends = write_beside(exit_format, draft.folder, name, dataset, stream, tokens)
         if stream is not None:
@@ -136,6 +140,13 @@ def _checked(
     )
     exit_format.check(tokens)
     return tokens
+
+
+def _end_ids(options: ExportOptions) -> frozenset[int]:
+    """Return the special tokens of the tokenizer; none without one, or if its files name none."""
+    if options.tokenizer is None:
+        return frozenset()
+    return frozenset(special_ids(tokenizer_path(options.tokenizer)).values())
 
 
 def _export_samples(

@@ -25,6 +25,8 @@ DEFAULT_SPLIT = "969,30,1"
 DOCUMENTS = "inter_document_masking"
 MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask", DOCUMENTS)
 """Options that concern samples alone, and no index file."""
+END_MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
+"""Those that look for end-of-document tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class NanosetConfig:
             rules.compensates("3.12")  # says that the trainer does not
         if self.blend_per_split is None:
             self.shares()
-        needs_eod = self.reset_position_ids or self.reset_attention_mask or self.eod_mask_loss
+        needs_eod = any(getattr(self, mask) for mask in END_MASKS)
         if needs_eod and self.eod_token is None:
             expected = "its id, since reset_position_ids, reset_attention_mask or eod_mask_loss is set"
             raise ConfigError("the end-of-document token is not known", where="eod_token", expected=expected)

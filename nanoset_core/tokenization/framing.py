@@ -81,10 +81,15 @@ def make_framing(
     """
     before = () if bos is None else (bos,)
     after = () if eod is None else (eod,)
-    first, last = added_tokens(tokenizer_file) if (special_tokens or _USUAL[preset]) == "add" else ((), ())
+    first, last = added_tokens(tokenizer_file) if adds_template(preset, special_tokens) else ((), ())
     # A document without text has the tokens that are added, so to the tool it is one with tokens.
     empty = "sequence" if first or last else _EMPTY[preset]
     return Framing(before + first, last + after, empty)
+
+
+def adds_template(preset: WriterPreset, special_tokens: SpecialTokens | None) -> bool:
+    """Return whether the special tokens of the tokenizer's own template are added to each document."""
+    return (special_tokens or _USUAL[preset]) == "add"
 
 
 def special_tokens_notices(
@@ -113,7 +118,7 @@ def special_tokens_notices(
             "special_tokens: add (--special-tokens) adds nothing: this tokenizer has no template that does; "
             "prepend_bos (--bos) puts a BOS in front of each document"
         ]
-    if (special_tokens or _USUAL[preset]) == "add":
+    if adds_template(preset, special_tokens):
         return _repeated_tokens(tokenizer_file, bos, eod)
     if special_tokens is not None or not template or preset != "megatron":
         return []

@@ -328,6 +328,17 @@ def test_a_split_with_spaces_beside_its_commas_is_hashed_without_them(tmp_path):
     assert config.nanosets["pretrain"].shares == "969,30,1"
 
 
+@pytest.mark.parametrize("mask", ["reset_position_ids", "eod_mask_loss"])
+def test_a_mask_that_looks_for_end_tokens_is_refused_if_documents_have_none(tmp_path, mask):
+    without = "tokenization: {append_eod: false}\n"
+    problem = refused(tmp_path, nanoset(**{mask: "true"}) + without)
+    assert problem.where == f"{tmp_path / 'nanoset.yaml'}:4: nanosets.pretrain.{mask}"
+    assert "append_eod" in problem.remedy
+    load(tmp_path, nanoset(**{mask: "true"}))
+    load(tmp_path, nanoset() + without)
+    load(tmp_path, nanoset(**{mask: "true"}) + "tokenization: {append_eod: false, special_tokens: add}\n")
+
+
 def test_every_range_and_every_choice_is_checked():
     ranges, choices = set(), set()
     for one in settings(ProjectConfig):

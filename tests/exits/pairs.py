@@ -11,14 +11,15 @@ from nanoset_core.indexed import MMapIndexedDatasetBuilder
 END = 7
 
 
-def random_pair(folder: Path, seed: int) -> tuple[Path, list[np.ndarray]]:
+def random_pair(folder: Path, seed: int, *, has_ends: bool | None = None) -> tuple[Path, list[np.ndarray]]:
     """Write a dataset → its prefix, and its documents in order.
 
-    Some are empty or one token long; some datasets have ids that need four bytes, or documents without an end token.
+    Some are empty or one token long; some datasets have ids that need four bytes, or documents without an end token
+    unless `has_ends` says that all have one.
     """
     rng = np.random.default_rng(seed)
     dtype, most = ((np.uint16, 65_000), (np.int32, 200_000))[seed % 2]
-    has_ends, documents = seed % 5 != 0, []
+    has_ends, documents = seed % 5 != 0 if has_ends is None else has_ends, []
     prefix = folder / f"d{seed}_text_document"
     with MMapIndexedDatasetBuilder(prefix, dtype) as builder:
         for length in rng.choice([0, 1, 2, 30, 300], rng.integers(1, 60)):

@@ -23,7 +23,7 @@ def exported(tmp_path):
     """Exports a random dataset; → (folder, name, documents with tokens)."""
 
     def make(seed, kind):
-        prefix, documents = random_pair(tmp_path, seed)
+        prefix, documents = random_pair(tmp_path, seed, has_ends=True)
         facts, _, is_new = export_pair(prefix, tmp_path / kind, ExportOptions(format=kind, tokenizer_name="some/name"))
         full = [one for one in documents if len(one)]
         assert is_new
@@ -181,3 +181,79 @@ def test_counts_are_those_of_humanize():
     counts = [*np.random.default_rng(1).integers(1, 10**15, 2000).tolist(), *(10**n - 1 for n in range(1, 16))]
     counts += [*range(1, 2000), *range(9_900, 10_100), *range(99_400, 100_100)]
     assert [_metric(count) for count in counts] == [humanize.metric(count, unit="T") for count in counts]
+
+
+def pair_of(folder, documents, dtype=np.uint16):
+    """Write documents of these tokens; return the prefix."""
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = folder / "pair"
+    with MMapIndexedDatasetBuilder(prefix, dtype) as builder:
+        for tokens in documents:
+            builder.add_document(np.array(tokens, dtype))
+    return prefix
+
+
+NEEDS_ENDS = [kind for kind, one in FORMATS.items() if one.needs_end]
+
+
+@pytest.mark.parametrize("kind", NEEDS_ENDS)
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [[5, 6], [6, 5, 8], [9]],
+        [[5, END], [6, END], [8, 9]],  # the last one was cut off
+        [[5], [6, END], [8, END]],
+        [[5, END], [END, 6], [8, END]],
+        [[5, END], [], [8]],
+        [[9, 5, 9, 9], [9, 9, 6, 9], [8, 9, 9]],  # all end with a token that is no end token
+    ],
+)
+def test_a_dataset_of_which_documents_lack_the_end_token_is_refused(tmp_path, kind, documents):
+    with pytest.raises(ConfigError, match="end token behind each document") as caught:
+        export_pair(pair_of(tmp_path, documents), tmp_path / "out", ExportOptions(format=kind))
+    assert "--append-eod" in str(caught.value)
+    assert not list((tmp_path / "out").glob("*.*"))
+
+
+@pytest.mark.parametrize("kind", NEEDS_ENDS)
+def test_documents_without_tokens_need_no_end_token(tmp_path, kind):
+    prefix = pair_of(tmp_path, [[], [5, END], [], [END], []])
+    (tmp_path / "out").mkdir()
+    assert export_pair(prefix, tmp_path / "out", ExportOptions(format=kind))[0]["documents"] == 2
+
+
+@pytest.mark.parametrize("kind", NEEDS_ENDS)
+def test_documents_that_end_with_an_ordinary_token_of_the_tokenizer_are_refused(tmp_path, kind, tokenizer_file):
+    prefix = pair_of(tmp_path, [[900, 901], [902, 901]])
+    with pytest.raises(ConfigError, match="token 901, which is no special token"):
+        export_pair(prefix, tmp_path / "out", ExportOptions(format=kind, tokenizer=tokenizer_file))
+
+
+@pytest.mark.parametrize("lacking", [0, 70_000, 139_999])
+def test_one_document_of_many_without_an_end_token_is_found(tmp_path, lacking):
+    tokens = np.full((140_000, 2), END, np.uint16)
+    tokens[lacking, 1] = 9
+    prefix = tmp_path / "many"
+    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
+        builder.add_documents(tokens.ravel(), [2] * len(tokens), [1] * len(tokens))
+    with pytest.raises(ConfigError, match=rf"1 of 140,000 documents .* first of them {lacking:,}"):
+        export_pair(prefix, tmp_path / "out", ExportOptions(format="datatrove"))
+
+
+def test_formats_of_samples_need_no_end_tokens(tmp_path):
+    prefix = pair_of(tmp_path, [[5, 6], [6, 5, 8], [9]])
+    (tmp_path / "out").mkdir()
+    export_pair(prefix, tmp_path / "out", ExportOptions(format="mds", sequence_length=3))
+
+
+def test_of_a_dataset_in_a_bucket_single_tokens_are_read(tmp_path, bucket, monkeypatch):
+    from nanoset_core.storage.location import location
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.endpoint_url)
+    prefix = pair_of(tmp_path, [[5, END], [6, 9], [8, END]])
+    for ending in (".bin", ".idx"):
+        bucket.put_file(f"pair{ending}", prefix.with_suffix(ending))
+    with pytest.raises(ConfigError, match="1 of 3 documents"):
+        export_pair(
+            location(f"{bucket.url()}/pair"), location(f"{bucket.url()}/out"), ExportOptions(format="olmo-core")
+        )
