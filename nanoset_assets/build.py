@@ -20,8 +20,10 @@ from nanoset_assets.instance import HistoryError, history_faults
 from nanoset_assets.instance_state import close_abandoned_runs, load_graph_state, owner_tag, register
 from nanoset_assets.names import Names
 from nanoset_assets.stale_sensor import job_of, run_of
+from nanoset_core.cli.progress import step_count
 from nanoset_core.errors import ConfigError, NanosetError, StorageError, closest_name, one_line, one_of, remedy_for_name
 from nanoset_core.execution.dask_connection import connections_kept
+from nanoset_core.execution.progress import STEP, Progress, ProgressCallback
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
@@ -39,7 +41,8 @@ from nanoset_core.pipeline.project import Project, names_of
 from nanoset_core.pipeline.same_text import check_all_text
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import sweep
-from nanoset_core.storage.leases import leased
+from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.storage.leases import Work, leased
 from nanoset_core.tokenization.distrust import noted
 
 USER_TAG = "user"
@@ -107,18 +110,18 @@ def build(
         HistoryError: A run could not be recorded.
     """
     started = time.monotonic()
-    hosted = ProjectDefs.of(project.config, building=project)
+    counter = _StepCounter(project.listener)
+    hosted = ProjectDefs.of(project.config, building=project, started=counter.begin)
     names = hosted.names
     close_abandoned_runs(instance, names)
     sweep(project)
+
+    # What the raw folder holds now, and what each output should be made from.
     text = raw.names(project)
     found = list(text.corpora)
     check_corpora(project.config, found)
     check_all_text(project)
-    if unknown := [name for name in corpora if name not in found]:
-        what, remedy = "this corpus is not in the raw folder", remedy_for_name(unknown[0], found, "name one of these")
-        expected = one_of(found, "none: there are no corpora")
-        raise ConfigError(what, where="--corpus", found=repr(unknown[0]), expected=expected, remedy=remedy)
+    check_named_corpora(corpora, found)
     register(instance, names, found)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
     inventories, failed = _survey(project, looked_at)
@@ -126,6 +129,8 @@ def build(
     graph.reasons |= {node: [Reason(one_line(error))] for node, error in failed.items()}
     state = load_graph_state(graph, instance, names)
     definitions = definitions_of(hosted)
+
+    # Which of them are to be made, in which runs.
     steps = [step for step in state.steps.values() if not corpora or step.node.stage.by_corpus]
     asked = selected(graph.nodes(), [select] if isinstance(select, str) else select, corpora, definitions, names)
     if rebuild:
@@ -134,8 +139,12 @@ def build(
     needed = with_stale_needs(state, due)
     runs = runnable(state, lambda step: step.node in needed, run_of, in_sequence=True)
     chosen = [step for run in runs for step in run]
+    counter.numbers |= {step.node: number for number, step in enumerate(chosen, 1)}
+    if chosen:
+        say(plan_line(project, chosen))
     check_disk(project, {step.node for step in chosen}, say)
     distrusted = noted(project.outputs)
+
     report = BuildReport(steps, graph, text.aside, whole=not corpora)
     report.failed |= {node.label: error for node, error in failed.items()}
     if not corpora:
@@ -146,25 +155,18 @@ def build(
         wanted = graph.recipe(step.node)
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
             report.replaced[step.node.label] = settings
+
     tags = owner_tag(names) | {USER_TAG: "nanoset build"} | ({REBUILD_TAG: "true"} if rebuild else {})
     loggers = {"console": {"config": {"log_level": "INFO" if verbose else "CRITICAL"}}}
     how = {"instance": instance, "tags": tags, "run_config": {"loggers": loggers}}
+    execution = _Execution(project, hosted, definitions, report, counter, say, how)
     with connections_kept():
-        for subject, following in groupby(runs, lambda run: run[0].node.key.subject):
-            with contextlib.ExitStack() as held:
-                with contextlib.suppress(StorageError):  # then each step says so for itself
-                    held.enter_context(leased(project.outputs.access, names_of(project, subject), subject))
-                for run in following:
-                    part = run[0].node.partition
-                    what = ", ".join("/".join(step.node.asset) for step in run) + (f" [{part}]" if part else "")
-                    if report.ended.isdisjoint(need.label for step in run for need in step.needs):
-                        say(f"{what} …")
-                        say(f"{what}: {_execute(run, hosted, definitions, report, how)}")
-                    else:
-                        report.skipped += [step.node.label for step in run if step.node.label not in report.failed]
+        for subject, subject_runs in groupby(runs, lambda run: run[0].node.key.subject):
+            execution.execute(subject, list(subject_runs))
         graph.look_again(step.node for step in chosen)
         refused = ((step.node, report.failed.get(step.node.label)) for step in chosen)
         graph.reasons |= {node: [Reason(one_line(why))] for node, why in refused if why is not None}
+
     if chosen and noted(project.outputs, again=True) != distrusted:
         # What other corpora were tokenized with is stale by now.
         again = build(project, instance, select=select, corpora=corpora, verbose=verbose, say=say)
@@ -172,6 +174,28 @@ def build(
         report = again
     report.seconds = time.monotonic() - started
     return report
+
+
+def check_named_corpora(corpora: Iterable[str], found: Sequence[str]) -> None:
+    """Raise ConfigError if a corpus that --corpus names is not one of the raw folder."""
+    if unknown := [name for name in corpora if name not in found]:
+        what, remedy = "this corpus is not in the raw folder", remedy_for_name(unknown[0], found, "name one of these")
+        expected = one_of(found, "none: there are no corpora")
+        raise ConfigError(what, where="--corpus", found=repr(unknown[0]), expected=expected, remedy=remedy)
+
+
+def plan_line(project: Project, steps: Sequence[Step]) -> str:
+    """Return the line that begins a build: how many steps it has, and how much text the corpora among them hold."""
+    corpora = dict.fromkeys(step.node.key.subject for step in steps if step.node.stage.by_corpus)
+    text_bytes = 0
+    for corpus in corpora:
+        with contextlib.suppress(NanosetError, OSError):  # the step itself reports what cannot be read
+            text_bytes += raw.contents_now(project, corpus).size
+    line = f"plan: {format_count(len(steps), 'step')}"
+    if corpora:
+        counted = "1 corpus" if len(corpora) == 1 else f"{len(corpora):,} corpora"
+        line += f", from {format_bytes(text_bytes)} of text in {counted}"
+    return line
 
 
 def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], dict[Node, Exception]]:
@@ -185,6 +209,112 @@ def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], di
         except (NanosetError, OSError) as error:
             failed[node] = error
     return inventories, failed
+
+
+class _StepCounter:
+    """Reports which step of a build begins, as one of all of them."""
+
+    def __init__(self, listener: ProgressCallback) -> None:
+        """Args: listener: Is called with the progress."""
+        self._listener = listener
+        self.numbers: dict[Node, int] = {}
+        """Output → number of its step, from 1; to be filled once the steps are known."""
+
+    def begin(self, node: Node) -> None:
+        """Report that a step begins; one that was not planned is not reported."""
+        if node in self.numbers:
+            self._listener(self._progress(node))
+
+    def prefix(self, step: Step) -> str:
+        """Return the number of a step as lines begin with it: `[3/25] `."""
+        return step_count(self._progress(step.node))
+
+    def _progress(self, node: Node) -> Progress:
+        return Progress(STEP, node.label, self.numbers[node], len(self.numbers), "steps")
+
+
+class _Execution:
+    """Executes the runs of one build, and writes into its report what became of them."""
+
+    def __init__(
+        self,
+        project: Project,
+        hosted: ProjectDefs,
+        definitions: dg.Definitions,
+        report: BuildReport,
+        counter: _StepCounter,
+        say: Callable[[str], None],
+        how: Mapping[str, Any],
+    ) -> None:
+        """Args:
+        project: The project.
+        hosted: The same as its definitions know it.
+        definitions: Its definitions.
+        report: Is filled.
+        counter: Knows the numbers of the steps.
+        say: See `build`.
+        how: What else `execute_in_process` takes.
+        """
+        self._project = project
+        self._unremembered = replace(project, seen=None)
+        self._hosted = hosted
+        self._definitions = definitions
+        self._report = report
+        self._counter = counter
+        self._say = say
+        self._how = how
+
+    def execute(self, subject: str, runs: Sequence[list[Step]]) -> None:
+        """Execute the runs of one corpus, nanoset or webdataset, once no other build makes it."""
+        report = self._report
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(StorageError):  # then each step says so for itself
+                access = self._project.outputs.access
+                kept = names_of(self._project, subject)
+                held.enter_context(leased(access, kept, subject, on_wait=self._say_what_is_awaited))
+            # Before this build makes any of them, so that nothing is taken for another build's work.
+            made = {step.node for run in runs for step in run if self._is_made_meanwhile(step)}
+            for run in runs:
+                if report.ended.isdisjoint(need.label for step in run for need in step.needs):
+                    self._execute_run(run, made)
+                else:
+                    report.skipped += [step.node.label for step in run if step.node.label not in report.failed]
+
+    def _execute_run(self, run: Sequence[Step], made_meanwhile: Collection[Node]) -> None:
+        """Execute a run without the steps that another build made while this one waited or made other outputs."""
+        made = [step for step in run if step.node in made_meanwhile]
+        left = [step for step in run if step.node not in made_meanwhile]
+        if made:
+            self._say(f"{self._counter.prefix(made[-1])}{_names_of(made)}: another build made it meanwhile")
+        if left:
+            self._say(f"{self._counter.prefix(left[0])}{_names_of(left)} …")
+            outcome = _execute(left, self._hosted, self._definitions, self._report, self._how)
+            self._say(f"{self._counter.prefix(left[-1])}{_names_of(left)}: {outcome}")
+
+    def _say_what_is_awaited(self, subject: str, work: Work) -> None:
+        if work.owner is None:
+            self._say(f"waits for the build of {subject} on {work.host} …")
+        else:
+            self._say(f"waits for {work.owner}, which makes {subject}; {work.owner.remedy()} …")
+
+    def _is_made_meanwhile(self, step: Step) -> bool:
+        """Return whether a step that was missing or stale is up to date by now."""
+        wanted = self._report.graph.recipe(step.node)
+        if step.done or wanted is None:  # it is forced, or found faulty by a check
+            return False
+        stage = step.node.stage
+        key = step.node.key
+        try:
+            current = stage.current(self._unremembered, key)
+            return not stage.stale_reasons(self._unremembered, key, wanted, current)
+        except (NanosetError, OSError):  # making it reports what is wrong
+            return False
+
+
+def _names_of(run: Sequence[Step]) -> str:
+    """Return the assets of the steps of one run, and their partition."""
+    partition = run[0].node.partition
+    return ", ".join("/".join(step.node.asset) for step in run) + (f" [{partition}]" if partition else "")
 
 
 def _execute(

@@ -19,6 +19,7 @@ from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.config.project import ProjectConfig, load_config
+from nanoset_core.execution.progress import STEP, Progress
 from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import HANDOFF
 from nanoset_core.outputs.root import Seen
@@ -58,23 +59,28 @@ def build(
 ) -> None:
     """Build what is missing or stale: corpora, indexed datasets, index mappings, blends, shuffled tars."""
     project_config = load_config(config)
-    from nanoset_assets.build import build as run_build
-    from nanoset_assets.instance import history_faults, open_instance
-
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # it tells of a Ctrl-C with a traceback
-    instance = open_instance(project_config)
     seen = Seen()
-    with progress_bars() as (listener, say), history_faults(instance.root_directory):
-        report = run_build(
-            Project(project_config, listener, seen=seen),
-            instance,
-            select=select,
-            corpora=corpus,
-            rebuild=force,
-            verbose=verbose,
-            say=say,
-        )
-    show_report(Project(project_config, seen=seen), report, is_selected=bool(select))
+    with progress_bars() as (listener, say):
+        listener(Progress(STEP, "starting", 0, 0))
+        # Importing Dagster takes seconds on a busy machine.
+        from nanoset_assets.build import build as run_build
+        from nanoset_assets.instance import history_faults, open_instance
+
+        instance = open_instance(project_config)
+        with history_faults(instance.root_directory):
+            report = run_build(
+                Project(project_config, listener, seen=seen),
+                instance,
+                select=select,
+                corpora=corpus,
+                rebuild=force,
+                verbose=verbose,
+                say=say,
+            )
+            listener(Progress(STEP, "looking at the outputs", 0, 0))
+            rows = _rows(report)
+    show_report(Project(project_config, seen=seen), report, rows, is_selected=bool(select))
     for label, error in report.failed.items():
         echo(f"failed: {label}", fg="red", bold=True, err=True)
         echo(message(error), err=True)
@@ -84,7 +90,18 @@ def build(
         sys.exit(1)
 
 
-def show_report(project: Project, report: BuildReport, *, is_selected: bool = False) -> None:
+def _rows(report: BuildReport) -> list[Row]:
+    """Return the state of the outputs that a build looked at."""
+    from nanoset_core.versions.status import graph_status
+
+    looked_at = {step.node.row for step in report.steps}
+    rows = graph_status(report.graph, report.aside)
+    return [row for row in rows if report.whole or (row.kind, row.name, row.part) in looked_at]
+
+
+def show_report(
+    project: Project, report: BuildReport, rows: Sequence[Row] | None = None, *, is_selected: bool = False
+) -> None:
     """Print what a project holds after a build, what the build took, and what to do next.
 
     A build that had nothing to do is reported in at most ten lines.
@@ -92,20 +109,17 @@ def show_report(project: Project, report: BuildReport, *, is_selected: bool = Fa
     Args:
         project: The project that was built.
         report: What the build did.
+        rows: The state of the outputs, if it was looked up already.
         is_selected: Whether only some outputs were to be built.
     """
     from nanoset_core.cli.commands.status import print_tables
-    from nanoset_core.versions.status import graph_status
 
     # Rows of the tables, each of which stands for one or several steps of the build.
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     for step in report.steps:
         seconds_by_row[step.node.row] += report.made.get(step.node.label, 0)
-    rows = [
-        row
-        for row in graph_status(report.graph, report.aside)
-        if report.whole or (row.kind, row.name, row.part) in seconds_by_row
-    ]
+    if rows is None:
+        rows = _rows(report)
 
     if _had_nothing_to_do(report, rows, is_selected):
         _print_nothing_to_do(project, report, rows)

@@ -56,6 +56,8 @@ class ProjectDefs:
     """Makes the output of an AssetRun; None: as the stage does."""
     building: Project | None = None
     """The project of the `nanoset build` that executes the runs in its process."""
+    started: Callable[[Node], None] = lambda node: None
+    """Is called when an output begins to be made in this process."""
     failures: list[tuple[Node, Exception]] = field(default_factory=list)
     """Outputs that could not be made in this process, or are not right; Dagster only tells that a run failed."""
 

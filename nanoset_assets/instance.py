@@ -17,6 +17,7 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.owners import wait_for_lock
 from nanoset_core.storage.paths import expanded
 
 HOME_VARIABLE = "DAGSTER_HOME"
@@ -100,7 +101,8 @@ def _locked(home: Path) -> Iterator[str | None]:
     with contextlib.ExitStack() as held:
         refusal = None
         try:
-            fcntl.lockf(held.enter_context((home / LOCK).open("ab")), fcntl.LOCK_EX)
+            file = held.enter_context((home / LOCK).open("ab"))
+            wait_for_lock(file.fileno(), lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB), home / LOCK)
         except OSError as error:
             refusal = f"{error.strerror} (errno {error.errno})" if error.filename is None else None
         yield refusal

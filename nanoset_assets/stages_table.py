@@ -101,6 +101,7 @@ class AssetRun:
         """Make the output as its page says, and yield what the UI shows of it."""
         for warning in self.stage.settings_warnings(self.project.config, self.key):
             self.context.log.warning(warning)
+        self.hosted.started(Node(self.stage, self.key))
         try:
             found = PAGES.get(self.stage, Page()).make(self)
         except Exception as error:

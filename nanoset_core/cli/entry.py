@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the locale has no letters for
+    atexit.register(gc.freeze)  # with Dagster loaded, the collection at the end of Python takes a second
     with interruptible():
         if code := _exit_code(arguments):
             gc.collect()  # generators that an error left hanging end their worker processes

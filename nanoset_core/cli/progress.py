@@ -18,7 +18,7 @@ from nanoset_core.serialization.text import format_age
 from nanoset_core.untrusted import visible
 
 if TYPE_CHECKING:
-    from rich.console import ConsoleDimensions, RenderableType
+    from rich.console import RenderableType
 
 Say = Callable[[str], None]
 """Prints one line. A line that ends in `GOES_ON` names what begins, and is shown until the next one."""
@@ -60,16 +60,15 @@ def _bars(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
     from rich.console import Console, ConsoleDimensions
     from rich.live import Live
 
-    class Terminal(Console):
-        """A console of the size of its own terminal: rich asks descriptors 0 to 2, of which Dagster redirects two."""
-
-        @property
-        def size(self) -> ConsoleDimensions:
-            columns, rows = _terminal_size(stream)
-            return ConsoleDimensions(columns, rows) if columns and rows else super().size
-
-    console = Terminal(file=stream)
+    console = Console(file=stream)
     bars = _Bars(lambda: console.width, is_unicode=console.encoding.startswith("utf"))
+
+    def frame() -> RenderableType:
+        # rich would ask descriptors 0 to 2 for the size, of which Dagster redirects two.
+        columns, rows = _terminal_size(stream)
+        if columns and rows:
+            console.size = ConsoleDimensions(columns, rows)
+        return bars.frame()
 
     def listen(progress: Progress) -> None:
         if progress.stage != NOTE:
@@ -85,7 +84,7 @@ def _bars(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
         live.refresh()
 
     live = Live(
-        get_renderable=bars.frame,
+        get_renderable=frame,
         console=console,
         refresh_per_second=FRAMES_PER_SECOND,
         transient=True,
@@ -306,7 +305,9 @@ class Lines:
 
 
 def step_count(progress: Progress) -> str:
-    """Return the number of a step among all of them, as it is put before its name: `[3/25] `."""
+    """Return the number of a step among all of them, as lines begin with it: `[3/25] `; "" before the first step."""
+    if not progress.total:
+        return ""
     return f"[{progress.done}/{progress.total}] "
 
 

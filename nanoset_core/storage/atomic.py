@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from nanoset_core.storage.owners import wait_for_lock
 from nanoset_core.storage.regular_files import open_regular
 
 UNFINISHED = ".tmp-"
@@ -175,6 +176,11 @@ def is_owner_alive(mark: str) -> bool | None:
     return None if found is None or (found and not start) else found == start != ""
 
 
+def is_mark_of_this_machine(mark: str) -> bool:
+    """Return whether a process of this machine made a mark, so that its process id can be looked up."""
+    return mark.partition("-")[0] == _machine()
+
+
 def _start_of(pid: int) -> str | None:
     """Return when a process was started, in clock ticks; "" for one that has ended, None where that is not known."""
     try:
@@ -265,13 +271,21 @@ def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
     waited for.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    handle, is_ours = os.open(folder, os.O_RDONLY), True
+    handle = os.open(folder, os.O_RDONLY)
+
+    def try_lock() -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    is_ours = True
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            if waits:
+                wait_for_lock(handle, try_lock, folder)
+            else:
+                try_lock()
         except BlockingIOError:
             is_ours = False
-        except OSError:
+        except OSError:  # a file system without locks
             pass
         yield is_ours
     finally:

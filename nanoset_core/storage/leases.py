@@ -7,11 +7,17 @@ root's folder and, where outputs live in a bucket, also there.
 
 A build writes its lease, and then waits while there is a gate; a collection writes its gate, and then looks for leases.
 So one of them sees the other wherever listings are up to date.
+
+Builds that would make the same outputs take turns, also on two machines that share a bucket. Stores have no locks, so
+that turns follow Lamport's bakery: a build writes its lease without a ticket, draws a ticket above all that it sees,
+and writes that into the lease. Then it waits for every lease on the same name that has no ticket yet, or a lower one.
+Two builds that draw the same ticket are ordered by the names of their leases.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -19,19 +25,32 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.access import ROOM, FileAccess
-from nanoset_core.storage.atomic import is_owner_alive, new_mark
+from nanoset_core.storage.atomic import is_mark_of_this_machine, is_owner_alive, new_mark
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.owners import Owner, started_at
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, in_parallel
 from nanoset_core.untrusted import safe_logger
 
-__all__ = ["FOLDER", "LEASE_SECONDS", "collecting", "is_live", "kept_fresh", "leased", "leased_names", "new_mark"]
+__all__ = [
+    "FOLDER",
+    "LEASE_SECONDS",
+    "Work",
+    "check_no_build",
+    "collecting",
+    "is_live",
+    "kept_fresh",
+    "leased",
+    "leased_names",
+    "new_mark",
+    "under_way",
+]
 
 FOLDER = ".in-use"
 """Below the root; holds the leases and gates."""
@@ -44,6 +63,8 @@ _WAIT_SECONDS = 1.0
 _LAST_SECONDS = 10.0
 _held: ContextVar[tuple[tuple[Store, frozenset[str]], ...]] = ContextVar("held", default=())
 """Stores in which this context holds leases, and on which names."""
+_released: set[str] = set()
+"""Leases and gates of this process whose blocks have ended."""
 _at_work: ContextVar[dict[str, Any] | None] = ContextVar("at_work", default=None)
 """What the innermost lease of this context says of its work."""
 
@@ -58,36 +79,119 @@ class Work:
     """What is being made; empty where nothing was reported yet."""
     share: float | None = None
     """How much of it is done, 0 to 1."""
+    owner: Owner | None = field(default=None, compare=False)
+    """Its process."""
 
     def __str__(self) -> str:
         share = "" if self.share is None else f" {self.share:.0%}"
         return f"{self.stage}{share}{', ' if self.stage else ''}on {self.host}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """What a lease says, as another process reads it."""
+
+    name: str
+    """Of its object in the store."""
+    host: str
+    """Machine of its process."""
+    names: frozenset[str]
+    """First parts of the names of the outputs that it keeps."""
+    made: frozenset[str]
+    """Those that are being made."""
+    ticket: int | None
+    """Its place in the order of builds that make the same; None if it is not drawn yet."""
+    work: Work
+
+    @staticmethod
+    def of(name: str, data: bytes) -> _Lease:
+        """Read a lease. One of a run in Dagster, or of an earlier version, has no ticket: it counts as the lowest."""
+        values = json.loads(data)
+        owner = _owner_of(name, str(values["host"]), values.get("since"))
+        names = frozenset(values["names"])
+        return _Lease(
+            name=name,
+            host=owner.host,
+            names=names,
+            made=frozenset(values.get("made", names)),
+            ticket=values.get("ticket", 0),
+            work=Work(owner.host, values.get("stage", ""), values.get("share"), owner),
+        )
+
+
+OnWait = Callable[[str, Work], None]
+"""Is called with a name and the build that makes it, when that build begins to be waited for or is stopped."""
+
+
 @contextlib.contextmanager
-def leased(access: FileAccess, names: Iterable[str], subject: str | None = None) -> Iterator[None]:
+def leased(
+    access: FileAccess, names: Iterable[str], subject: str | None = None, *, on_wait: OnWait | None = None
+) -> Iterator[None]:
     """Keep outputs from `nanoset gc` until the block ends; wait for a collection that is under way.
 
-    `names` are the first parts of their names; those that the calling context holds already take no second lease.
-    `subject` is the one of them that is made; without it all of them are.
     Refusals of the system in the block are explained.
-    """
-    wanted, stores, work = frozenset(names), _stores(access), dict[str, Any]()
-    made = sorted(wanted) if subject is None else [subject]
 
-    def lease() -> bytes:
-        return json.dumps({"host": platform.node(), "names": sorted(wanted), "made": made, **work}).encode()
+    Args:
+        access: The root of the outputs.
+        names: First parts of the names of the outputs. Those that the calling context holds take no second lease.
+        subject: The one of them that is made; without it all of them are.
+        on_wait: If given, wait also for every process that began earlier to make the subject, and call this for each.
+    """
+    wanted = frozenset(names)
+    stores = _stores(access)
+    made = sorted(wanted) if subject is None else [subject]
+    work: dict[str, Any] = {"since": time.time()}
+
+    def content(ticket: Mapping[str, int | None]) -> bytes:
+        values = {"host": platform.node(), "names": sorted(wanted), "made": made, **ticket, **work}
+        return json.dumps(values).encode()
 
     with contextlib.ExitStack() as held:
         held.enter_context(explained(access.folder, expected=ROOM if access.has_copies else None))
         for store in stores:
-            if not any(other == store and held_names >= wanted for other, held_names in _held.get()):
-                held.enter_context(kept_fresh(store, own := f"{FOLDER}/{_LEASE}-{new_mark()}", lease))
-                _wait_for_gates(store, own)
-                if _at_work.get() is not work:
-                    held.callback(_at_work.reset, _at_work.set(work))
+            if any(other == store and held_names >= wanted for other, held_names in _held.get()):
+                continue
+            name = f"{FOLDER}/{_LEASE}-{new_mark()}"
+            ticket: dict[str, int | None] = {} if on_wait is None else {"ticket": None}
+            held.enter_context(kept_fresh(store, name, functools.partial(content, ticket)))
+            _wait_for_gates(store, name)
+            if on_wait is not None:
+                number = 1 + max((other.ticket or 0 for other in _rivals(store, name, made)), default=0)
+                ticket["ticket"] = number
+                _write(store, name, content(ticket))
+                _wait_for_turn(store, name, made, number, on_wait)
+            if _at_work.get() is not work:
+                held.callback(_at_work.reset, _at_work.set(work))
         held.callback(_held.reset, _held.set((*_held.get(), *((store, wanted) for store in stores))))
         yield
+
+
+def _wait_for_turn(store: Store, name: str, made: Iterable[str], ticket: int, on_wait: OnWait) -> None:
+    """Wait until no build with a lower ticket makes one of the same names."""
+    pause = 0.05
+    reported: tuple[str, bool] | None = None
+    while True:
+        earlier = [other for other in _rivals(store, name, made) if _comes_before(other, ticket, name)]
+        if not earlier:
+            return
+        first = min(earlier, key=lambda other: (other.ticket or 0, other.name))
+        owner = first.work.owner
+        state = (first.name, owner is not None and owner.is_stopped)
+        if state != reported:
+            on_wait(min(first.made.intersection(made)), first.work)
+            reported = state
+        time.sleep(pause)
+        pause = min(2 * pause, _WAIT_SECONDS)
+
+
+def _comes_before(other: _Lease, ticket: int, name: str) -> bool:
+    return other.ticket is None or (other.ticket, other.name) < (ticket, name)
+
+
+def _rivals(store: Store, name: str, made: Iterable[str]) -> list[_Lease]:
+    """Return the leases, other than this one, on outputs that are being made and are among these."""
+    others = [lease for lease in _leases_in(store) if lease.name not in (name, *_released)]
+    return [lease for lease in others if not lease.made.isdisjoint(made)]
 
 
 @contextlib.contextmanager
@@ -106,17 +210,39 @@ def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
 
 
 def leased_names(access: FileAccess) -> Mapping[str, str]:
-    """Return the names that running builds hold, each with the machine that does."""
-    return {name: str(lease["host"]) for lease in _leases(access) for name in lease["names"]}
+    """Return the names that running builds hold, each with the process that does, as a clause."""
+    return {name: str(lease.work.owner) for lease in _leases(access) for name in sorted(lease.names)}
 
 
 def under_way(access: FileAccess) -> Mapping[str, Work]:
     """Return the corpora, nanosets and webdatasets that running builds make, each with how far that has come."""
-    return {
-        name: Work(str(lease["host"]), lease.get("stage", ""), lease.get("share"))
-        for lease in _leases(access)
-        for name in lease.get("made", lease["names"])
-    }
+    return {name: lease.work for lease in _leases(access) for name in sorted(lease.made)}
+
+
+def check_no_build(access: FileAccess, what_is_prevented: str, remedy: str) -> None:
+    """Raise StorageError if a build works on outputs of this root, with its process and how to end it.
+
+    Args:
+        access: The root of the outputs.
+        what_is_prevented: What cannot be done meanwhile, as the end of the sentence "… while a build is under way".
+        remedy: What to do once the build has ended.
+    """
+    works = list(under_way(access).items())
+    if not works:
+        return
+    names_by_owner: dict[Owner, list[str]] = {}
+    for name, work in works:
+        if work.owner is not None:
+            names_by_owner.setdefault(replace(work.owner, since=None), []).append(name)
+    builds = [f"{work_owner} makes {', '.join(names)}" for work_owner, names in names_by_owner.items()]
+    endings = [owner.remedy() for owner in names_by_owner]
+    raise StorageError(
+        f"{what_is_prevented} while a build is under way",
+        where=access.folder,
+        found="; ".join(builds),
+        expected="no build",
+        remedy=f"wait until the build has ended, or end it ({'; '.join(endings)}); {remedy}",
+    )
 
 
 def at_work(stage: str, share: float | None) -> None:
@@ -125,11 +251,29 @@ def at_work(stage: str, share: float | None) -> None:
         work |= {"stage": stage, "share": None if share is None else round(share, 3)}
 
 
-def _leases(access: FileAccess) -> Iterator[dict[str, Any]]:
+def _leases(access: FileAccess) -> Iterator[_Lease]:
     for store in _stores(access):
-        for data in in_parallel(store.read, _live(store, _LEASE), CONNECTIONS):
-            if data is not None:
-                yield json.loads(data)
+        yield from _leases_in(store)
+
+
+def _leases_in(store: Store) -> list[_Lease]:
+    names = _live(store, _LEASE)
+    contents = in_parallel(store.read, names, CONNECTIONS)
+    # A lease may have been removed since it was listed.
+    return [_Lease.of(name, data) for name, data in zip(names, contents, strict=True) if data is not None]
+
+
+def _owner_of(name: str, host: str | None = None, since: float | None = None) -> Owner:
+    """Return the process that keeps a lease or gate, by the mark in its name."""
+    mark = name.rpartition("/")[2].partition("-")[2]
+    process = mark.split("-")[1].partition(".")[0] if mark.count("-") >= 2 else ""
+    pid = int(process) if process.isdecimal() else None
+    is_here = is_mark_of_this_machine(mark)
+    if is_here and since is None and pid is not None:
+        since = started_at(pid)
+    if host is None:
+        host = platform.node() if is_here else "another machine"
+    return Owner(host, pid, since, is_here)
 
 
 def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
@@ -147,13 +291,17 @@ def _stores(access: FileAccess) -> list[Store]:
 
 
 def _wait_for_gates(store: Store, own: str | None = None) -> None:
-    is_told, wait = False, 0.05
-    while _live(store, _GATE, own):
-        if not is_told:
-            logger.warning("waits until `nanoset gc` of %s has ended", store.url())
-            is_told = True
-        time.sleep(wait)
-        wait = min(2 * wait, _WAIT_SECONDS)
+    """Wait until no collection is under way; say for which one, and how to end it."""
+    pause = 0.05
+    reported: tuple[str, bool] | None = None
+    while gates := _live(store, _GATE, own):
+        owner = _owner_of(gates[0])
+        state = (gates[0], owner.is_stopped)
+        if state != reported:
+            logger.warning("waits until `nanoset gc` of %s has ended: %s; %s", store.url(), owner, owner.remedy())
+            reported = state
+        time.sleep(pause)
+        pause = min(2 * pause, _WAIT_SECONDS)
 
 
 def _live(store: Store, kind: str, own: str | None = None) -> list[str]:
@@ -173,11 +321,13 @@ def _live(store: Store, kind: str, own: str | None = None) -> list[str]:
 def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[None]:
     """Keep an object of this process in a store, with what it holds at the time, until the block ends."""
     _write(store, name, data())
-    ended, tried = threading.Event(), threading.Event()
+    ended = threading.Event()
+    tried = threading.Event()
     threading.Thread(target=_keep, args=(store, name, data, ended, tried), name=name, daemon=True).start()
     try:
         yield
     finally:
+        _released.add(name)  # this process does not wait for it, should it not be removable yet
         ended.set()
         tried.wait(_LAST_SECONDS)
 

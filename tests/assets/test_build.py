@@ -21,7 +21,7 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance_state import CHECK
 from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.progress import NOTE
+from nanoset_core.execution.progress import NOTE, STEP
 from nanoset_core.indexed import MMapIndexedDataset
 from nanoset_core.packed import PackedDataset
 from nanoset_core.pipeline import disk, indexed
@@ -57,9 +57,12 @@ def test_a_build_says_what_begins_and_ends_and_names_engine_and_end_of_documents
     lines, heard = [], []
     config = make_project()
     build(Project.open(config, heard.append), instance, select="tokenized_shards", corpora=["web"], say=lines.append)
-    begun, ended = lines
-    assert begun == "raw_jsonl, tokenized_shards [web] …"
-    assert re.fullmatch(r"raw_jsonl, tokenized_shards \[web\]: made in [0-9.]+ s", ended)
+    plan, begun, ended = lines
+    assert re.fullmatch(r"plan: 2 steps, from [0-9.]+ kB of text in 1 corpus", plan)
+    assert begun == "[1/2] raw_jsonl, tokenized_shards [web] …"
+    assert re.fullmatch(r"\[2/2\] raw_jsonl, tokenized_shards \[web\]: made in [0-9.]+ s", ended)
+    steps = [(progress.name, progress.done, progress.total) for progress in heard if progress.stage == STEP]
+    assert steps == [("raw_jsonl [web]", 1, 2), ("tokenized_shards [web]", 2, 2)]
     notes = {progress.name for progress in heard if progress.stage == NOTE}
     assert "EOD '<|endoftext|>' (id 0)" in notes
     done = [one for one in heard if one.stage == "tokenized_shards"]
@@ -70,6 +73,7 @@ def test_a_build_says_what_begins_and_ends_and_names_engine_and_end_of_documents
     lines.clear()
     build(Project.open(config), instance, corpora=["web"], say=lines.append)
     assert [line.partition("]: ")[2].rpartition(" after ")[0] for line in lines] == [
+        "",
         "",
         "tokenized_shards [web] failed",
     ]
@@ -94,8 +98,8 @@ def test_a_full_disk_is_why_an_output_is_missing_and_what_never_ran_is_not_said(
     project = Project.open(make_project())
     report = build(project, instance, say=lines.append)
     assert report.failed.keys() == {f"indexed_dataset [{corpus}]" for corpus in ("books", "code", "web")}
-    assert len(lines) == 6
-    assert all(line.startswith("raw_jsonl, tokenized_shards, indexed_dataset [") for line in lines)
+    assert len(lines) == 7
+    assert all("] raw_jsonl, tokenized_shards, indexed_dataset [" in line for line in lines[1:])
     assert "missing: corpus web: the disk is full" in (shown := said(project, report, capsys))
     assert "corpus web: not built yet" not in shown
     assert "pretrain/index_mappings [train]" in report.skipped

@@ -94,7 +94,112 @@ def test_builds_wait_for_a_collection_and_say_so(access, other, caplog):
     assert begun.wait(60)
     builder.join()
     assert not held(access)
-    assert said() == [f"waits until `nanoset gc` of {access.store.url()} has ended"]
+    (line,) = said()
+    assert line.startswith(f"waits until `nanoset gc` of {access.store.url()} has ended: process {os.getpid()} on ")
+    assert line.endswith(f"; `kill {os.getpid()}` ends it")
+
+
+def test_builds_of_the_same_name_take_turns_and_say_for_whom_they_wait(access, other):
+    awaited = []
+    entered = threading.Event()
+
+    def build():
+        with leased(other, ["web", "code"], "web", on_wait=lambda name, work: awaited.append((name, work))):
+            entered.set()
+
+    with leased(access, ["web"], "web", on_wait=pytest.fail):
+        builder = threading.Thread(target=build)
+        builder.start()
+        assert wait_until(lambda: awaited)
+        assert not entered.wait(0.5)
+    assert entered.wait(60)
+    builder.join()
+    ((name, work),) = awaited
+    assert name == "web"
+    assert str(work.owner).startswith(f"process {os.getpid()} on {platform.node()}, since 20")
+    assert work.owner.remedy() == f"`kill {os.getpid()}` ends it"
+
+
+def test_builds_of_other_names_do_not_wait(access, other):
+    with (
+        leased(access, ["pretrain", "web"], "pretrain", on_wait=pytest.fail),
+        leased(other, ["web", "code"], "web", on_wait=pytest.fail),
+    ):
+        assert under_way(access).keys() == {"pretrain", "web"}
+
+
+def test_a_build_waits_for_a_run_in_dagster_but_that_one_does_not_wait(access, other):
+    entered = threading.Event()
+
+    def build():
+        with leased(other, ["web"], "web", on_wait=lambda *_: None), leased(access, ["web", "code"], "code"):
+            entered.set()
+
+    with leased(access, ["web"], "web"):
+        builder = threading.Thread(target=build)
+        builder.start()
+        assert not entered.wait(0.5)
+        with leased(other, ["web", "x"], "web"):  # though there is a build
+            pass
+    assert entered.wait(60)
+    builder.join()
+
+
+def test_never_two_of_many_builds_make_the_same(access, other):
+    active = []
+    most = []
+
+    def build(number):
+        for _ in range(3):
+            with leased((access, other)[number % 2], ["web"], "web", on_wait=lambda *_: None):
+                active.append(number)
+                most.append(len(active))
+                time.sleep(0.005)
+                active.remove(number)
+
+    builders = [threading.Thread(target=build, args=(number,)) for number in range(5)]
+    for builder in builders:
+        builder.start()
+    for builder in builders:
+        builder.join()
+    assert len(most) == 15
+    assert max(most) == 1
+
+
+def test_a_stopped_build_is_named_as_stopped_with_the_commands_that_continue_and_end_it(tmp_path):
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from nanoset_core.storage.access import FileAccess\n"
+        "from nanoset_core.storage.leases import leased\n"
+        "with leased(FileAccess(Path(sys.argv[1])), ['web'], on_wait=print):\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, tmp_path])
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    said = []
+
+    def end_it(name, work):
+        said.append(work.owner.remedy())
+        process.kill()
+        process.wait()
+
+    with leased(FileAccess(tmp_path), ["web"], on_wait=end_it):
+        pass
+    pid = process.pid
+    assert said == [f"it is stopped: `kill -CONT {pid}` continues it, `kill -KILL {pid}` ends it"]
+
+
+def test_no_build_is_named_with_its_process_and_what_to_do(access, other):
+    leases.check_no_build(other, "nothing can be erased", "run it again")
+    with (
+        leased(access, ["web", "code"], "web"),
+        pytest.raises(StorageError, match="while a build is under way") as found,
+    ):
+        leases.check_no_build(other, "nothing can be erased", "run it again")
+    assert f"process {os.getpid()} on {platform.node()} makes web" in str(found.value)
+    assert f"`kill {os.getpid()}` ends it" in str(found.value.remedy)
+    leases.check_no_build(other, "nothing can be erased", "run it again")
 
 
 def test_kept_fresh_while_held_and_no_longer(access, other, monkeypatch):

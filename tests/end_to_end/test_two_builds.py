@@ -1,0 +1,81 @@
+"""Two builds at once make each output once; one that has to wait says for whom, and how to end that."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from sample_project import outputs_of
+
+from nanoset_core.storage.owners import Owner
+
+BUILD = [sys.executable, "-m", "nanoset_core.cli", "build", "--config"]
+HELD = """
+import fcntl, os, signal, sys
+file = open(sys.argv[1], "ab")
+fcntl.lockf(file, fcntl.LOCK_EX)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def start(config) -> subprocess.Popen[str]:
+    return subprocess.Popen([*BUILD, str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def made(process) -> tuple[int, str]:
+    """How many outputs a build made, and what it printed."""
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    count = re.search(r"^Made (\d+) of (\d+) outputs", out, re.MULTILINE)
+    return (int(count[1]) if count else 0), err
+
+
+def test_two_builds_at_once_make_each_output_once(make_project):
+    config = make_project()
+    alone = make_project("alone")
+    builds = [start(config), start(config)]
+    (first, first_said), (second, second_said) = (made(build) for build in builds)
+    total, _ = made(start(alone))
+    assert first + second == total
+    said = first_said + second_said
+    assert re.search(r"waits for process \d+ on \S+, since \S+ \S+, which makes \w+; `kill \d+` ends it", said)
+    assert "another build made it meanwhile" in said
+    assert outputs_of(config) == outputs_of(alone)
+
+
+def test_a_build_that_waits_for_a_stopped_one_says_how_to_continue_and_end_it(make_project):
+    config = make_project()
+    (config.parent / ".dagster").mkdir()
+    lock = config.parent / ".dagster" / ".lock"
+    holder = subprocess.Popen([sys.executable, "-c", HELD, str(lock)])
+    os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
+    build = start(config)
+    line = ""
+    until = time.monotonic() + 60
+    while "waits for" not in line:
+        assert time.monotonic() < until
+        line = build.stderr.readline()
+    assert f"waits for process {holder.pid} on " in line
+    assert f"`kill -CONT {holder.pid}` continues it, `kill -KILL {holder.pid}` ends it" in line
+    assert str(lock) in line
+    holder.send_signal(signal.SIGCONT)
+    holder.wait()
+    assert made(build)[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("owner", "remedy"),
+    [
+        (Owner("far", 12, 0.0), "`kill 12` on far ends it"),
+        (Owner("far"), "end it on far if it hangs"),
+        (Owner("here", 12, is_here=True), "`kill 12` ends it"),
+    ],
+    ids=["another machine", "unknown process", "this machine"],
+)
+def test_how_a_process_is_ended_depends_on_where_it_runs(owner, remedy):
+    assert owner.remedy() == remedy
