@@ -100,6 +100,16 @@ def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDAr
     return hashes
 
 
+def stored_hashes(project: Project, corpus: str, shard: str) -> NDArray[np.uint64] | None:
+    """Return the hashes of the documents of a shard, as `document_hashes` gives them, or None if none are stored."""
+    recipe = Recipe(TOKEN_HASHES.folder, corpus, VERSION, {"shard": shard})
+    stored = project.outputs.find(recipe)
+    if stored is None:
+        return None
+    hashes: NDArray[np.uint64] = np.load(stored.path(_HASHES_FILE), "r", allow_pickle=False)
+    return hashes
+
+
 class _Side(NamedTuple):
     """A corpus whose documents a nanoset reads."""
 

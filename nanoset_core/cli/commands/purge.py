@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_core.cli.copies import print_copies
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, IDS_FILE_OPTION, build_of, flag, option
 from nanoset_core.cli.terminal import print_rows
@@ -55,6 +56,7 @@ def command(
         _print_erased(project, wanted)
         return
     _print_plan(project, plan)
+    print_copies(project, wanted, corpora, fate="not erased")
     if not yes:
         echo("nothing was erased yet: add --yes to erase it")
         return

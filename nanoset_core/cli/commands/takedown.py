@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_core.cli.copies import print_copies
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, build_of, flag, option
 from nanoset_core.cli.terminal import print_rows
@@ -60,6 +61,8 @@ def command(
         for one in holdings(project, wanted)
     ]
     print_rows(rows)
+    already_listed = file.read_text(encoding="utf-8").splitlines()
+    print_copies(project, wanted, fate="not taken down", ignored_ids=already_listed)
     if build is not None:
         build()
 

@@ -1,0 +1,231 @@
+"""Documents with the same tokens as some that are named by id: copies under other ids."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import NanosetError, StorageError, one_line
+from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.stream import token_starts
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.pipeline.by_shard import Sharded
+from nanoset_core.pipeline.choosing import document_groups
+from nanoset_core.pipeline.held_out import document_hashes, stored_hashes
+from nanoset_core.pipeline.indexed import DATASET, opened
+from nanoset_core.pipeline.project import Project
+from nanoset_core.views.hashing import hash_texts
+from nanoset_core.views.ids import Ids
+
+MAX_COMPARED = 1_000_000
+"""Documents of equal length in a corpus whose tokens are read, on a disk."""
+MAX_COMPARED_REMOTELY = 20_000
+"""The same in a bucket, where each may take a request."""
+MIN_TOKENS = 2
+"""Shorter documents, such as an end token alone, say nothing by being equal."""
+
+
+class Copy(NamedTuple):
+    """A document with the same tokens as a named one."""
+
+    corpus: str
+    file: str
+    """Relative to the corpus's folder."""
+    line: int
+    """1-based; of a table the row."""
+    id: str | None
+    tokens: int
+    of: str
+    """Id of the first named document with these tokens."""
+
+
+class Copies(NamedTuple):
+    """What a search for copies found."""
+
+    documents: Sequence[Copy]
+    """By corpus, then by number in the corpus."""
+    not_searched: Mapping[str, str]
+    """Corpus that could not be read → the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Corpus:
+    """The current dataset of a corpus."""
+
+    name: str
+    dataset: Manifest
+    sequences: MMapIndexedDataset
+    is_named: bool
+    """Whether ids name documents of this corpus."""
+
+    def tokens(self, document: int) -> NDArray[np.integer]:
+        """Return the tokens of a document."""
+        begin, end = token_starts(self.sequences, self.sequences.document_indices[document : document + 2]).tolist()
+        size = self.sequences.dtype.itemsize
+        all_tokens = self.sequences.tokens_for(np.array([begin * size]), np.array([end * size]))
+        return all_tokens[begin:end]
+
+    def token_digest(self, document: int) -> bytes:
+        """Return a digest of the tokens of a document, whatever the dtype of its dataset."""
+        return hashlib.sha256(self.tokens(document).astype("<i8").tobytes()).digest()
+
+
+@dataclass(slots=True)
+class _NamedTokens:
+    """The tokens of the named documents."""
+
+    lengths: set[int] = field(default_factory=set)
+    id_by_digest: dict[bytes, str] = field(default_factory=dict)
+    hashes: dict[np.dtype, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Dtype of a dataset → hashes of tokens in this dtype, as `held_out` keeps them."""
+
+    def add(self, corpus: _Corpus, document: int, length: int, name: str) -> None:
+        """Add a document of a corpus, by its number, unless it is too short."""
+        if length < MIN_TOKENS:
+            return
+        self.lengths.add(length)
+        self.id_by_digest.setdefault(corpus.token_digest(document), name)
+        (hashed,) = document_hashes(corpus.sequences, document, 1).tolist()
+        self.hashes[corpus.sequences.dtype].add(hashed)
+
+
+def find_copies(
+    project: Project, ids: Sequence[str], corpora: Collection[str] = (), *, ignored_ids: Sequence[str] = ()
+) -> Copies:
+    """Return the documents with the same tokens as one of some named documents, without these themselves.
+
+    The current datasets of all corpora are searched. Documents of equal length are compared by their tokens; where
+    `held_out` keeps hashes of the documents of a shard, only those with an equal hash are read.
+
+    Args:
+        project: The project.
+        ids: Ids of the named documents.
+        corpora: The corpora whose documents are named; default: all. The copies of these in other corpora are found
+            too, also those with the same id.
+        ignored_ids: Ids of documents that are no copies to report, such as those that are taken down already.
+    """
+    searched, not_searched = _current_corpora(project, corpora)
+
+    # The named documents: their lengths, hashes, and digests of their tokens.
+    named = _NamedTokens()
+    ignored_by_corpus: dict[str, NDArray[np.int64]] = {}
+    for corpus in searched:
+        try:
+            for number, length, name in _documents_with(project, corpus, ids):
+                named.add(corpus, number, length, name)
+            ignored = _documents_with(project, corpus, [*ids, *ignored_ids])
+            ignored_by_corpus[corpus.name] = np.array([number for number, _, _ in ignored], np.int64)
+        except (NanosetError, OSError) as error:
+            not_searched[corpus.name] = one_line(error)
+
+    # All other documents of such a length, compared with them.
+    copies: list[Copy] = []
+    for corpus in searched:
+        if corpus.name in not_searched or not named.lengths:
+            continue
+        try:
+            copies += _copies_in(project, corpus, ignored_by_corpus[corpus.name], named)
+        except (NanosetError, OSError) as error:
+            not_searched[corpus.name] = one_line(error)
+    return Copies(copies, not_searched)
+
+
+def _current_corpora(project: Project, named_corpora: Collection[str]) -> tuple[list[_Corpus], dict[str, str]]:
+    """Return the corpora with a current dataset, and corpus → why it cannot be read."""
+    outputs = project.outputs
+    corpora: list[_Corpus] = []
+    not_readable: dict[str, str] = {}
+    for name in sorted(outputs.access.names(outputs.folder / DATASET.folder)):
+        try:
+            dataset = outputs.current(DATASET.folder, name)
+            if dataset is not None:
+                is_named = not named_corpora or name in named_corpora
+                corpora.append(_Corpus(name, dataset, opened(dataset, is_sampled=True), is_named))
+        except (NanosetError, OSError) as error:
+            not_readable[name] = one_line(error)
+    return corpora, not_readable
+
+
+def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> list[tuple[int, int, str]]:
+    """Return number, length in tokens and id of the documents of a corpus that some ids name."""
+    import pyarrow as pa
+
+    if not corpus.is_named:
+        return []
+    wanted = Ids(pa.array(ids, pa.large_string()))
+    documents: list[tuple[int, int, str]] = []
+    for group in document_groups(project, corpus.name, corpus.dataset):
+        table = group.read(["id", "tokens"])
+        column = table.column("id").cast(pa.large_string()).combine_chunks()
+        rows = np.flatnonzero(wanted.mask(column, hash_texts(column)))  # (n_named,) rows of the group
+        lengths = table.column("tokens").take(rows).to_pylist()
+        names = column.take(pa.array(rows)).to_pylist()
+        documents += zip((group.first + rows).tolist(), lengths, names, strict=True)
+    return documents
+
+
+def _copies_in(project: Project, corpus: _Corpus, ignored: NDArray[np.int64], named: _NamedTokens) -> list[Copy]:
+    """Return the copies in a corpus.
+
+    Args:
+        project: The project.
+        corpus: Where to search.
+        ignored: Numbers of documents that are no copies to report, int64.
+        named: The tokens of the named documents.
+
+    Raises:
+        StorageError: There are too many documents of equal length to compare.
+    """
+    sharded = Sharded.of(project, corpus.dataset)
+    candidates = _candidates(project, corpus, sharded, named)
+    candidates = np.setdiff1d(candidates, ignored)
+    most = MAX_COMPARED_REMOTELY if project.outputs.access.has_copies else MAX_COMPARED
+    if len(candidates) > most:
+        what = (
+            f"{len(candidates):,} documents have as many tokens, too many to compare: a nanoset that reads the corpus"
+        )
+        raise StorageError(f"{what} and has `held_out: warn` keeps a hash of each document")
+
+    id_by_number: dict[int, str] = {}
+    for number in candidates.tolist():
+        digest = corpus.token_digest(number)
+        if digest in named.id_by_digest:
+            id_by_number[number] = named.id_by_digest[digest]
+
+    copies: list[Copy] = []
+    for place in sharded.places(project, list(id_by_number)):
+        number = place["document"]
+        n_tokens = len(corpus.tokens(number))
+        copies.append(Copy(corpus.name, place["file"], place["line"], place["id"], n_tokens, id_by_number[number]))
+    return copies
+
+
+def _candidates(project: Project, corpus: _Corpus, sharded: Sharded, named: _NamedTokens) -> NDArray[np.int64]:
+    """Return the numbers of the documents that may have the tokens of a named one, by length and stored hash."""
+    lengths = np.array(sorted(named.lengths), np.int32)
+    found = [np.empty(0, np.int64)]
+    for group in document_groups(project, corpus.name, corpus.dataset):
+        rows = np.flatnonzero(np.isin(group.read(["tokens"]).column("tokens").to_numpy(), lengths))
+        found.append(group.first + rows)
+    candidates = np.concatenate(found)  # (n_candidates,) ascending
+
+    # Hashes that `held_out` keeps spare reading the tokens of most of them. They depend on the dtype of the dataset.
+    hashes_by_dtype = named.hashes
+    has_all_hashes = set(hashes_by_dtype) == {corpus.sequences.dtype}
+    hashes = np.array(sorted(hashes_by_dtype[corpus.sequences.dtype]), np.uint64) if has_all_hashes else None
+    kept = [np.empty(0, np.int64)]
+    for shard, (first, stop) in enumerate(pairwise(sharded.firsts.tolist())):
+        in_shard = candidates[(candidates >= first) & (candidates < stop)]
+        if hashes is not None and len(in_shard):
+            stored = stored_hashes(project, corpus.name, sharded.shards[shard])
+            if stored is not None:
+                in_shard = in_shard[np.isin(stored[in_shard - first], hashes)]
+        kept.append(in_shard)
+    return np.concatenate(kept)
