@@ -113,11 +113,17 @@ class ConfigError(NanosetError, ValueError):
     """nanoset.yaml, or an argument, asks for something that cannot be."""
 
 
+_MOST_LISTED = 100
+"""Mistakes of a file that one error lists."""
+
+
 def combined(errors: Sequence[ConfigError], where: object) -> ConfigError:
     """Return the only error, or one that lists all errors of a file."""
     if len(errors) == 1:
         return errors[0]
-    listed = "\n".join(textwrap.indent(str(error), "  ") for error in errors)
+    listed = "\n".join(textwrap.indent(str(error), "  ") for error in errors[:_MOST_LISTED])
+    if len(errors) > _MOST_LISTED:
+        listed += f"\n  … and {len(errors) - _MOST_LISTED:,} more"
     return ConfigError(Multiline(f"{len(errors)} mistakes:\n{listed}"), where=where, remedy="correct each of them")
 
 

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import entry_points
-from io import BufferedWriter, TextIOWrapper
+from io import BufferedWriter, StringIO, TextIOWrapper
 
 import click
 
@@ -24,7 +24,7 @@ from nanoset_core.cli.streams import UnfailingFile
 from nanoset_core.errors import NanosetError, closest_name
 from nanoset_core.execution.interruption import INTERRUPTED, disturb_no_more, interruptible, received_signal
 from nanoset_core.storage.os_errors import refusal
-from nanoset_core.untrusted import Multiline, visible, without_secrets
+from nanoset_core.untrusted import Multiline, without_secrets
 
 PLUGINS = "nanoset.commands"
 
@@ -87,8 +87,9 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         code = _run(arguments)
         return code if received_signal() is None else _say_interrupted()  # some handler may have left with 0
     except click.ClickException as error:
-        error.message = visible(Multiline(error.message))  # it repeats what was given
-        error.show()
+        shown = StringIO()
+        error.show(shown)
+        echo(Multiline(shown.getvalue()), nl=False, err=True)  # it repeats what was given
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return _say_interrupted()

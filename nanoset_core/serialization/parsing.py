@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from nanoset_core.errors import ConfigError, closest_name, combined
+from nanoset_core.errors import ConfigError, closest_name, combined, joined_lines
 from nanoset_core.serialization.settings import (
     Range,
     alternatives,
@@ -33,6 +33,18 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 _EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,3}")
 _PLAIN = Mapping[str, Any] | tuple[Any, ...] | str | bool | int | float | None
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+"""Characters that YAML can write as escapes, and that no path, name or UTF-8 file holds."""
+_SHOWN_CHARACTERS = 500
+"""Of a value that is wrong, as many are shown."""
+MOST_BYTES = 16 << 20
+"""A larger file is no file of settings."""
+MOST_VALUES = 100_000
+"""That a file may hold, with each alias and each merge key (`<<`) counted as what it stands for."""
+MOST_DEPTH = 100
+"""Of values within values."""
+_MOST_DIGITS = 64
+"""Of a whole number; Python shows none of more than 4,300 digits."""
 _ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What PyYAML raises, besides its own errors, for a tag at a value of another kind."""
 
@@ -108,8 +120,13 @@ class Parser:
         if kind is None or (origin is Literal and value not in arguments):
             asked = hint if kind is None else kind
             what = "this value is not known" if get_origin(asked) is Literal else "this value has the wrong type"
-            found = "no value" if value is None else f"{value!r} ({type(value).__name__})"
+            found = "no value" if value is None else f"{_shortened(repr(value))} ({type(value).__name__})"
             return self._report(what, path, _remedy(asked, value), found, describe(asked))
+        if isinstance(value, str) and _NO_TEXT.search(value) is not None:
+            what, remedy = "this text holds a character that no name and no file can hold", "remove the escape"
+            return self._report(
+                what, path, remedy, ascii(_shortened(value)), "text without NUL and halves of surrogates"
+            )
         if kind is Any:
             return self._value(_PLAIN, value, path)
         if bare(kind) is float:
@@ -144,8 +161,10 @@ class Parser:
         found = {}
         for key, item in value.items():
             inner = f"{path}.{key}"
-            if type(key) is not str:
-                kind = f"{key!r} ({type(key).__name__})"
+            if type(key) is str and _NO_TEXT.search(key) is not None:
+                self._report("this key holds a character that no name can hold", path, "remove the escape", ascii(key))
+            elif type(key) is not str:
+                kind = f"{_shortened(repr(key))} ({type(key).__name__})"
                 self._report("this key has the wrong type", inner, f'put it in quotes: "{key}"', kind, "text")
             elif names and key not in names:
                 self._unknown(key, names, path)
@@ -220,11 +239,11 @@ def _remedy(hint: Any, value: object) -> str:
         return f"write {describe(hint)}, without quotes (YAML takes 1e-3 for text, and 1.0e-3 for a number)"
     if str in kinds and isinstance(value, Mapping) and len(value) == 1:
         (name, inner), *_ = value.items()
-        return f"write the keys without the dashes of a list, as one mapping: {{{name}: {inner}, …}}"
+        return f"write the keys without the dashes of a list, as one mapping: {{{name}: {_shortened(str(inner))}, …}}"
     if str in kinds and not isinstance(value, Mapping | list | str):
-        return f'put it in quotes: "{value}"'
+        return f'put it in quotes: "{_shortened(str(value))}"'
     if any(get_origin(kind) is tuple for kind in kinds) and isinstance(value, str):
-        return f"put it in brackets: [{value}]"
+        return f"put it in brackets: [{_shortened(value)}]"
     if get_origin(hint) is Literal:
         meant = closest_name(str(value), map(str, get_args(hint)))
         return f"did you mean {meant!r}?" if meant is not None else "choose one of these"
@@ -233,18 +252,36 @@ def _remedy(hint: Any, value: object) -> str:
     return f"write {describe(hint)}"
 
 
+def _shortened(text: str) -> str:
+    """Return the first characters of what a file holds, for a message."""
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
 def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError:
     """Return errors about keys of a YAML text (where: "file: key") as one, by their lines (where: "file:line: key")."""
     import yaml
 
-    root, found = yaml.compose(text), []
+    root = yaml.compose(text)
     lines = {"": 1} if root is None else dict(_lines(root, "", root.start_mark.line + 1, set()))
+    located_errors = []
     for error in errors:
-        known, mark, key = (error.where or "").partition(f"{file}: ")
-        above = [path for path in lines if not path or f"{key}.".startswith((f"{path}.", f"{path}["))]
-        line = lines[max(above, key=len)] if mark and not known else 0
-        found.append((line, error.at(f"{file}:{line}: {key}") if line else error))
-    return combined([error for _, error in sorted(found, key=lambda pair: pair[0])], file)
+        place, mark, key = (error.where or "").partition(f"{file}: ")
+        if mark and not place:
+            line = lines[_nearest(key, lines)]
+            located_errors.append((line, error.at(f"{file}:{line}: {key}")))
+        else:
+            located_errors.append((0, error))
+    located_errors.sort(key=lambda pair: pair[0])
+    return combined([error for _, error in located_errors], file)
+
+
+def _nearest(key: str, lines: Mapping[str, int]) -> str:
+    """Return the longest path of a key that is known and at or above another one; "" is above all."""
+    ends = [match.start() for match in re.finditer(r"[.[]", key)]
+    for end in (len(key), *reversed(ends)):
+        if key[:end] in lines:
+            return key[:end]
+    return ""
 
 
 def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[str, int]]:
@@ -269,8 +306,14 @@ def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
     """
     if file.exists() and not (file.is_file() or file.is_dir()):
         raise ConfigError("not a regular file", where=file, found="a pipe or a device", expected="YAML", remedy=remedy)
+    with file.open("rb") as opened:
+        data = opened.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        found = f"{file.stat().st_size:,} bytes"
+        expected = f"at most {MOST_BYTES:,} bytes of settings"
+        raise ConfigError("this file is too large", where=file, found=found, expected=expected, remedy=remedy)
     try:
-        text = file.read_bytes().decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError("not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8") from error
     return parse_yaml(text, file, remedy=remedy), text
@@ -280,14 +323,45 @@ def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
     """Return the plain values of a YAML text, which are not to be changed.
 
     Raises:
-        ConfigError: it is not YAML, or has a key twice.
+        ConfigError: it is not YAML, has a key twice, or holds too many values or too deep ones.
     """
     import yaml
 
     try:
         return _parsed(text)
+    except _TooMuchError as error:
+        raise ConfigError(error.what, where=where, found=error.found, expected=error.expected, remedy=remedy) from error
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError("not YAML", where=where, found=_mistake(error), remedy=remedy) from error
     except (yaml.YAMLError, *_ERRORS) as error:
-        raise ConfigError("not YAML", where=where, found=str(error)[:1000], remedy=remedy) from error
+        found = joined_lines(error)[:1000]
+        raise ConfigError("not YAML", where=where, found=found, remedy=remedy) from error
+
+
+class _TooMuchError(Exception):
+    """A YAML text would unpack to more than any file of settings needs."""
+
+    def __init__(self, what: str, found: str, expected: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.found = found
+        self.expected = expected
+
+
+def _too_many_values(line: int) -> _TooMuchError:
+    """Return the error for more values than `MOST_VALUES`; `line` counts from 0."""
+    found = f"more in line {line + 1}, with what aliases and merge keys stand for"
+    return _TooMuchError("this unpacks to too many values", found, f"at most {MOST_VALUES:,} values")
+
+
+def _mistake(error: Any) -> str:
+    """Return in one line what PyYAML says of a mistake, and where: its own text has an excerpt in several lines."""
+    parts = []
+    for text, mark in ((error.context, error.context_mark), (error.problem, error.problem_mark)):
+        if text:
+            place = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
+            parts.append(f"{joined_lines(text)}{place}")
+    return "; ".join(parts)[:1000]
 
 
 @lru_cache(maxsize=2)
@@ -296,6 +370,24 @@ def _parsed(text: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
+        """PyYAML's, which refuses keys that stand twice, and what unpacks to too much."""
+
+        depth = 0
+        n_values = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.n_values += 1
+            if self.n_values > MOST_VALUES:
+                raise _too_many_values(self.peek_event().start_mark.line)  # type: ignore[no-untyped-call]
+            if self.depth >= MOST_DEPTH:
+                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+                found = f"more in line {mark.line + 1}, column {mark.column + 1}"
+                raise _TooMuchError("values are nested too deeply", found, f"at most {MOST_DEPTH:,} within each other")
+            self.depth += 1
+            node = super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+            self.depth -= 1
+            return node
+
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             seen: set[str] = set()
             for node_of_key, _ in node.value:
@@ -305,4 +397,56 @@ def _parsed(text: str) -> Any:
                 seen.add(key)
             return super().construct_mapping(node, deep)
 
-    return Loader(text).get_single_data()
+        def construct_yaml_int(self, node: Any) -> int:
+            digits = len(node.value)
+            if digits > _MOST_DIGITS:
+                what = f"a whole number of {digits:,} characters, of which at most {_MOST_DIGITS} make sense"
+                raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
+            return int(super().construct_yaml_int(node))  # type: ignore[no-untyped-call]
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    loader = Loader(text)
+    root = loader.get_single_node()  # type: ignore[no-untyped-call]
+    if root is None:
+        return None
+    _check_size(root)
+    return loader.construct_document(root)  # type: ignore[no-untyped-call]
+
+
+def _check_size(root: Any) -> None:
+    """Raise _TooMuchError if a YAML document holds too many values, or one that holds itself.
+
+    Aliases and merge keys share nodes, so that a few hundred bytes can stand for any number of values. Each node is
+    looked at once: the values below it are those of its children, with what is shared counted as often as it is named.
+    """
+    values_below: dict[int, int] = {}
+    unfinished: set[int] = set()
+    pending = [(root, False)]
+    while pending:
+        node, is_counted = pending.pop()
+        children = _children(node)
+        if is_counted:
+            unfinished.discard(id(node))
+            count = 1 + sum(values_below[id(child)] for child in children)
+            if count > MOST_VALUES:
+                raise _too_many_values(node.start_mark.line)
+            values_below[id(node)] = count
+            continue
+        if id(node) in values_below:
+            continue
+        if id(node) in unfinished:
+            found = f"an alias in line {node.start_mark.line + 1}"
+            raise _TooMuchError("a value holds itself", found, "no alias within what it stands for")
+        unfinished.add(id(node))
+        pending.append((node, True))
+        pending.extend((child, False) for child in children if id(child) not in values_below)
+
+
+def _children(node: Any) -> list[Any]:
+    """Return the nodes right below one: the items of a list, the keys and values of a mapping."""
+    if isinstance(node.value, str):
+        return []
+    children = []
+    for item in node.value:
+        children.extend(item if isinstance(item, tuple) else [item])
+    return children
