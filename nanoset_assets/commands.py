@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from nanoset_core.outputs.root import Seen
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import REPLACED
 from nanoset_core.raw.contents import some
+from nanoset_core.untrusted import shell_word
 
 if TYPE_CHECKING:
     from nanoset_assets.build import BuildReport
@@ -186,9 +186,9 @@ def _next_steps(config: ProjectConfig, graph: Graph, readable: Sequence[tuple[st
         imports = "StorageSpec, load_nanoset" if has_endpoint else "load_nanoset"
         where += f", StorageSpec({storage})" if has_endpoint else ""
         program = f"from nanoset_core import {imports}; print(load_nanoset({where})[0])"
-        yield f"Read samples: python -c {shlex.quote(program)}"
+        yield f"Read samples: python -c {shell_word(program)}"
     for one in manifests:
         if readable and one.name == f"{readable[0][0]}/{HANDOFF}":
             yield f"Train on it: {one.url(START)} says how to start."
-    home, file = (shlex.quote(str(path)) for path in (dagster_home(config), config.file))
+    home, file = (shell_word(path) for path in (dagster_home(config), config.file))
     yield f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} dagster dev -m nanoset_assets.definitions"

@@ -19,7 +19,7 @@ from nanoset_assets.dagster_compat import (
     RunLauncher,
     WorkerStatus,
 )
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, joined_lines
 
 JOB_TAG = "slurm/job"
 """Number of a run's job."""
@@ -82,12 +82,12 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         own = ["--job-name", f"nanoset-{run.job_name}", "--output", str(self._folder / "slurm-%j.log")]
         # A run that Dagster knows to have begun cannot begin again: it is tried again as another run.
         own += ["--no-requeue", "--export=ALL", "--signal=B:TERM@120", "--open-mode=append"]
-        given = [*self._options, *shlex.split(run.tags.get(OPTIONS_TAG, ""))]
+        given = [*self._options, *_words(run.tags.get(OPTIONS_TAG, ""))]
         self._folder.mkdir(parents=True, exist_ok=True)
         script = _SCRIPT.format(command=shlex.join(args.get_command_args()))
         asked = _slurm("sbatch", "--parsable", *own, *given, text=script)
         if asked.returncode != 0:
-            where, found = f"run_launcher in dagster.yaml: sbatch {shlex.join(given)}", asked.stderr.strip()
+            where, found = f"run_launcher in dagster.yaml: sbatch {shlex.join(given)}", joined_lines(asked.stderr)
             remedy = f"correct the options there, or the tag {OPTIONS_TAG} of the run"
             raise ConfigError("Slurm refuses the run", where=where, found=found, remedy=remedy)
         job = asked.stdout.strip().partition(";")[0]
@@ -139,6 +139,17 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         if job is None:
             return None
         return f"Log: {self._folder / f'slurm-{job}.log'}\n{_slurm('scontrol', 'show', 'job', job).stdout.strip()}"
+
+
+def _words(options: str) -> list[str]:
+    """Return the options of a run's tag; ConfigError if a quote is left open."""
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        remedy = "close the quotation marks"
+        raise ConfigError(
+            "not options of sbatch", where=f"the tag {OPTIONS_TAG}", found=f"{options!r}: {error}", remedy=remedy
+        ) from error
 
 
 def _state(job: str) -> tuple[str | None, str]:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from nanoset_core.errors import ConfigError, combined, raised
 from nanoset_core.serialization.parsing import Rule, broken
 from nanoset_core.serialization.settings import Range
+from nanoset_core.untrusted import visible
 
 ADDRESS_VARIABLE = "NANOSET_DASK_ADDRESS"
 FILE_VARIABLE = "NANOSET_DASK_SCHEDULER_FILE"
@@ -22,6 +23,8 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_WAIT = 366 * 86_400
 _SHORTEST_JOB = 120
 _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)?(M|G|T)i?B")
+_SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+=/-]*")
+_DIRECTIVE = re.compile(r"-\S(.*\S)?")
 _CRON = re.compile(r"[0-9*/,-]+( +[0-9A-Za-z*/,#?-]+){4}")
 """The shape of a cron line; whether its numbers can be is known to the scheduler."""
 LEAST_SETTLE_SECONDS = 2
@@ -40,6 +43,16 @@ _TEXTS = {
     ),
     "jobs": ("the number of Slurm jobs is missing", 'add it: "jobs: 20"'),
     "time": ("this is no time limit for a Slurm job", "write 90m, 4h or 2d", "m, h or d, from 2m to 366d"),
+    "name": (
+        "this cannot be written into a job's script",
+        "write the name as `sinfo` or `sacctmgr` shows it",
+        "letters, digits and . _ - , : @ % + = /",
+    ),
+    "directive": (
+        "this cannot be a line of a job's script",
+        'write one option of sbatch for each entry, such as "--constraint=ib"',
+        "one line that begins with - and that can be seen as it is",
+    ),
     "memory": ("this is no size of memory", "write 8GB", "a number with MB, GB or TB"),
     "cron": (
         "this is not a cron line",
@@ -173,8 +186,19 @@ def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
         (is_slurm and not _SHORTEST_JOB <= time <= _LONGEST_WAIT, "time", ".time", spec.time),
         (is_slurm and not _MEMORY.fullmatch(spec.memory or "2GB"), "memory", ".memory", spec.memory),
         _wait_rule(spec.wait, ".wait"),
+        *(_job_script_rules(spec) if is_slurm else ()),
     )
     yield from raised(chosen_executor, file, spec)
+
+
+def _job_script_rules(spec: ExecutorSpec) -> Iterator[Rule]:
+    """Yield a rule for each text that becomes part of a line of a job's script, which a shell runs."""
+    for key, value in (("partition", spec.partition), ("account", spec.account)):
+        is_broken = value is not None and not _SLURM_NAME.fullmatch(value)
+        yield is_broken, "name", f".{key}", repr(value)
+    for number, directive in enumerate(spec.directives or ()):
+        is_broken = not _DIRECTIVE.fullmatch(directive) or visible(directive) != directive
+        yield is_broken, "directive", f".directives[{number}]", repr(directive)
 
 
 def _named_by(spec: ExecutorSpec) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -18,11 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, joined_lines
 from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, undisturbed
 from nanoset_core.execution.progress import Progress, ProgressCallback, Waiting
 from nanoset_core.serialization.text import format_age
 from nanoset_core.storage.atomic import claim_scratch
+from nanoset_core.untrusted import shell_line, shell_word
 
 Client: TypeAlias = Any
 """distributed.Client; the package has no types."""
@@ -63,7 +63,8 @@ class DaskScheduler:
     @property
     def start_workers(self) -> str:
         """The command that starts workers."""
-        return f"start some with `dask worker {self.address or f'--scheduler-file {self.file}'} --nthreads 1`"
+        scheduler = (self.address,) if self.address is not None else ("--scheduler-file", self.file)
+        return f"start some with `{shell_line('dask', 'worker', *scheduler, '--nthreads', 1)}`"
 
     def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
         """Connect to it, as soon as it is there; ConfigError where that takes too long, or it refuses this client."""
@@ -100,7 +101,8 @@ class DaskScheduler:
             what = "no Dask scheduler has written its file"
             expected = f"the file within {format_age(self.wait_seconds)}"
             found = f"{error.strerror}: {self.file}" if error.strerror else found
-            remedy = f"start it with `dask scheduler --scheduler-file {self.file}`, or set executor.wait to more"
+            command = shell_line("dask", "scheduler", "--scheduler-file", self.file)
+            remedy = f"start it with `{command}`, or set executor.wait to more"
         else:
             what, found = "no Dask scheduler answers at this address", f"{self.name}: {found}"
             expected = f"an answer within {format_age(max(self.wait_seconds, CONNECT_SECONDS))}"
@@ -152,7 +154,7 @@ class SlurmJobs:
         if shutil.which("sbatch") is None:
             remedy = "build on a machine from which jobs are submitted, or set executor.kind to processes or dask"
             raise ConfigError("there is no Slurm here", where=self.where, found="no command sbatch", remedy=remedy)
-        if shlex.quote(str(self.folder)) != str(self.folder):
+        if shell_word(self.folder) != str(self.folder):
             what, found = "dask-jobqueue cannot write this path into a job's script", repr(str(self.folder))
             remedy = "move the project to a path without spaces and characters that are special to a shell"
             raise ConfigError(what, where=self.where, found=found, remedy=remedy)
@@ -190,7 +192,7 @@ class SlurmJobs:
             job_name="nanoset",
             job_extra_directives=list(self.directives),
             log_directory=str(self.folder),
-            python=shlex.quote(sys.executable),
+            python=shell_word(sys.executable),
             security=_new_security(keys),
             protocol="tls://",
             worker_extra_args=[*more, "--no-dashboard", "--lifetime", f"{lifetime}s"],
@@ -203,7 +205,7 @@ class SlurmJobs:
         asked = subprocess.run(command, input=script, capture_output=True, encoding="utf-8", errors="replace")
         if asked.returncode != 0:
             remedy = "correct partition, account, time, cpus, memory or directives; `sinfo` lists what there is"
-            found = asked.stderr.strip()
+            found = joined_lines(asked.stderr)
             raise ConfigError("Slurm refuses the jobs", where=self.where, found=found, remedy=remedy)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.serialization.parsing import Parser, Rule, broken, located, read_yaml
+from nanoset_core.serialization.parsing import Parser, Rule, broken, located, read_yaml, yaml_value
 from nanoset_core.serialization.settings import Range
 
 RUN = "run.yaml"
@@ -148,4 +148,4 @@ def ramps_up(ramp: Sequence[int], size: int) -> bool:
 def run_text(handoff: str, global_batch_size: int | None) -> str:
     """Return run.yaml as a handoff begins it: what is not known before a run starts is for its user to fill in."""
     size = "#global_batch_size: 256" if global_batch_size is None else f"global_batch_size: {global_batch_size}"
-    return _BEGUN.format(handoff=handoff, size=size)
+    return _BEGUN.format(handoff=yaml_value(handoff), size=size)

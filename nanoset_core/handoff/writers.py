@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pprint import pformat
@@ -19,6 +20,8 @@ from nanoset_core.handoff.notes import notes_of
 from nanoset_core.handoff.run import RUN, run_text
 from nanoset_core.mapping.config import DOCUMENTS, NanosetConfig
 from nanoset_core.mapping.splits import SPLITS, SplitName
+from nanoset_core.serialization.parsing import yaml_value
+from nanoset_core.untrusted import shell_line, shell_word, visible
 
 START = "START.md"
 DATA = "data.yaml"
@@ -33,6 +36,8 @@ _TRAINER = ("tokenizer_type: HuggingFaceTokenizer", "tokenizer_model: /models/x 
 _RUN = "--train-iters … --global-batch-size … --eval-interval … --eval-iters …"
 _NAMED = "--tokenizer-type … --tokenizer-model …"
 _UINT16_VOCABULARY = 65536  # GPTDatasetConfig.token_dtype_code: above it int32
+_PATTERN = re.compile(r"[*?\[]")
+"""What a shell expands in the words that `$(cat …)` gives it."""
 _NEMO_NAMES: dict[SplitName, str] = {"train": "train", "valid": "validation", "test": "test"}
 _NEMO_SAMPLES: dict[SplitName, str] = {
     "train": "max_steps * global_batch_size",
@@ -149,9 +154,14 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     """
     prefixes = [path for split in SPLITS for _, path in handoff.data(split)]
     for path in (*prefixes, handoff.folder, handoff.cache):
+        where = f"nanosets.{handoff.section}.trainer_path"
         if any(map(str.isspace, path)):
-            what, where = "the trainer cuts its data arguments at spaces", f"nanosets.{handoff.section}.trainer_path"
+            what = "the trainer cuts its data arguments at spaces"
             remedy = "set trainer_path to a link without spaces, or move the outputs"
+            raise ConfigError(what, where=where, found=repr(path), remedy=remedy)
+        if visible(path) != path:
+            what = "this path has characters that cannot be seen in the trainer's arguments"
+            remedy = "set trainer_path to a link without such characters, or move the outputs"
             raise ConfigError(what, where=where, found=repr(path), remedy=remedy)
     writer, command = _WRITERS[handoff.config.preset]
     texts, notes = writer(handoff)
@@ -159,7 +169,10 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     schedule = handoff.spec.schedule
     texts[RUN] = run_text(handoff.folder, None if schedule is None else schedule.global_batch_size)
     more = "" if handoff.tokenizer else f" {_NAMED}"
-    command = command.format(folder=handoff.folder, more=more, length=handoff.config.sequence_length)
+    arguments = shell_word(f"{handoff.folder}/{ARGUMENTS}")
+    command = command.format(arguments=arguments, more=more, length=handoff.config.sequence_length)
+    if _PATTERN.search(texts.get(ARGUMENTS, "")) is not None:
+        command = f"set -f  # or the shell takes words of {ARGUMENTS} for patterns of file names\n    {command}"
     texts[START] = _start(handoff, command, sorted(texts), notes)
     return {name: text.encode() for name, text in texts.items()}, notes
 
@@ -172,8 +185,10 @@ def _start(handoff: Handoff, command: str, names: list[str], notes: list[str]) -
     lines += ["", "Start:", "", f"    {command}", "", f"Files here: {', '.join(names)}; index files: {handoff.cache}"]
     if PREFLIGHT in names:
         lines += ["", "Whether the trainer will find them, asked where it runs, with its options:", ""]
-        named = " ".join(handoff.tokenizer) or _NAMED
-        lines.append(f"    python {handoff.folder}/{PREFLIGHT} {named}{'' if handoff.spec.schedule else f' {_RUN}'}")
+        words = [word for argument in handoff.tokenizer for word in argument.split()]
+        named = shell_line(*words) or _NAMED
+        run = "" if handoff.spec.schedule else f" {_RUN}"
+        lines.append(f"    {shell_line('python', f'{handoff.folder}/{PREFLIGHT}')} {named}{run}")
         if not handoff.config.tokenizer_identifiers:
             lines += ["", f"**{UNKNOWN_TOKENIZER}.** Write into nanoset.yaml, and build again:", ""]
             known = [_VERSION, *(map(_key, handoff.tokenizer) if handoff.tokenizer else _TRAINER)]
@@ -189,7 +204,8 @@ def _key(argument: str) -> str:
     name = flag.removeprefix("--").replace("-", "_")
     if name in ("tokenizer_special_tokens", "tiktoken_special_tokens"):
         return f"special_tokens: {json.dumps(values, ensure_ascii=False)}"
-    return f"{name}: {values[0] if values else 'true'}"
+    value = values[0] if values else "true"
+    return f"{name}: {value if value == 'true' or value.isdecimal() else yaml_value(value)}"
 
 
 def _megatron_files(handoff: Handoff) -> tuple[dict[str, str], list[str]]:
@@ -418,8 +434,8 @@ def _yaml(value: dict[str, Any]) -> dict[str, str]:
 
 
 _Writer = Callable[[Handoff], tuple[dict[str, str], list[str]]]
-_MEGATRON = rf"""torchrun --nproc-per-node 8 pretrain_gpt.py $(cat {{folder}}/{ARGUMENTS}){{more}} \
-        --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --max-position-embeddings {{length}} \
+_MEGATRON = r"""torchrun --nproc-per-node 8 pretrain_gpt.py $(cat {arguments}){more} \
+        --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --max-position-embeddings {length} \
         --micro-batch-size 4 --lr 3e-4 --bf16
 
 The options of the model and its training, from --num-layers on, are an example."""

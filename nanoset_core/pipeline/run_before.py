@@ -15,7 +15,7 @@ from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import Manifest, is_digest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.project import Project
-from nanoset_core.serialization.parsing import read_yaml
+from nanoset_core.serialization.parsing import read_yaml, yaml_value
 
 HANDOFF_FOLDER = re.compile(rf"(?:.*/)?{STAGE}/([^/]+)/{HANDOFF}/([^/]+)/?")
 """A handoff's folder, wherever its root lies: name of the nanoset, and digest or `current`."""
@@ -93,7 +93,7 @@ def going_on(project: Project, name: str, handoff: str, consumed_samples: int) -
         raise ConfigError(what, where=f"{config.file}: nanosets.{name}", remedy=remedy)
     given = {"handoff": handoff, "consumed_samples": consumed_samples}
     changed = value | {"nanosets": value["nanosets"] | {name: spec | {"continue_from": given}}}
-    lines = f"  {name}:\n    continue_from: {{handoff: {handoff}, consumed_samples: {consumed_samples}}}"
+    lines = f"  {name}:\n    continue_from: {{handoff: {yaml_value(handoff)}, consumed_samples: {consumed_samples}}}"
     return replace(project, config=config_from(changed, config.file)), f"nanosets:\n{lines}"
 
 

