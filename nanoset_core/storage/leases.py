@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from nanoset_core.errors import StorageError
@@ -41,9 +41,12 @@ from nanoset_core.untrusted import safe_logger
 __all__ = [
     "FOLDER",
     "LEASE_SECONDS",
+    "Build",
     "Work",
+    "builds_under_way",
     "check_no_build",
     "collecting",
+    "end_of",
     "is_live",
     "kept_fresh",
     "leased",
@@ -219,30 +222,54 @@ def under_way(access: FileAccess) -> Mapping[str, Work]:
     return {name: lease.work for lease in _leases(access) for name in sorted(lease.made)}
 
 
-def check_no_build(access: FileAccess, what_is_prevented: str, remedy: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A build that is under way."""
+
+    owner: Owner
+    """Its process."""
+    names: tuple[str, ...]
+    """The corpora, nanosets and webdatasets that it makes now."""
+
+    def __str__(self) -> str:
+        """`process 123 on host, since 2026-03-01 12:03:04, makes web`."""
+        return f"{self.owner}, makes {', '.join(self.names)}"
+
+
+def builds_under_way(access: FileAccess) -> list[Build]:
+    """Return the builds that are under way, on any machine."""
+    names_by_process: dict[tuple[str, int | None], list[str]] = {}
+    owner_by_process: dict[tuple[str, int | None], Owner] = {}
+    for name, work in under_way(access).items():
+        owner = work.owner or Owner(work.host)
+        process = (owner.host, owner.pid)
+        owner_by_process.setdefault(process, owner)
+        names_by_process.setdefault(process, []).append(name)
+    return [Build(owner, tuple(names_by_process[process])) for process, owner in owner_by_process.items()]
+
+
+def check_no_build(access: FileAccess, what: str, remedy: str) -> None:
     """Raise StorageError if a build works on outputs of this root, with its process and how to end it.
 
     Args:
         access: The root of the outputs.
-        what_is_prevented: What cannot be done meanwhile, as the end of the sentence "… while a build is under way".
+        what: What cannot be done meanwhile, as the beginning of "… while a build is under way".
         remedy: What to do once the build has ended.
     """
-    works = list(under_way(access).items())
-    if not works:
-        return
-    names_by_owner: dict[Owner, list[str]] = {}
-    for name, work in works:
-        if work.owner is not None:
-            names_by_owner.setdefault(replace(work.owner, since=None), []).append(name)
-    builds = [f"{work_owner} makes {', '.join(names)}" for work_owner, names in names_by_owner.items()]
-    endings = [owner.remedy() for owner in names_by_owner]
-    raise StorageError(
-        f"{what_is_prevented} while a build is under way",
-        where=access.folder,
-        found="; ".join(builds),
-        expected="no build",
-        remedy=f"wait until the build has ended, or end it ({'; '.join(endings)}); {remedy}",
-    )
+    builds = builds_under_way(access)
+    if builds:
+        raise StorageError(
+            f"{what} while a build is under way",
+            where=access.folder,
+            found="; ".join(map(str, builds)),
+            expected="no build",
+            remedy=f"wait until it has ended, or end it ({end_of(builds)}); {remedy}",
+        )
+
+
+def end_of(builds: Iterable[Build]) -> str:
+    """Return how builds are ended, as a clause."""
+    return "; ".join(build.owner.remedy() for build in builds)
 
 
 def at_work(stage: str, share: float | None) -> None:

@@ -88,7 +88,9 @@ def drop(project: Project) -> Iterator[Surplus]:
             idle = [pair for pair in compared if pair[0].corpus not in leases]
             done = access.each(lambda pair: _drop(project.outputs, *pair), idle)
         yield from filter(None, done)
-        yield from (replace(one, why_not="a build works on it") for one, _ in compared if one.corpus in leases)
+        for one, _ in compared:
+            if one.corpus in leases:
+                yield replace(one, why_not=f"a build works on it ({leases[one.corpus]})")
 
 
 def _drop(outputs: OutputRoot, one: Surplus, stored: Stored) -> Surplus | None:

@@ -130,7 +130,9 @@ def plan_gc(project: Project, **policy: Any) -> Collection:
 
 
 def _busy(leases: Mapping[str, str], subject: str) -> str | None:
-    return f"a build on {leases[subject]} works on it" if subject in leases else None
+    if subject not in leases:
+        return None
+    return f"a build works on it ({leases[subject]}); run `nanoset gc` again once that has ended"
 
 
 def _with_tokens(found: Collection, dropped: Iterable[Surplus]) -> Collection:
@@ -259,7 +261,7 @@ def _kept(listing: FileAccess, output: Output, policy: Policy, named_by: Mapping
 
 
 def _plan(project: Project, policy: Policy, leases: Mapping[str, str], moving: Container[str] = ()) -> Collection:
-    """Judge all that is there; leases: name that is worked on → the machine that does."""
+    """Judge all that is there; leases: name that is worked on → the process that does."""
     listing = project.outputs.access.listing()
     outputs = all_outputs(listing)
     needed, listed = _needed(listing, outputs, policy, moving)

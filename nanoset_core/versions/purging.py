@@ -27,7 +27,7 @@ from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.indexed import STAGE as DATASETS
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stages import stage_of
-from nanoset_core.storage.leases import collecting
+from nanoset_core.storage.leases import check_no_build, collecting
 from nanoset_core.tokenization import purged
 from nanoset_core.tokenization.document_table import DocumentRows, LineNumbers
 from nanoset_core.tokenization.shards import BIN, DOCUMENTS, shard_recipe
@@ -40,6 +40,8 @@ from nanoset_core.views.hashing import hash_texts
 from nanoset_core.views.ids import Ids
 
 _ALL_VERSIONS = 1_000_000_000
+_CANNOT_ERASE = "documents cannot be erased"
+_RESUME = "run the same purge again: it resumes where it was cut short"
 
 
 class Row(NamedTuple):
@@ -215,6 +217,7 @@ def purge(project: Project, plan: Plan, build: Callable[[], None], day: str) -> 
         StorageError: a build works on what is to be erased. As `build` and `plan_purge`.
     """
     outputs = project.outputs
+    check_no_build(outputs.access, _CANNOT_ERASE, "then purge again: nothing was changed")
     path = _receipt(outputs, plan.ids, plan.corpora)
     receipt = _begun(outputs, path, plan, day)
     for corpus in plan.current:
@@ -314,6 +317,7 @@ def _check_fresh(project: Project, plan: Plan) -> None:
     asked = {f"{node.stage.folder}/{node.stage.name(node.key)}" for node in nodes}
     stale = [one.path for one in plan.versions if one.is_current and one.path.rpartition("/")[0] in asked]
     if stale:
+        check_no_build(project.outputs.access, _CANNOT_ERASE, f"then {_RESUME}")
         what = "outputs that hold the documents were not made again"
         remedy = "mend what `nanoset status` shows, and run it again"
         raise StaleError(what, where=project.outputs.folder, found=", ".join(stale), remedy=remedy)
@@ -349,8 +353,15 @@ def _erase(project: Project, plan: Plan, seen: Collection[tuple[str, str]]) -> N
             f"{SHARDS}/{name}/{digest}" for name, digest in _shards(project.outputs) - {*seen} if name in plan.current
         }
         if busy:
-            what, remedy = "a build works on what is to be erased", "run it again once that build has ended"
-            raise StorageError(what, where=access.folder, found=", ".join(sorted(busy)), remedy=remedy)
+            check_no_build(access, _CANNOT_ERASE, f"then {_RESUME}")
+            # A build made shards since the purge began, and has ended.
+            raise StorageError(
+                "a build made outputs from the documents that are to be erased, while the purge was under way",
+                where=access.folder,
+                found=", ".join(sorted(busy)),
+                expected="no build since the purge began",
+                remedy=_RESUME,
+            )
         for one in plan.versions:
             folder = access.folder / one.path
             if one.is_current:  # nothing asks for this output any more

@@ -197,7 +197,8 @@ def test_no_build_is_named_with_its_process_and_what_to_do(access, other):
         pytest.raises(StorageError, match="while a build is under way") as found,
     ):
         leases.check_no_build(other, "nothing can be erased", "run it again")
-    assert f"process {os.getpid()} on {platform.node()} makes web" in str(found.value)
+    assert str(found.value.found).startswith(f"process {os.getpid()} on {platform.node()}, since 20")
+    assert str(found.value.found).endswith(", makes web")
     assert f"`kill {os.getpid()}` ends it" in str(found.value.remedy)
     leases.check_no_build(other, "nothing can be erased", "run it again")
 
@@ -339,7 +340,7 @@ def test_gc_leaves_what_is_built_elsewhere(remote_project, filled):
     before = s3_server.objects(filled)
     with leased(elsewhere.outputs.access, ["web"]):
         (left,) = plan_gc(project).left
-        assert (left.path, "a build on " in left.why) == (project.outputs.folder / folder, True)
+        assert (left.path, "a build works on it (process " in left.why) == (project.outputs.folder / folder, True)
         assert {row.name for row in project_status(project) if row.busy} == {"web"}
         gone = {path.relative_to(project.outputs.folder).as_posix() for path in collect(project).unfinished}
         assert gone == {f"datasets/code/{current}/.tmp-code.bin-1", f"datasets/code/{current}/code.idx"}

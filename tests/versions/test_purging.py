@@ -1,10 +1,13 @@
 """Erasing documents: nothing of their text or tokens is left below the root, and nothing else is lost."""
 
+import contextlib
 import gzip
 import importlib.util
 import itertools
 import json
+import os
 import random
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -20,6 +23,7 @@ from nanoset_core.pipeline import packs, views
 from nanoset_core.pipeline.columns import keep_columns
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.run_before import versions_before
+from nanoset_core.storage.leases import leased
 from nanoset_core.tokenization import purged
 from nanoset_core.versions import purging
 from nanoset_core.versions.purging import is_unfinished, plan_purge, purge
@@ -346,10 +350,41 @@ def test_nothing_is_erased_where_a_build_made_shards_meanwhile(project, monkeypa
         shutil.copytree(next(shards.iterdir()), shards / ("f" * 20))
         return ()
 
-    with monkeypatch.context() as patch, pytest.raises(StorageError, match="a build works on what is to be erased"):
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="while the purge was under way"):
         patch.setattr(purging, "drop", made_meanwhile)
         erase(project)
     shutil.rmtree(shards / ("f" * 20))
+    erase(project)
+
+
+def test_during_a_build_nothing_is_changed_and_the_build_is_named(project):
+    before = tree(project.config.root_folder)
+    with leased(project.outputs.access, ["books"], "books"):
+        during = tree(project.config.root_folder)
+        with pytest.raises(StorageError) as caught:
+            erase(project, how=pytest.fail)
+        assert tree(project.config.root_folder) == during
+    assert caught.value.what == "documents cannot be erased while a build is under way"
+    assert re.fullmatch(rf"process {os.getpid()} on .*, since .*, makes books", caught.value.found)
+    expected = (
+        f"wait until it has ended, or end it (`kill {os.getpid()}` ends it); then purge again: nothing was changed"
+    )
+    assert caught.value.remedy == expected
+    assert tree(project.config.root_folder) == before
+    erase(project)
+
+
+def test_a_build_that_begins_during_a_purge_is_named_too(project):
+    with contextlib.ExitStack() as held:
+
+        def build_and_begin_another(opened):
+            build(opened)
+            held.enter_context(leased(project.outputs.access, ["web"], "web"))
+
+        with pytest.raises(StorageError, match="while a build is under way") as caught:
+            erase(project, how=build_and_begin_another)
+    assert "makes web" in caught.value.found
+    assert "run the same purge again" in caught.value.remedy
     erase(project)
 
 

@@ -10,6 +10,7 @@ from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.takedown import add_ids, holdings
 from nanoset_core.pipeline import views
 from nanoset_core.pipeline.project import Project
+from nanoset_core.storage.leases import leased
 
 CHANGES = {
     "nanosets:\n": "views:\n  kept: {of: web, exclude: drop.txt}\nnanosets:\n",
@@ -55,6 +56,14 @@ def test_the_command_adds_to_the_list_that_views_exclude(project):
     file.write_text(file.read_text().replace("exclude: drop.txt", "exclude: drop/*.txt"))
     with pytest.raises(ConfigError, match="it is not clear which list to add to"):
         CliRunner().invoke(nanoset, words, catch_exceptions=False)
+
+
+def test_during_a_build_the_command_names_it_and_what_to_do(project):
+    words = ["takedown", "web-20", "--reason", "asked for", "--config", str(project.config.file), "--no-build"]
+    with leased(project.outputs.access, ["web"], "web"):
+        output = CliRunner().invoke(nanoset, words, catch_exceptions=False).output
+    assert "notice: a build is under way, which may still take these documents: process " in output
+    assert "makes web; run `nanoset build` once it has ended" in output
 
 
 @pytest.mark.parametrize("identity", ["", "a\nb", "# a"])

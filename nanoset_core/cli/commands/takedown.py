@@ -12,7 +12,7 @@ import click
 from nanoset_core.cli.copies import print_copies
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, build_of, flag, option
-from nanoset_core.cli.terminal import print_rows
+from nanoset_core.cli.terminal import print_notices, print_rows
 from nanoset_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,12 +42,16 @@ def command(
     """
     from nanoset_core.lineage.takedown import add_ids, holdings
     from nanoset_core.pipeline.project import Project
+    from nanoset_core.storage.leases import builds_under_way
 
     project = Project.open(config)
     wanted = [*ids, *ids_file]
     if not wanted:
         raise click.UsageError("Missing argument 'IDS...'.", context)
     build = None if no_build else build_of(context, config)
+    for under_way in builds_under_way(project.outputs.access):
+        then = "this command waits for it, and builds again" if build else "run `nanoset build` once it has ended"
+        print_notices([f"a build is under way, which may still take these documents: {under_way}; {then}"])
     file = listed if listed is not None else _only_list(project.config)
     new = add_ids(file, wanted, reason, datetime.date.today().isoformat())
     echo(f"{file}: {len(new):,} ids added, {len(set(wanted)) - len(new):,} were there")
