@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, raised
-from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.outputs.names import check_corpus_name, check_text_key
 from nanoset_core.raw.choice import FileChoice
 from nanoset_core.raw.rejects import (
     MAX_REJECTED_FRACTION,
@@ -25,7 +25,6 @@ from nanoset_core.tokenization.distrust import SHARE
 from nanoset_core.tokenization.framing import SpecialTokens, WriterPreset
 from nanoset_core.tokenization.repeats import LEAST_SHARE, MAX_DUPLICATE_FRACTION
 
-_MOST_KEY_BYTES = 64
 TAKEN_COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
 """Names that columns of documents cannot have: those of documents.parquet."""
 _TEXTS = {
@@ -161,7 +160,7 @@ def tokenization_errors(
     file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec
 ) -> Iterator[ConfigError]:
     """Yield an error for a text key that cannot be, and for each token that is needed and not named."""
-    yield from _text_key_errors(documents.text_key, f"{file}: documents.text_key")
+    yield from raised(check_text_key, documents.text_key, f"{file}: documents.text_key")
     yield from column_errors(file, "documents.columns", documents.columns)
     end, begin = 'for example eod: "<|endoftext|>"', 'for example bos: "<s>"'
     for option, key, token, example in (
@@ -180,7 +179,7 @@ def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigErr
     if spec.folder is not None:
         yield from raised(check_corpus_name, spec.folder, f"{where}.folder")
     if spec.text_key is not None:
-        yield from _text_key_errors(spec.text_key, f"{where}.text_key")
+        yield from raised(check_text_key, spec.text_key, f"{where}.text_key")
     yield from column_errors(file, f"corpora.{name}.columns", spec.columns or ())
     if spec.files == ():
         remedy = 'name a pattern, such as ["*.jsonl.gz"], or remove the key to take all files'
@@ -193,10 +192,3 @@ def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigErr
                 yield ConfigError(
                     what, where=f"{where}.{key}[{number}]", found=repr(pattern), expected=expected, remedy=remedy
                 )
-
-
-def _text_key_errors(key: str, where: str) -> Iterator[ConfigError]:
-    if not key or "/" in key or "\0" in key or len(key.encode()) > _MOST_KEY_BYTES:
-        what, remedy = "this key cannot be part of a file's name", "rename the key in the raw text"
-        expected = "up to 64 bytes of text without '/', since datasets are named <corpus>_<text_key>_document"
-        yield ConfigError(what, where=where, found=repr(key), expected=expected, remedy=remedy)

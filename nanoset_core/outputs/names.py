@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.storage.paths import has_control_characters
 
 _CORPUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ASSET = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _MOST_CHARACTERS = 128
 """Files are named <corpus>_<key>_document.manifest.json and so on, within the 255 bytes that file systems take."""
+MOST_KEY_BYTES = 64
+"""Of the key of a corpus's text."""
 RESERVED = ("corpus", "corpora", "raw_jsonl", "tokenized_shards", "indexed_dataset", "packed_dataset", "packed")
 """Names of jobs, groups and assets that every project has."""
 
@@ -22,6 +25,31 @@ def check_corpus_name(name: str, where: object) -> str:
         what, remedy = "a folder's name cannot name a corpus", "rename the folder"
         raise ConfigError(what, where=where, found=repr(name), expected=expected, remedy=remedy)
     return name
+
+
+def check_text_key(key: str, where: object, most_bytes: int = MOST_KEY_BYTES) -> str:
+    """Return `key`, or raise ConfigError if no file can be named <name>_<key>_document."""
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair, or a byte of the command line that is not UTF-8
+        reason = "is not UTF-8"
+    else:
+        reason = "is empty" if not key else ""
+        if "/" in key or has_control_characters(key):
+            reason = "holds '/' or a control character"
+        elif size > most_bytes:
+            reason = f"has {size:,} bytes"
+    if reason:
+        shown = ascii(key) if len(key) <= most_bytes else f"{key[:most_bytes]!a}…"
+        raise ConfigError(
+            "this key cannot be part of a file's name",
+            where=where,
+            found=f"{shown}, which {reason}",
+            expected=f"up to {most_bytes} bytes of text without '/' and control characters, since files are named "
+            "<name>_<key>_document",
+            remedy="rename the key in the raw text",
+        )
+    return key
 
 
 def check_asset_name(name: str, where: object) -> str:

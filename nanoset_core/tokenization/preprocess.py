@@ -13,6 +13,7 @@ from nanoset_core.execution.progress import Meter, Progress, ProgressCallback, s
 from nanoset_core.indexed import merge_indexed_datasets
 from nanoset_core.indexed.builder import deal_documents
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.names import MOST_KEY_BYTES, check_text_key
 from nanoset_core.outputs.recorded import OutputPlace, RecordedOutput, check_apart, read_record, real_path
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.raw.endings import is_cuttable
@@ -45,6 +46,8 @@ _RANGES = 64
 MANIFEST_ENDING = ".manifest.json"
 _FLAGS = {"keys": "--json-keys", "framing.before": "--bos", "framing.after": "--append-eod, --eod"}
 REJECTS_ENDING = "_rejects.jsonl"
+_MOST_NAME_BYTES = 255 - 64
+"""Of a file's name: file systems take 255, of which 64 are for what unfinished files are called besides."""
 _ROOM = "room for the tokens twice, or once here and once in --scratch"
 
 
@@ -140,6 +143,7 @@ def preprocess(
         found = " ".join(options.keys)
         what, remedy = "no keys, or one twice", "name each key once"
         raise ConfigError(what, where="--json-keys", found=found, expected="each key once", remedy=remedy)
+    _check_names(output_prefix, options)
     tokenizer = as_source(options.tokenizer).path
     pairs = {key: output_prefix.with_name(pair_name(options.preset, output_prefix.name, key)) for key in options.keys}
     files = [file for pair in pairs.values() for file in _pair_files(pair)]
@@ -162,6 +166,22 @@ def preprocess(
         results = [made or _preprocess_key(call, *pair) for pair, made in zip(pairs.items(), done, strict=True)]
         shutil.rmtree(folder, ignore_errors=True)
     return results
+
+
+def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
+    """Raise ConfigError if the files of a pair cannot be named after its key, or if their names would be too long."""
+    name_without_key = f"{pair_name(options.preset, output_prefix.name, '')}{MANIFEST_ENDING}"
+    key_room = _MOST_NAME_BYTES - len(name_without_key.encode())
+    if key_room < MOST_KEY_BYTES and any(len(key.encode(errors="replace")) > key_room for key in options.keys):
+        raise ConfigError(
+            "the names of the files would be too long",
+            where="--output-prefix",
+            found=f"{name_without_key}, which has {len(name_without_key.encode()):,} bytes without the key",
+            expected=f"names of up to {_MOST_NAME_BYTES} bytes",
+            remedy="choose a shorter prefix",
+        )
+    for key in options.keys:
+        check_text_key(key, "--json-keys", key_room)
 
 
 def own_rejects(path: Location, output_prefix: Location) -> bool:

@@ -378,3 +378,31 @@ def test_little_is_imported(folder, tmp_path, tokenizer_file):
     packages = {".".join(name.split(".")[:2]) for name in done.stdout.splitlines()[-1].split()}
     heavy = {"rich", "pyarrow", "pandas", "boto3", "yaml", "nanoset_core.mapping", "nanoset_core.pipeline"}
     assert not packages & heavy
+
+
+@pytest.mark.parametrize("key", [
+    "a/b", "/a", "", "a\0b", "a\nb", "\x1b[2J", "\udcff", "x" * 250, "é" * 120,
+], ids=ascii)  # fmt: skip
+def test_a_key_that_no_file_can_be_named_after_is_refused(tmp_path, tokenizer_file, key):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    options = PreprocessOptions(tokenizer=tokenizer_file, workers=1, eod=EOD, keys=("text", key))
+    with pytest.raises(ConfigError, match="cannot be part of a file's name") as refused:
+        preprocess(resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / "out" / "x", options)
+    assert refused.value.where == "--json-keys"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("key", ["..", ".", " ", "a\\b", "x" * 150])
+def test_a_key_that_is_unusual_names_its_files(tmp_path, tokenizer_file, key):
+    (tmp_path / "a.jsonl").write_text(json.dumps({key: "some text"}) + "\n")
+    options = PreprocessOptions(tokenizer=tokenizer_file, workers=1, eod=EOD, keys=(key,))
+    (made,) = preprocess(resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / "x", options)
+    assert (tmp_path / f"x_{key}_document.bin").exists()
+    assert made.facts.documents == 1
+
+
+def test_a_prefix_that_leaves_no_room_for_the_key_is_refused(tmp_path, tokenizer_file):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    options = PreprocessOptions(tokenizer=tokenizer_file, workers=1, eod=EOD)
+    with pytest.raises(ConfigError, match="names of the files would be too long"):
+        preprocess(resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / ("x" * 240), options)
