@@ -332,13 +332,22 @@ class OutputRoot:
             ]
 
     def make_current(self, manifest: Manifest) -> Manifest:
-        """Let <stage>/<name>/current.json, and the `current` link beside it, name this version; return it."""
+        """Let <stage>/<name>/current.json, and the `current` link beside it, name this version; return it.
+
+        Raises:
+            StorageError: a folder is in the place of the link, where readers would find another version.
+        """
         parent = manifest.folder.parent
-        self.forget(parent)
-        wanted = _pointer(manifest.digest)
-        path = parent / CURRENT
-        self.access.write(path, wanted)
         link = parent / "current"
+        if link.is_dir() and not link.is_symlink():
+            raise StorageError(
+                "a folder is where the link to the current version should be",
+                where=link,
+                expected="a symbolic link, or nothing",
+                remedy="move the folder away (copying outputs may have made one of the link), and build again",
+            )
+        self.forget(parent)
+        self.access.write(parent / CURRENT, _pointer(manifest.digest))
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
         self._note_current(manifest)

@@ -96,15 +96,23 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def point_to(link: Path, target: str) -> None:
-    """Point a symbolic link to a new target in one rename; nothing happens where the file system has no links."""
+    """Point a symbolic link to a new target in one rename; nothing happens where the file system has no links.
+
+    Raises:
+        OSError: the link cannot be made; IsADirectoryError if a folder is in its place. Nothing is left behind.
+    """
     temporary = unfinished_name(link)
     try:
         temporary.symlink_to(target)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-    else:
+        return
+    try:
         temporary.rename(link)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,13 +11,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.s3_requests import CONNECTIONS, DamagedTransferError, retried
 from nanoset_core.storage.store import Store, Stored, changed, checked_name, gone, in_parallel
 from nanoset_core.storage.unanswered import unanswered
+from nanoset_core.untrusted import safe_logger
 
+logger = safe_logger(__name__)
 T = TypeVar("T")
 _EXTRAS = {"gs": "gcs", "gcs": "gcs", "hf": "hf", "abfs": "azure", "abfss": "azure", "az": "azure"}
 """Scheme → our extra that installs what reads it."""
@@ -186,7 +190,9 @@ class FilesystemStore(Store):
 
         def fate(error: Exception, attempt: int) -> Exception | None:
             cause = _cause(error)
-            if isinstance(cause, (NanosetError, FileNotFoundError, NotADirectoryError)) or _status(cause) == 404:
+            if isinstance(cause, NanosetError):
+                return cause
+            if isinstance(cause, (FileNotFoundError, NotADirectoryError)) or _status(cause) == 404:
                 return error
             return None if _may_pass(cause) and attempt < s3_requests.ATTEMPTS else self._failure(cause, name, attempt)
 
@@ -223,7 +229,70 @@ def _file_system(process: int, url: str) -> Any:
     """Return fsspec's file system of a process, shared by its threads; it remembers no listing."""
     from fsspec.core import url_to_fs
 
-    return url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)[0]
+    options: dict[str, Any] = {}
+    if url.partition("://")[0] in _WEB:
+        options["client_kwargs"] = {"trace_configs": [_redirect_trace()]}
+    return url_to_fs(url, use_listings_cache=False, skip_instance_cache=True, **options)[0]
+
+
+def _redirect_trace() -> Any:
+    """Return what aiohttp asks before it follows a redirect."""
+    from aiohttp import TraceConfig
+
+    async def check(_session: Any, _context: Any, about: Any) -> None:
+        location = about.response.headers.get("Location") or about.response.headers.get("URI") or ""
+        check_redirect(str(about.url), urljoin(str(about.url), location))
+
+    trace = TraceConfig()
+    trace.on_request_redirect.append(check)
+    return trace
+
+
+def check_redirect(source: str, target: str) -> None:
+    """Report a redirect of a web server to another host, which then decides what the raw text is.
+
+    Raises:
+        StorageError: the redirect leaves https, or leads from a public host to this machine or its network: a server
+            that was chosen to give text does not choose what is read there.
+    """
+    before = urlsplit(source)
+    after = urlsplit(target)
+    reason = None
+    if before.scheme == "https" and after.scheme != "https":
+        reason = "a redirect leaves https"
+    elif _is_private(after.hostname) and not _is_private(before.hostname):
+        reason = "a redirect leads into a private network"
+    if reason is not None:
+        raise StorageError(
+            reason,
+            where=_without_query(source),
+            found=f"a redirect to {_without_query(target)}",
+            expected="a file on the host that is named, or a redirect to a public host by https",
+            remedy="name the address of the files themselves, or copy them to a local folder or a bucket first",
+        )
+    if before.netloc != after.netloc:
+        _report_redirect(f"{before.scheme}://{before.netloc}", f"{after.scheme}://{after.netloc}")
+
+
+@functools.cache
+def _report_redirect(source: str, target: str) -> None:
+    """Warn once in a process of a host that redirects to another one."""
+    logger.warning("%s redirects to another host: what is read comes from %s", source, target)
+
+
+def _without_query(url: str) -> str:
+    """Return a URL without the part that may hold a signature."""
+    return url.partition("?")[0]
+
+
+def _is_private(host: str | None) -> bool:
+    """Return whether a host is this machine, or an address of a private network, as far as its name says."""
+    if host is None or host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:  # a name
+        return False
 
 
 def _fetched(system: Any, path: str, begin: int, end: int, *, is_web: bool) -> bytes:
@@ -259,7 +328,7 @@ def _cause(error: BaseException) -> BaseException:
     if (
         isinstance(error, FileNotFoundError)
         and cause is not None
-        and (_may_pass(cause) or _status(cause) in (401, 403))
+        and (isinstance(cause, NanosetError) or _may_pass(cause) or _status(cause) in (401, 403))
     ):
         return cause
     return error

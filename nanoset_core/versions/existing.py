@@ -42,7 +42,8 @@ def _outputs_in(listing: FileAccess, stage: str, name: str = "") -> Iterator[Out
     """Yield every output of a stage by names alone; links are followed."""
     folder = listing.folder.joinpath(stage, name)
     entries = [entry for entry in listing.entries(folder) if entry.name[0] != "."]
-    folders = [entry for entry in entries if entry.name != "current" and entry.is_folder]
+    # Beside versions `current` is the link to one of them; right below a stage it is a corpus of this name.
+    folders = [entry for entry in entries if entry.is_folder and (entry.name != "current" or not name)]
     # A corpus may have a name that looks like a digest, but stands where no version can.
     versions = {entry.name for entry in folders if name and is_digest(entry.name)}
     pointed = any(entry.name == CURRENT for entry in entries)

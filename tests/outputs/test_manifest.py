@@ -11,7 +11,7 @@ import tracemalloc
 
 import pytest
 
-from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import (
     MANIFEST,
@@ -28,6 +28,7 @@ from nanoset_core.outputs.manifest import (
 )
 from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.versions.existing import all_outputs
 
 RECIPE = Recipe("shards", "web", 1, {"source": "ab12"}, {"eod": 0, "text_key": "text", "fraction": 0.1})
 
@@ -166,6 +167,23 @@ def test_current_follows_the_pointer(root):
     assert root.current("shards", "web") == two
     assert (root.folder / "shards/web/current.json").read_bytes() == b'{"digest":"%s"}\n' % two.digest.encode()
     assert (root.folder / "shards/web/current").resolve() == two.folder.resolve()
+
+
+def test_a_folder_in_the_place_of_the_current_link_is_named_and_nothing_changes(root):
+    one = root.commit(RECIPE, write)
+    (one.folder.parent / "current").mkdir()
+    before = sorted(path.name for path in one.folder.parent.iterdir())
+    with pytest.raises(StorageError, match="a folder is where the link"):
+        root.make_current(one)
+    assert sorted(path.name for path in one.folder.parent.iterdir()) == before
+    assert root.current("shards", "web") is None
+
+
+def test_outputs_of_a_corpus_that_is_called_current_are_seen(root):
+    made = root.make_current(root.commit(Recipe("shards", "current", 1), write))
+    found = {output.name: output for output in all_outputs(root.access) if output.stage == "shards"}
+    assert list(found) == ["current"]
+    assert found["current"].versions == {made.digest}
 
 
 def test_a_pointer_is_written_only_where_it_must_be(root):

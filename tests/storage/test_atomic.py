@@ -374,3 +374,10 @@ def test_a_process_that_ended_and_was_not_waited_for_is_dead():
     assert Path(f"/proc/{child.pid}/stat").exists()
     assert atomic.is_owner_alive(mark) is False
     child.communicate()
+
+
+def test_a_folder_in_the_place_of_a_link_leaves_nothing_unfinished(tmp_path):
+    (tmp_path / "current").mkdir()
+    with pytest.raises(OSError, match="irectory"):
+        point_to(tmp_path / "current", "target")
+    assert [path.name for path in tmp_path.iterdir()] == ["current"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import http.server
 import os
 import pickle
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from nanoset_core.raw.pieces import Piece, SourceRange
 from nanoset_core.storage import filesystems, reading, s3_requests
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.location import remote_location
+from nanoset_core.tokenization.inputs import resolve_inputs
 
 fsspec = pytest.importorskip("fsspec")
 MIB = 1 << 20
@@ -359,3 +362,69 @@ def test_what_is_not_there_is_said(place, tmp_path, tokenizer_file):
     assert not raw.corpora(Project.open(config))
     with pytest.raises((InputError, MissingError)):
         raw.make_inventory(Project.open(config), "some")
+
+
+class _Redirecting(http.server.BaseHTTPRequestHandler):
+    """Sends every request to another server."""
+
+    def do_GET(self) -> None:
+        self.send_response(302)
+        self.send_header("Location", self.server.target + self.path)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def redirecting():
+    """A server that redirects to its `target`, an address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Redirecting)
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_redirect_to_another_host_is_said(served, redirecting, caplog):
+    redirecting.target = served.url
+    (served.folder / "a.jsonl").write_text('{"text": "a"}\n')
+    inputs = resolve_inputs([f"{redirecting.url}/a.jsonl"])
+    assert [file.path for file in inputs.files] == ["a.jsonl"]
+    assert f"{redirecting.url} redirects to another host: what is read comes from {served.url}" in caplog.text
+
+
+def test_a_redirect_that_may_not_be_followed_is_refused_before_it_is(redirecting, monkeypatch):
+    monkeypatch.setattr(filesystems, "_is_private", lambda host: host == "169.254.169.254")
+    redirecting.target = "http://169.254.169.254"
+    with pytest.raises(StorageError, match="a redirect leads into a private network"):
+        resolve_inputs([f"{redirecting.url}/a.jsonl"])
+
+
+@pytest.mark.parametrize(("source", "target", "reason"), [
+    ("https://a.org/x", "http://a.org/x", "leaves https"),
+    ("https://a.org/x", "http://b.org/x?signature=s", "leaves https"),
+    ("https://a.org/x", "file:///etc/passwd", "leaves https"),
+    ("http://a.org/x", "http://localhost/x", "into a private network"),
+    ("http://a.org/x", "http://127.0.0.1:8080/x", "into a private network"),
+    ("https://a.org/x", "https://10.0.0.1/x", "into a private network"),
+    ("https://a.org/x", "https://[::1]/x", "into a private network"),
+])  # fmt: skip
+def test_redirects_that_are_refused(source, target, reason):
+    with pytest.raises(StorageError, match=reason) as refused:
+        filesystems.check_redirect(source, target)
+    assert "signature" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("source", "target"), [
+    ("https://a.org/x", "https://a.org/y"),
+    ("http://a.org/x", "https://a.org/x"),
+    ("http://127.0.0.1/x", "http://127.0.0.1/y"),
+])  # fmt: skip
+def test_a_redirect_within_a_host_needs_no_word(source, target, caplog):
+    filesystems.check_redirect(source, target)
+    assert not [record for record in caplog.records if source.startswith(target[:12])]
