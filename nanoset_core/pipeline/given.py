@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import InputError, MissingError
 from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.choice import matches
-from nanoset_core.raw.contents import FileStat, natural_key, stat_file, walk
+from nanoset_core.raw.contents import FileStat, folders_of, list_below, natural_key, stat_file
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint
 from nanoset_core.storage.location import RawFolder, RemoteFolder, is_remote, remote_location
 
@@ -39,23 +41,43 @@ def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
 
     Raises:
         ConfigError, MissingError: the pattern names no place, or no file.
-        InputError, StorageError: the folder cannot be read.
+        InputError: the folder cannot be read, or one in it is named like a file that is read.
+        StorageError: the folder cannot be read.
     """
     folder, parts = _divided(project, pattern, key)
-    if not parts or _is_pattern("/".join(parts)):
-        listed = walk(folder) if folder.is_dir() else ()
-        found = [stat for stat in listed if not parts or matches(stat.path.split("/"), parts)]
+    path = "/".join(parts)
+    folders: set[str] = set()
+    if _is_pattern(path):
+        listed, all_folders = list_below(folder) if folder.is_dir() else ([], set())
+        found = [stat for stat in listed if matches(stat.path.split("/"), parts)]
+        folders = {name for name in all_folders if matches(name.split("/"), parts)}
+    elif (folder / path).is_file():
+        found = [stat_file(folder, path)]
     else:
-        path = "/".join(parts)
-        if (folder / path).is_dir():
-            folder, found = folder / path, list(walk(folder / path))
-        else:
-            found = [stat_file(folder, path)] if (folder / path).is_file() else []
+        folder = folder / path if path else folder
+        found, folders = list_below(folder) if folder.is_dir() else ([], set())
+    _check_folders(folder, folders, found, parts)
     if not found:
         remedy = f"correct {key}, or put the files there"
         raise MissingError("no file of this name", where=f"{project.config.file}: {key}", found=pattern, remedy=remedy)
     stats = tuple(sorted(found, key=lambda stat: natural_key(stat.path)))
     return GivenFiles(folder, stats, digest_of(_contents(project, folder, stats)))
+
+
+def _check_folders(folder: RawFolder, folders: Iterable[str], files: Sequence[FileStat], parts: Sequence[str]) -> None:
+    """Refuse a folder that is named like the files that are read, and from which none is.
+
+    So ends an archive that was unpacked wrongly, and the output of Spark: ids.parquet/part-0.parquet.
+    """
+    endings = {PurePosixPath(path).suffix for path in [*parts[-1:], *(file.path for file in files)]} - {""}
+    for path in sorted(set(folders) - folders_of(file.path for file in files), key=natural_key):
+        if PurePosixPath(path).suffix in endings:
+            raise InputError(
+                "a folder has the name of a file, and nothing in it is read",
+                where=folder / path,
+                expected="a file",
+                remedy=f"move the folder away, or name the files in it: {path}/*",
+            )
 
 
 def _divided(project: Project, pattern: str, key: str) -> tuple[RawFolder, list[str]]:

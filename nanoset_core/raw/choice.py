@@ -57,11 +57,54 @@ def _is_matched(parts: Sequence[str], pattern: str) -> bool:
 
 def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     """Return whether the parts of a path match those of a pattern, in which `**` stands for any number of folders."""
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(matches(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1)) or not pattern[1:]
-    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and matches(parts[1:], pattern[1:])
+    positions = first_positions(pattern)
+    for name in parts:
+        positions = next_positions(positions, name, pattern)
+    return len(pattern) in positions
+
+
+def first_positions(pattern: Sequence[str]) -> frozenset[int]:
+    """Return where in a pattern the first part of a path is compared; see `next_positions`."""
+    return _with_skipped_folders({0}, pattern)
+
+
+def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
+    """Go down a path by one part, and return where in a pattern the part below it is compared.
+
+    Keeping all positions at once takes time in proportion to the parts of path and pattern. Trying out how many folders
+    each `**` stands for would take time that grows exponentially with the number of `**`.
+
+    Args:
+        positions: of the parts of the pattern that `name` may match. None is left once a path cannot match any more.
+        name: the next part of the path. Like in a shell, one that begins with a dot is not matched by a wildcard.
+        pattern: its parts.
+
+    Returns:
+        The positions below `name`. The path so far matches all of the pattern if `len(pattern)` is one of them.
+    """
+    is_hidden = name.startswith(".")
+    following = set()
+    for position in positions:
+        if position == len(pattern):
+            continue
+        part = pattern[position]
+        if is_hidden and not part.startswith("."):
+            continue
+        if part == "**":
+            following.add(position)
+        elif fnmatchcase(name, part):
+            following.add(position + 1)
+    return _with_skipped_folders(following, pattern)
+
+
+def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozenset[int]:
+    """Return some positions in a pattern, and those that follow if a `**` there stands for no folder."""
+    reached = set(positions)
+    for position in positions:
+        while position < len(pattern) and pattern[position] == "**":
+            position += 1
+            reached.add(position)
+    return frozenset(reached)
 
 
 def held_out(path: str) -> tuple[str, str] | None:

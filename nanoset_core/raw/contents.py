@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.raw.choice import FileChoice
@@ -19,6 +19,7 @@ from nanoset_core.storage.paths import UTF_8_LOCALE, has_control_characters, is_
 
 NoticeKind = Literal[
     "not_read",
+    "misnamed",
     "unfinished",
     "empty",
     "unmatched",
@@ -35,6 +36,10 @@ _WORDS: Mapping[NoticeKind, tuple[str, str]] = {
     "not_read": (
         "{file is|files are} not read",
         "convert or rename them to an ending that is read, or move them out of the raw folder",
+    ),
+    "misnamed": (
+        "{folder is|folders are} named like a file of text, and no text is read from {it|them}",
+        "look for the file that should be there, and unpack or fetch it again; or rename the folder",
     ),
     "unfinished": (
         "{file is|files are} still being uploaded, by {its name|their names}",
@@ -122,35 +127,64 @@ def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileSta
         InputError: a folder cannot be read, a link leads out, or back to a folder above it, or a name is not UTF-8 or
             holds control characters.
     """
+    for entry in _entries_below(folder, within):
+        if not entry.is_folder:
+            yield entry.stat
+
+
+class _Entry(NamedTuple):
+    """A file or folder below the folder that is listed."""
+
+    stat: FileStat
+    is_folder: bool
+
+
+def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Entry]:
+    """Yield the files below a folder as they are found, and the folders of a local one; see `walk`."""
     if isinstance(folder, RemoteFolder):
-        yield from (FileStat(*found) for found in folder.files())
+        for found in folder.files():
+            yield _Entry(FileStat(*found), is_folder=False)
         return
     bounds = (os.path.realpath(within), os.path.realpath(folder)) if isinstance(within, Path) else None
-    yield from _walk(folder, "", (folder.stat(),), bounds)
+    yield from _local_entries_below(folder, "", (folder.stat(),), bounds)
 
 
-def _walk(
+def _local_entries_below(
     folder: Path, prefix: str, above: tuple[os.stat_result, ...], bounds: tuple[str, ...] | None
-) -> Iterator[FileStat]:
+) -> Iterator[_Entry]:
     """Walk through one folder and those below it; `above`: it and every folder that leads to it."""
+    for entry in all_entries(folder):
+        if entry.name.startswith("."):
+            continue
+        _check_name(folder, entry.name)
+        path = prefix + entry.name
+        stat = _stat(entry)
+        if bounds is not None and entry.is_symlink():
+            _check_link(entry, bounds)
+        if entry.is_dir():
+            check_no_loop(entry.path, stat, above)
+            yield _Entry(file_stat(path, stat), is_folder=True)
+            yield from _local_entries_below(Path(entry.path), path + "/", (*above, stat), bounds)
+        elif entry.is_file():
+            yield _Entry(file_stat(path, stat), is_folder=False)
+
+
+def all_entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what is in a local folder, hidden names included; InputError if it cannot be read."""
     try:
-        entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+        with os.scandir(folder) as entries:
+            return list(entries)
     except OSError as error:
         raise InputError(
             "a folder cannot be read", where=folder, found=error.strerror, remedy="give this user the right to read it"
         ) from error
-    for entry in entries:
-        _check_name(folder, entry.name)
-        path, stat = prefix + entry.name, _stat(entry)
-        if bounds is not None and entry.is_symlink():
-            _check_link(entry, bounds)
-        if entry.is_dir():
-            if any(os.path.samestat(stat, other) for other in above):
-                what, found = "a link leads back to a folder above it", os.path.realpath(entry.path)
-                raise InputError(what, where=entry.path, found=found, remedy="remove the link")
-            yield from _walk(Path(entry.path), path + "/", (*above, stat), bounds)
-        elif entry.is_file():
-            yield file_stat(path, stat)
+
+
+def check_no_loop(path: str, stat: os.stat_result, above: Sequence[os.stat_result]) -> None:
+    """Raise InputError if a folder is one of those that lead to it, which only a link can bring about."""
+    if any(os.path.samestat(stat, other) for other in above):
+        what = "a link leads back to a folder above it"
+        raise InputError(what, where=path, found=os.path.realpath(path), remedy="remove the link")
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result:
@@ -243,6 +277,8 @@ class Contents:
     """Files that a choice does not take, in natural order."""
     unmatched: tuple[str, ...] = ()
     """Patterns of that choice that fit no file."""
+    misnamed: tuple[str, ...] = ()
+    """Folders that are named like a file of text, and hold none, in natural order."""
 
     @cached_property
     def signature(self) -> str:
@@ -273,6 +309,7 @@ class Contents:
             others=tuple(path for path in self.others if path in taken),
             left_out=tuple(path for path in paths if path not in taken),
             unmatched=choice.unmatched(paths),
+            misnamed=tuple(filter(choice.takes, self.misnamed)),
         )
 
     def notices(self, before: Mapping[str, int] | None = None) -> list[Notice]:
@@ -290,6 +327,7 @@ class Contents:
         endings = sorted(by_ending.items(), key=lambda kind: -len(kind[1]))
         names = ", ".join(f"{len(paths):,} {ending} ({some(paths)})" for ending, paths in endings)
         found: dict[NoticeKind, Sequence[str]] = {
+            "misnamed": [f"{path}/" for path in self.misnamed],
             "unfinished": [path for path in told if is_unfinished(path)],
             "empty": [file.path for file in texts if not file.size],
             "unmatched": self.unmatched,
@@ -309,11 +347,35 @@ class Contents:
 def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
     """List everything below a folder. Raises as `walk`, and MissingError where it is no folder."""
     # In a bucket a folder is there where anything lies below it.
-    files = list(walk(folder, within)) if isinstance(folder, RemoteFolder) or folder.is_dir() else []
+    is_listed = isinstance(folder, RemoteFolder) or folder.is_dir()
+    files, folders = list_below(folder, within) if is_listed else ([], set())
     if not files and not folder.is_dir():
         raise MissingError("the folder does not exist", where=folder, remedy="create it, or name another")
+
+    texts = [file for file in files if is_text(file.path)]
     others = sorted((file.path for file in files if not is_text(file.path)), key=natural_key)
-    return Contents(tuple(file for file in files if is_text(file.path)), tuple(others))
+    misnamed = {path for path in folders if is_text(path)} - folders_of(file.path for file in texts)
+    return Contents(tuple(texts), tuple(others), misnamed=tuple(sorted(misnamed, key=natural_key)))
+
+
+def list_below(folder: RawFolder, within: RawFolder | None = None) -> tuple[list[FileStat], set[str]]:
+    """Return the files below a folder, as they are found, and the paths of all folders below it. Raises as `walk`."""
+    entries = list(_entries_below(folder, within))
+    files = [entry.stat for entry in entries if not entry.is_folder]
+    # A folder in a bucket is no more than a part of the keys of what is in it.
+    folders = {entry.stat.path for entry in entries if entry.is_folder} | folders_of(file.path for file in files)
+    return files, folders
+
+
+def folders_of(paths: Iterable[str]) -> set[str]:
+    """Return every folder in which one of some files is, at any depth."""
+    folders: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return folders
 
 
 def awaited(paths: Sequence[str]) -> list[Notice]:

@@ -16,7 +16,7 @@ from nanoset_core.raw.endings import ACCEPTED, is_companion, is_cuttable, is_tex
 from nanoset_core.raw.fingerprints import FingerprintMemory, fingerprint_all
 from nanoset_core.raw.pieces import Inventory, Piece, StoredPiece
 from nanoset_core.serialization.text import format_count
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import RawFolder, RemoteFolder
 
 _STRAY = "a file in no corpus, which is not read"
 _REFUSED = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")
@@ -53,9 +53,9 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
         InputError: it cannot be listed.
     """
     corpora: dict[str, Contents] = {}
-    faults: dict[str, NanosetError] = {}
     aside: dict[str, str] = {}
-    for entry in _entries(raw):
+    entries, faults = _entries(raw)
+    for entry in entries:
         try:
             if not entry.is_dir():
                 _refuse_stray(raw, entry)
@@ -77,19 +77,27 @@ def _why_aside(contents: Contents) -> str:
     return f"a folder in which nothing is read: {found}"
 
 
-def _entries(raw: RawFolder) -> list[RawFolder]:
-    entries = list[RawFolder]()
+def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
+    """Return what is in the raw folder, by name and without hidden names, and errors of what cannot be named."""
+    entries: list[RawFolder] = []
+    faults: dict[str, NanosetError] = {}
     try:
-        entries += [entry for entry in raw.iterdir() if not entry.name.startswith(".")]
+        if isinstance(raw, RemoteFolder):
+            found, bad_keys = raw.entries()
+            entries += found
+            faults |= bad_keys
+        else:
+            entries += raw.iterdir()
     except OSError as error:
         if raw.is_dir():
             what, remedy = "the folder of raw text cannot be listed", "give this user the right to read it"
             raise InputError(what, where=raw, found=error.strerror, remedy=remedy) from error
-    if not entries and not raw.is_dir():
+    entries = [entry for entry in entries if not entry.name.startswith(".")]
+    if not entries and not faults and not raw.is_dir():
         no_folder, remedy = "the folder of raw text does not exist", "name a folder, mount or restore it, or create it"
         what = "a file is where the folder of raw text should be" if raw.is_file() else no_folder
         raise MissingError(what, where=raw, remedy=f"{remedy} with one folder of text a corpus")
-    return sorted(entries, key=lambda entry: entry.name)
+    return sorted(entries, key=lambda entry: entry.name), faults
 
 
 def _refuse_stray(raw: RawFolder, file: RawFolder) -> None:
@@ -252,10 +260,14 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
             remedy="correct corpora.<name>.files or exclude in nanoset.yaml"
             + (f": no file fits {some(contents.unmatched)}" if contents.unmatched else ""),
         )
+    found = f"{format_count(len(others), 'other file')}: {', '.join(others[:5])}" if others else "no files"
+    if contents.misnamed:
+        count = format_count(len(contents.misnamed), "folder")
+        found += f", and {count} named like a file of text: {some(contents.misnamed)}"
     return InputError(
         what,
         where=folder,
-        found=f"{format_count(len(others), 'other file')}: {', '.join(others[:5])}" if others else "no files",
+        found=found,
         expected=f"at least one file ending in {ACCEPTED}",
         remedy="add files, convert or rename those that are there, or name another folder",
     )

@@ -22,6 +22,8 @@ from nanoset_core.storage.s3_reading import S3Reader
 from nanoset_core.storage.store import Store, Stored
 from nanoset_core.untrusted import HIDDEN, without_secret_parameters, without_secrets
 
+_NO_NAMES = ("", ".", "..")
+"""Parts of a key that cannot be the name of a file or folder."""
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _FILE_URL = re.compile("file://", re.IGNORECASE)
 _PASSWORD = re.compile(r"[^/@:]*:.*@", re.DOTALL)
@@ -168,10 +170,34 @@ class RemoteFolder:
         return stat_of_object(facts)
 
     def iterdir(self) -> Iterator[RemoteFolder]:
-        """Yield what lies right below it."""
+        """Yield what lies right below it, but for keys that no folder of files could hold; see `entries`."""
+        yield from self.entries()[0]
+
+    def entries(self) -> tuple[list[RemoteFolder], dict[str, InputError]]:
+        """Return what lies right below it, and errors of the keys there that no folder of files could hold.
+
+        Such a key has an empty part, or one that is `.` or `..`: raw//x.jsonl and raw/../x.jsonl are other objects than
+        raw/x.jsonl and x.jsonl, but paths that name the same files.
+        """
         folders, files = self.store.level(self.path)
-        for kind, names in (("folder", folders), ("file", files)):
-            yield from (replace(self / name, kind=kind) for name in names if name)
+        bad = {f"{name}/": self._bad_key(f"{name}/…") for name in folders if name in _NO_NAMES}
+        bad |= {name: self._bad_key(name) for name in files if name in _NO_NAMES and name}
+        readable = [
+            replace(self / name, kind=kind)
+            for kind, names in (("folder", folders), ("file", files))
+            for name in names
+            if name not in _NO_NAMES
+        ]
+        return readable, bad
+
+    def _bad_key(self, name: str) -> InputError:
+        return InputError(
+            "an object's key is no path of a file",
+            where=str(self),
+            found=ascii(name),
+            expected="parts between single slashes, none of them '.' or '..', without control characters",
+            remedy="copy it to another key, and remove this one",
+        )
 
     def open(self, mode: str = "rb", *, begin: int = 0, end: int | None = None) -> BinaryIO:
         """Open it for reading, as `open_object`: once it is replaced, reading it fails."""
@@ -185,15 +211,15 @@ class RemoteFolder:
         InputError where a key is one that no folder of files could hold.
         """
         cut = len(self.path) + 1 if self.path else 0
-        for found in self.store.list(self.path):
-            name = found.name[cut:]
-            if name.endswith("/") or any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
-                continue  # the empty objects by which consoles mark folders, and hidden files
+        for stored in self.store.list(self.path):
+            name = stored.name[cut:]
+            is_folder_mark = name.endswith("/") and not stored.size  # as consoles write them
+            is_hidden = any(part.startswith(".") and part not in _NO_NAMES for part in name.split("/"))
+            if not name or is_folder_mark or is_hidden:
+                continue
             if not is_inside(name) or has_control_characters(name):
-                what, remedy = "an object's key is no path of a file", "copy it to another key, and remove this one"
-                expected = "parts between single slashes, none of them '.' or '..', without control characters"
-                raise InputError(what, where=str(self), found=ascii(name), expected=expected, remedy=remedy)
-            yield name, found.size, found.written_ns, etag_mark(found.mark)
+                raise self._bad_key(name)
+            yield name, stored.size, stored.written_ns, etag_mark(stored.mark)
 
 
 Location: TypeAlias = Path | RemoteFolder

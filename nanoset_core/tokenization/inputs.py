@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.raw.choice import matches
-from nanoset_core.raw.contents import Contents, FileStat, contents_of, natural_key, stat_file
-from nanoset_core.raw.endings import suffix_of
+from nanoset_core.raw.choice import first_positions, matches, next_positions
+from nanoset_core.raw.contents import (
+    Contents,
+    FileStat,
+    all_entries,
+    check_no_loop,
+    contents_of,
+    natural_key,
+    stat_file,
+)
+from nanoset_core.raw.endings import is_text, suffix_of
 from nanoset_core.raw.survey import no_text
 from nanoset_core.storage.identity import first_repeated, names_of_both
 from nanoset_core.storage.location import (
@@ -155,10 +163,57 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> tuple[list[_F
 
 
 def _local_matches(path: Path) -> tuple[list[_Found], list[str]]:
-    """Return the files that a pattern matches, and what else it does unless it goes through all folders."""
-    matches = list(map(Path, sorted(glob.glob(str(path), recursive=True), key=natural_key)))
-    others = [str(match) for match in matches if not match.is_file() and "**" not in str(path)]
-    return [(match.absolute(), None) for match in matches if match.is_file()], others
+    """Return the files that a pattern matches, and what else it does.
+
+    A pattern that goes through all folders matches folders, too, which is expected of it: only those are returned that
+    are named like a file of text, and in which nothing matches.
+    """
+    matching = sorted(_expanded(path), key=lambda match: natural_key(str(match)))
+    files = [match for match in matching if match.is_file()]
+    others = [match for match in matching if not match.is_file()]
+    if "**" in path.parts:
+        folders_with_files = {folder for file in files for folder in file.parents}
+        others = [other for other in others if is_text(other.name) and other not in folders_with_files]
+    return [(file.absolute(), None) for file in files], list(map(str, others))
+
+
+def _expanded(path: Path) -> list[Path]:
+    """Return what is there whose path matches a pattern; each folder is listed once, however many `**` there are.
+
+    Raises:
+        InputError: a folder cannot be read, or a link leads back to a folder above it.
+    """
+    parts = path.parts
+    first_wildcard = next((number for number, part in enumerate(parts) if glob.has_magic(part)), None)
+    if first_wildcard is None:
+        return [path] if os.path.lexists(path) else []
+    folder = Path(*parts[:first_wildcard])
+    pattern = parts[first_wildcard:]
+    if not folder.is_dir():
+        return []
+    return list(_matches_below(folder, pattern, first_positions(pattern), (folder.stat(),)))
+
+
+def _matches_below(
+    folder: Path, pattern: Sequence[str], positions: frozenset[int], above: tuple[os.stat_result, ...]
+) -> Iterator[Path]:
+    """Yield what matches a pattern in a folder and below it.
+
+    Args:
+        folder: the folder.
+        pattern: parts of the pattern.
+        positions: of the parts that names in the folder may match.
+        above: the folder and every folder that leads to it.
+    """
+    for entry in all_entries(folder):
+        following = next_positions(positions, entry.name, pattern)
+        path = folder / entry.name
+        if len(pattern) in following:
+            yield path
+        if following - {len(pattern)} and entry.is_dir():
+            stat = entry.stat()
+            check_no_loop(entry.path, stat, above)
+            yield from _matches_below(path, pattern, following, (*above, stat))
 
 
 def _remote_matches(path: RemoteFolder) -> tuple[list[_Found], list[str]]:

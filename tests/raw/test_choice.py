@@ -1,8 +1,12 @@
 """Patterns of the files that a corpus is made of."""
 
-import pytest
+import time
 
-from nanoset_core.raw.choice import FileChoice, held_out
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_core.raw.choice import FileChoice, held_out, matches
 from nanoset_core.raw.contents import contents_of
 from nanoset_core.raw.fingerprints import FingerprintMemory
 from nanoset_core.raw.survey import known_inventory, take_inventory
@@ -83,3 +87,27 @@ def test_files_that_are_held_out_by_their_names(path, named):
     assert held_out(path) == named
     if named is not None:
         assert FileChoice((named[1],)).takes(path)
+
+
+@pytest.mark.parametrize("separator", ["**", "**/*", "*/**"])
+def test_many_wildcards_for_folders_take_no_longer_than_the_path(separator):
+    """Trying out how many folders each stands for took 16 seconds for one path of this depth."""
+    parts = ["a"] * 300
+    pattern = [*f"{separator}/".split("/")[:-1] * 12, "b"]
+    began = time.monotonic()
+    assert not matches(parts, pattern)
+    assert matches([*parts, "b"], pattern)
+    assert time.monotonic() - began < 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from("ab"), max_size=5), st.lists(st.sampled_from(["**", "*", "a", "b"]), max_size=5))
+def test_matching_is_that_of_trying_everything(parts, pattern):
+    def slowly(parts, pattern):
+        if not pattern:
+            return not parts
+        if pattern[0] == "**":
+            return any(slowly(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1))
+        return bool(parts) and pattern[0] in ("*", parts[0]) and slowly(parts[1:], pattern[1:])
+
+    assert matches(parts, pattern) == slowly(parts, pattern)

@@ -28,6 +28,41 @@ def test_raw_text_under_such_a_key_is_refused(place, monkeypatch, key):
     assert "\x1b" not in str(caught.value)
 
 
+@pytest.mark.parametrize("names_only", [False, True])
+@pytest.mark.parametrize(("folder", "named"), [("", "/"), (".", "./"), ("..", "../")])
+def test_a_key_beside_the_corpora_that_no_folder_could_hold_is_named(place, monkeypatch, names_only, folder, named):
+    """raw//x.jsonl, raw/./x.jsonl and raw/../x.jsonl were not read, without a word."""
+    place.put("raw/web/fine.jsonl", b'{"text": "a"}\n')
+    level = S3Store.level
+
+    def more(bucket: S3Store, path: str = ""):
+        folders, files = level(bucket, path)
+        return ([*folders, folder], files) if path == "raw" else (folders, files)
+
+    monkeypatch.setattr(S3Store, "level", more)
+    text = list_corpora(RemoteFolder(place, "raw"), names_only=names_only)
+    assert list(text.corpora) == ["web"]
+    assert list(text.faults) == [named]
+    assert "no path of a file" in str(text.faults[named])
+
+
+def test_a_mark_of_a_folder_that_holds_bytes_is_named(place, monkeypatch):
+    place.put("raw/web/fine.jsonl", b'{"text": "a"}\n')
+    _add(monkeypatch, "raw/web/x.jsonl/", size=0)
+    assert [file.path for file in contents_of(RemoteFolder(place, "raw/web")).ordered] == ["fine.jsonl"]
+    _add(monkeypatch, "raw/web/y.jsonl/", size=7)
+    with pytest.raises(InputError, match="no path of a file"):
+        contents_of(RemoteFolder(place, "raw/web"))
+
+
+def test_a_folder_that_is_named_like_a_file_is_named(place):
+    for key in ("a.jsonl", "b.jsonl/notes.txt", "c.jsonl/part-0.jsonl"):
+        place.put(f"raw/web/{key}", b'{"text": "a"}\n')
+    contents = contents_of(RemoteFolder(place, "raw/web"))
+    [said] = [notice.text for notice in contents.notices() if notice.kind == "misnamed"]
+    assert said.endswith(": b.jsonl/")
+
+
 def test_what_lies_in_a_bucket_beside_text_is_told(place):
     for key in ("web/a.jsonl", "web/b.txt", "c4/a.json.bz2", "notes.txt"):
         place.put(f"raw/{key}", b"{}\n")
