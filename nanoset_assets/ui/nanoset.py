@@ -10,7 +10,15 @@ import dagster as dg
 from nanoset_assets.downstream import NAME, ROOT
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, folded, markdown, per_second, place, table
 from nanoset_assets.ui.previews import first_samples, first_step
-from nanoset_core.cli.terminal import member_rows, mixture_rows, quality_rows, source_rows
+from nanoset_core.cli.terminal import (
+    corpus_rows,
+    corpus_total_row,
+    corpus_totals,
+    member_rows,
+    mixture_rows,
+    quality_rows,
+    source_rows,
+)
 from nanoset_core.config import CONFIG_FILE
 from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import BLEND, LACKING
@@ -18,7 +26,7 @@ from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.held_out import SHARED
-from nanoset_core.pipeline.mapping import MIXTURE
+from nanoset_core.pipeline.mapping import CORPORA, MIXTURE, samples_read, unused_samples
 from nanoset_core.pipeline.project import Project
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.shuffling.plan import ShufflePlan
@@ -35,24 +43,48 @@ _ORDER = "Each context's place in the sources (across) and in the tars (down): a
 
 def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """Return the metadata of one split's index mappings, or of its blend."""
-    facts, spec = manifest.facts, project.nanoset(name)
-    files, members, samples = facts["cache_files"], facts["members"], facts["samples"]
-    passes = [member["epochs"] for member in members]
-    taken = {
-        **({"mixture": table(mixture_rows(facts[MIXTURE]), len(facts[MIXTURE]))} if MIXTURE in facts else {}),
-        "plan": table(member_rows(members[:ROWS_SHOWN]), len(members)),
-        **_samples(project, manifest, name, split),
-        "epochs_least": round(min(passes, default=0), 3),
-        "epochs_most": round(max(passes, default=0), 3),
-    }
+    facts = manifest.facts
+    length = project.nanoset(name).sequence_length
+    files = facts["cache_files"]
+    members = facts["members"]
+    samples = samples_read(facts)
+
+    metadata: dict[str, Any] = {"summary": markdown(_summary(split, manifest, length))}
+    if members:
+        epochs = [member["epochs"] for member in members]
+        if MIXTURE in facts:
+            metadata["mixture"] = table(mixture_rows(facts[MIXTURE]), len(facts[MIXTURE]))
+        metadata["plan"] = table(member_rows(members[:ROWS_SHOWN]), len(members))
+        metadata |= _corpora(facts)
+        metadata |= _samples(project, manifest, name, split)
+        metadata["epochs_least"] = round(min(epochs, default=0), 3)
+        metadata["epochs_most"] = round(max(epochs, default=0), 3)
     return {
-        "summary": markdown(_summary(split, manifest, spec.sequence_length, members)),
-        **(taken if members else {}),
+        **metadata,
         "samples": samples,
-        "tokens": samples * spec.sequence_length,
+        "unused_samples": unused_samples(facts),
+        "tokens": samples * length,
         "dagster/partition_row_count": samples,
         "cache": place(project, manifest.access.url(manifest.folder.parent.parent.parent / "cache")),
         "cache_files": table(({"file": file} for file in files), len(files)),
+    }
+
+
+def _corpora(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a split reads of each corpus and of all; nothing for an output of an earlier version."""
+    corpora = facts.get(CORPORA)
+    if not corpora:
+        return {}
+    rows = corpus_rows(corpora[:ROWS_SHOWN])
+    if len(corpora) > 1:
+        total = corpus_total_row(corpora)
+        values = {name: total.get(name, "") for name in rows[0]}
+        rows.append({name: f"{value:,}" if isinstance(value, int) else value for name, value in values.items()})
+    totals = corpus_totals(corpora)
+    return {
+        "by_corpus": table(rows, len(corpora)),
+        "unique_tokens": totals["unique_tokens"],
+        "repeated_tokens": totals["repeated_tokens"],
     }
 
 
@@ -69,19 +101,31 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     return {"summary": markdown(summary), **found, "table": dg.MetadataValue.path(manifest.url(SHARED)), **counts}
 
 
-def _summary(split: str, manifest: Manifest, length: int, members: Sequence[Member]) -> str:
-    samples, lacking = manifest.facts["samples"], manifest.facts.get(LACKING)
-    if lacking is not None:
-        return f"**{split}: {markdown_text(lacking)}.**"
+def _summary(split: str, manifest: Manifest, length: int) -> str:
+    facts = manifest.facts
+    members = facts["members"]
+    if LACKING in facts:
+        return f"**{split}: {markdown_text(facts[LACKING])}.**"
     if not members:
         return f"**{split} has no share of the data**: a trainer gets no samples of it."
-    passes = [member["epochs"] for member in members]
-    least, most = f"{min(passes):.2f}", f"{max(passes):.2f}"
-    epochs = f"{most} epochs" if least == most else f"{least} to {most} epochs, by corpus"
-    epochs += ", earlier phases included" if any(member.get("before") for member in members) else ""
-    unseen = sum(member["tokens_unseen"] or 0 for member in members)
-    seen = f"; {format_count(unseen, 'token')} of the split are never seen" if unseen else ""
-    return f"**{format_count(samples, 'sample')} of {format_count(length, 'token')}**: {epochs}{seen}."
+
+    # Epochs of the corpora; outputs of earlier versions tell those of their views and packs alone.
+    epochs = [corpus["epochs"] for corpus in facts.get(CORPORA, members)]
+    least = f"{min(epochs):.2f}"
+    most = f"{max(epochs):.2f}"
+    epochs_text = f"{most} epochs" if least == most else f"{least} to {most} epochs, by corpus"
+    if any(member.get("before") for member in members):
+        epochs_text += ", earlier phases included"
+
+    notes = []
+    if CORPORA in facts:
+        totals = corpus_totals(facts[CORPORA])
+        notes.append(f"{totals['unique_tokens']:,} unique tokens, {totals['repeated_tokens']:,} repeated")
+    unused = sum(member["tokens_unseen"] or 0 for member in members)
+    if unused:
+        notes.append(f"{format_count(unused, 'token')} of the split are unused")
+    samples = format_count(samples_read(facts), "sample")
+    return f"**{samples} of {format_count(length, 'token')}**: {'; '.join([epochs_text, *notes])}."
 
 
 def _samples(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
@@ -104,7 +148,7 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
     warned = (said.partition(":")[0] for said in TRAINER_FILES.warnings(project, manifest))
     return {
         "summary": markdown(
-            f"**Ready to train**: every index file is there; {counts}.",
+            f"**Ready to train**: every index file is there; samples built: {counts}.",
             *(f"**{markdown_text(said)}**: see `start`." for said in warned),
         ),
         "start": folded(manifest.path(START).read_text(encoding="utf-8")),

@@ -154,30 +154,80 @@ def spread(lengths: NDArray[Any]) -> str:
 
 
 def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Return what a split takes of each corpus, and the tokens of an epoch, without columns that say nothing.
+    """Return what a split takes of each dataset, and the tokens of an epoch, without columns that say nothing.
 
     Args:
-        members: `corpus` and the JSON values of `MemberCoverage`.
+        members: `corpus` and the JSON values of `MemberCoverage`; those of earlier versions have no `tokens_taken`.
     """
-    rows = [
-        {
-            "corpus": member["corpus"],
-            "weight": _percent(member["weight"]),
-            "share": _percent(member["share"]),
-            "samples": f"{member['samples_given']:,}",
-            "read before": f"{member.get('before', 0):,}",
-            "spare": f"{member['surplus']:,}",
-            "epochs": f"{member['epochs']:.2f}",
-            "limit": "none" if member["max_epochs"] is None else f"{member['max_epochs']:g}",
-            "tokens an epoch": f"{member['tokens']:,}",
-            "tokens never read": "by chance" if member["tokens_unseen"] is None else f"{member['tokens_unseen']:,}",
-        }
-        for member in members
-    ]
-    said = {"share": any(row["weight"] != row["share"] for row in rows)}
-    said["read before"] = any(row["read before"] != "0" for row in rows)
-    said["limit"] = any(row["limit"] != "none" for row in rows)
-    return [{name: value for name, value in row.items() if said.get(name, True)} for row in rows]
+    rows = []
+    for member in members:
+        unused_tokens = member["tokens_unseen"]
+        rows.append(
+            {
+                "corpus": member["corpus"],
+                "weight": _percent(member["weight"]),
+                "share": _percent(member["share"]),
+                "samples": f"{member['samples_given']:,}",
+                "read before": f"{member.get('before', 0):,}",
+                "unused samples": f"{member['surplus']:,}",
+                "tokens": f"{member['tokens_taken']:,}" if "tokens_taken" in member else "",
+                "epochs": f"{member['epochs']:.2f}",
+                "limit": "none" if member["max_epochs"] is None else f"{member['max_epochs']:g}",
+                "tokens per epoch": f"{member['tokens']:,}",
+                "unused tokens": "by chance" if unused_tokens is None else f"{unused_tokens:,}",
+            }
+        )
+    is_shown = {
+        "share": any(row["weight"] != row["share"] for row in rows),
+        "read before": any(row["read before"] != "0" for row in rows),
+        "unused samples": any(row["unused samples"] != "0" for row in rows),
+        "tokens": any(row["tokens"] for row in rows),
+        "limit": any(row["limit"] != "none" for row in rows),
+    }
+    return [{name: value for name, value in row.items() if is_shown.get(name, True)} for row in rows]
+
+
+def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return what a split reads of each corpus, through all views and packs of it, without columns that say nothing.
+
+    Args:
+        corpora: the JSON values of `CorpusCoverage`.
+    """
+    rows = []
+    for corpus in corpora:
+        rows.append(
+            {
+                "corpus": corpus["corpus"],
+                "read through": ", ".join(corpus["members"]),
+                "tokens": f"{corpus['tokens']:,}",
+                "unique tokens": f"{corpus['unique_tokens']:,}",
+                "repeated tokens": f"{corpus['repeated_tokens']:,}",
+                "padding": f"{corpus['padding']:,}",
+                "epochs": f"{corpus['epochs']:.2f}",
+                "most epochs": f"{corpus['most_epochs']:.2f}",
+            }
+        )
+    is_shown = {
+        "read through": any(row["read through"] != row["corpus"] for row in rows),
+        "padding": any(row["padding"] != "0" for row in rows),
+        "most epochs": any(row["most epochs"] != row["epochs"] for row in rows),
+    }
+    return [{name: value for name, value in row.items() if is_shown.get(name, True)} for row in rows]
+
+
+def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the tokens of all corpora of a split together, by the JSON values of `CorpusCoverage`."""
+    names = ("tokens", "unique_tokens", "repeated_tokens", "padding")
+    return {name: sum(corpus[name] for corpus in corpora) for name in names}
+
+
+def corpus_total_row(corpora: Sequence[Mapping[str, Any]]) -> Row:
+    """Return a last row for `corpus_rows`: all corpora together."""
+    totals = corpus_totals(corpora)
+    available = sum(corpus["tokens_available"] for corpus in corpora)
+    read = sum(corpus["epochs"] * corpus["tokens_available"] for corpus in corpora)
+    row: Row = {"corpus": "all", "epochs": f"{read / available:.2f}" if available else "0.00"}
+    return row | {name.replace("_", " "): count for name, count in totals.items()}
 
 
 def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
@@ -189,7 +239,7 @@ def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
     return [
         {
             "part": f"{'· ' * part['depth']}{part['name']}",
-            "asked": "" if part["asked"] is None else _percent(part["asked"]),
+            "requested": "" if part["asked"] is None else _percent(part["asked"]),
             "share": _percent(part["given"]),
             "tokens": "" if part["tokens"] is None else f"{part['tokens']:,}",
             "epochs": "" if part["epochs"] is None else f"{part['epochs']:.2f}",

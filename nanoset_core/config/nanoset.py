@@ -170,11 +170,12 @@ class NanosetSpec:
     """Seed of every shuffle."""
     samples: Mapping[SplitName, Annotated[int, Range(1, 1 << 62)]] = field(default_factory=FrozenDict)
     """Split → samples; absent = one epoch. With weights an epoch ends when the first corpus is used up: `nanoset map`
-    and `build` say how many tokens of the others are never read."""
+    and `build` say how many tokens of the others are unused."""
     schedule: ScheduleSpec | None = None
     """The trainer's run, instead of `samples`."""
     max_epochs: Epochs | Mapping[str, Epochs] | None = None
-    """How often a corpus may be read at most, for all corpora or for some; absent = any number of times."""
+    """How often documents of a corpus may be read at most, for all corpora or for some; absent = any number of times.
+    All members of the blend that hold a document (the corpus, views, packs) count."""
     on_exhaustion: Policy = "raise"
     """What happens where a corpus would be read more often than `max_epochs`."""
     held_out: Literal["warn", "block"] | None = None

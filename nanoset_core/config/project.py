@@ -140,6 +140,11 @@ class ProjectConfig:
         by_name = by_name or any(not names.isdisjoint(one.corpora) for one in webdatasets)
         return by_name or any(one.trains_on(name) for one in nanosets for name in names)
 
+    def repeats(self, name: str) -> bool:
+        """Return whether a name is that of a view which repeats documents."""
+        view = self.views.get(name)
+        return view is not None and view.repeat != 1
+
     @property
     def derived(self) -> Mapping[str, Derived]:
         """Name → what is made of the dataset of a corpus, and stands where one stands: a view, or packs."""

@@ -60,6 +60,23 @@ class MixPart:
         parts = self.parts.items()
         return tuple(leaf for name, part in parts for leaf in ((name,) if part.mix is None else part.corpora))
 
+    def epoch_limits(self, limit: float | None = None) -> dict[str, float]:
+        """Return corpus or view → how often train may read it at most; those without a limit are left out.
+
+        Args:
+            limit: of the group around it.
+        """
+        limits: dict[str, float] = {}
+        limit = limit if self.max_epochs is None else self.max_epochs
+        for name, part in self.parts.items():
+            if part.mix is not None:
+                limits |= part.epoch_limits(limit)
+                continue
+            own = limit if part.max_epochs is None else part.max_epochs
+            if own is not None:
+                limits[name] = own
+        return limits
+
     def to_json(self) -> dict[str, Any]:
         """Return plain types, without keys that say nothing."""
         plain = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}

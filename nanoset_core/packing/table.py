@@ -72,8 +72,13 @@ class PieceTable:
 
     def documents(self, begin: int, end: int) -> Iterator[NDArray[np.int64]]:
         """Yield the numbers of the documents in packs [begin, end), a document perhaps more than once; int64."""
+        for rows in self.between(begin, end):
+            yield rows[:, 2]
+
+    def between(self, begin: int, end: int) -> Iterator[NDArray[np.int64]]:
+        """Yield the pieces in packs [begin, end), int64, shape (pieces, 5), as COLUMNS names them, some at a time."""
         for rows in self._groups("pack", lambda low, high: low < end and begin <= high):
-            yield rows[(rows[:, 0] >= begin) & (rows[:, 0] < end), 2]
+            yield rows[(rows[:, 0] >= begin) & (rows[:, 0] < end)]
 
     def _chosen(self, column: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         wanted, found = np.unique(numbers), [np.empty((0, len(COLUMNS)), np.int64)]

@@ -33,6 +33,7 @@ from nanoset_core.pipeline.stage import Budget, Key, Node, Stage, size_bytes
 from nanoset_core.storage.access import FileAccess
 
 VERSION, MIXTURE = 1, "mixture"
+CORPORA = "corpora"
 Notes = Mapping[str, Mapping[str, Any]]
 """Name of a cache file → its `bytes` and `sha256`."""
 _CHUNK = 1 << 22
@@ -148,12 +149,12 @@ def _publish(
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         (folder / PLAN_FILE).write_bytes(split_bytes(outputs.folder, planned.plan, planned.config))
-        return _facts(planned, given) | {"cache_files": files}, {}
+        return _facts(nanoset, planned, given) | {"cache_files": files}, {}
 
     return outputs.make_current(outputs.commit(recipe, write))
 
 
-def _facts(planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
+def _facts(nanoset: NanosetContext, planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
     plan = planned.plan
     lacking = {} if planned.lacking is None else {LACKING: planned.lacking}
     if plan is None:
@@ -168,8 +169,29 @@ def _facts(planned: PlannedSplit, given: list[int] | None) -> dict[str, Any]:
         }
         for corpus, row, member in zip(planned.corpora, rows, plan.members, strict=True)
     ]
+    corpora = [corpus.to_json() for corpus in nanoset.corpora(planned, rows)]
     mix = {MIXTURE: list(map(asdict, planned.mixture))} if planned.mixture else {}
-    return {"samples": plan.samples, "blended": plan.blend is not None, "members": members, **lacking, **mix}
+    return {
+        "samples": plan.samples,
+        "blended": plan.blend is not None,
+        "members": members,
+        CORPORA: corpora,
+        **lacking,
+        **mix,
+    }
+
+
+def samples_read(facts: Mapping[str, Any]) -> int:
+    """Return the samples of a split that the run reads, by the facts of its output.
+
+    The trainer's own length of a dataset without a blend is that of whole epochs, also if fewer samples are requested.
+    """
+    return sum(member["samples_given"] for member in facts["members"])
+
+
+def unused_samples(facts: Mapping[str, Any]) -> int:
+    """Return the samples that a split's index files hold and the run does not read."""
+    return sum(member["surplus"] for member in facts["members"])
 
 
 class _SplitStage(Stage):
@@ -184,16 +206,37 @@ class _SplitStage(Stage):
 
     def figures(self, manifest: Manifest) -> Mapping[str, int]:
         files = manifest.facts.get("cache_files", {}).values()
-        return {"bytes": size_bytes(manifest) + sum(fact["bytes"] for fact in files)}
+        figures = {"bytes": size_bytes(manifest) + sum(fact["bytes"] for fact in files)}
+        if "members" in manifest.facts:
+            samples = samples_read(manifest.facts)
+            figures["samples"] = samples
+            figures["unused_samples"] = unused_samples(manifest.facts)
+            length = manifest.recipe["options"].get("sequence_length")
+            if length is not None:  # of the index mappings; a blend's options are those of its mappings
+                figures["tokens"] = samples * int(length)
+        for corpus in manifest.facts.get(CORPORA, ()):
+            for name in ("unique_tokens", "repeated_tokens"):
+                figures[name] = figures.get(name, 0) + corpus[name]
+        return figures
 
     def details(self, manifest: Manifest) -> Mapping[str, str]:
         if "members" not in manifest.facts:
             return {}
-        epochs = [member["epochs"] for member in manifest.facts["members"]] or [0]
+        # Outputs of earlier versions tell no epochs of corpora.
+        epochs = [corpus["epochs"] for corpus in manifest.facts.get(CORPORA, manifest.facts["members"])] or [0]
         ends = dict.fromkeys(f"{end:.2f}" for end in (min(epochs), max(epochs)))
-        unseen = [member["tokens_unseen"] for member in manifest.facts["members"]]
-        never = {} if None in unseen else {"never read": f"{sum(unseen):,}"}
-        return {"epochs": " to ".join(ends), **never}
+        details: dict[str, str] = {}
+        if unused := unused_samples(manifest.facts):
+            details["unused samples"] = f"{unused:,}"
+        if CORPORA in manifest.facts:
+            corpora = manifest.facts[CORPORA]
+            details["unique tokens"] = f"{sum(corpus['unique_tokens'] for corpus in corpora):,}"
+            details["repeated tokens"] = f"{sum(corpus['repeated_tokens'] for corpus in corpora):,}"
+        details["epochs"] = " to ".join(ends)
+        unused_tokens = [member["tokens_unseen"] for member in manifest.facts["members"]]
+        if None not in unused_tokens:
+            details["unused tokens"] = f"{sum(unused_tokens):,}"
+        return details
 
 
 class MappingsStage(_SplitStage):
@@ -212,11 +255,6 @@ class MappingsStage(_SplitStage):
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return mappings_recipe(NanosetContext(project, key.subject), split_of(key), parents)
-
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        samples = int(manifest.facts["samples"])
-        tokens = samples * int(manifest.recipe["options"].get("sequence_length", 0))
-        return {"samples": samples, "tokens": tokens, **super().figures(manifest)}
 
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         facts = manifest.facts

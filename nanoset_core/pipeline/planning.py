@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from nanoset_core.config.nanoset import BlendSpec, corpora_of, is_blended
+from nanoset_core.config.views import base_of, chain_of
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.mapping.config import Blend, NanosetConfig
-from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage, apply_epoch_limits, coverage
+from nanoset_core.mapping.corpora import CorpusCoverage, MemberReads, corpus_coverage
+from nanoset_core.mapping.coverage import (
+    ExceededLimit,
+    MemberCoverage,
+    apply_epoch_limits,
+    coverage,
+    documents_read_too_often,
+)
 from nanoset_core.mapping.mixture import MixRow, mixture_of
 from nanoset_core.mapping.orders import Read, orders_after, other_versions
 from nanoset_core.mapping.plan import (
@@ -28,6 +38,7 @@ from nanoset_core.mapping.plan import (
 from nanoset_core.mapping.presets import get_preset
 from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, without_share
 from nanoset_core.outputs.manifest import Manifest, digest_of
+from nanoset_core.pipeline.corpus_parts import DatasetParts
 from nanoset_core.pipeline.packs import current_dataset
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.run_before import handoff_named, read_before
@@ -94,12 +105,21 @@ class NanosetContext:
         self.project, self.name, self.spec, self.exact = project, name, project.nanoset(name), exact
         self.reader = LengthReader(project.outputs.access) if reader is None else reader
         self._datasets = {} if datasets is None else datasets
+        self._parts: DatasetParts | None = None
 
     def dataset(self, corpus: str) -> Manifest:
         """Return a corpus's dataset, as it was current at the first call; MissingError where it was not made yet."""
         if corpus not in self._datasets:
             self._datasets[corpus] = current_dataset(self.project, corpus)
         return self._datasets[corpus]
+
+    @property
+    def corpus_reader(self) -> DatasetParts:
+        """What finds the documents that several datasets of the nanoset hold."""
+        if self._parts is None:
+            datasets = {self.prefix(name): self.dataset(name) for name in self.spec.corpora}
+            self._parts = DatasetParts(self.project.outputs, datasets)
+        return self._parts
 
     def digests(self, corpora: Iterable[str]) -> dict[str, str]:
         """Return corpus → digest of its dataset; raises as `dataset`."""
@@ -178,9 +198,25 @@ class NanosetContext:
             # Where splits share one set of weights, the samples of each decide what the others get.
             limits = dict(limits) if isinstance(limits, Mapping) else limits
             options["epochs"] = {"most": limits, "then": spec.on_exhaustion, "samples": dict(spec.samples)}
+        has_limits = limits is not None or (spec.mixture is not None and bool(spec.mixture.epoch_limits()))
+        if has_limits and self._may_share_documents(split):
+            # Earlier versions counted epochs for each member by itself.
+            options["epochs_of"] = "documents"
         if spec.mixture is not None:  # whose weights are worked out for train; the blend has its order
             options |= spec.mixture.to_json() | {"mix_samples": spec.samples.get("train")}
         return options | {"samples": spec.samples.get(split), "blend": _ordered(spec.blend_of(split))}
+
+    def _may_share_documents(self, split: SplitName) -> bool:
+        """Return whether a document may have several copies in what a split reads, by nanoset.yaml alone."""
+        derived = self.project.config.derived
+        names = self.spec.corpora if self.spec.blend is not None else corpora_of(self.spec.blend_of(split))
+        if split == "train":
+            names = tuple(dict.fromkeys((*names, *self.spec.earlier)))
+        corpora = [base_of(derived, name) for name in names]
+        if len(set(corpora)) < len(corpora):
+            return True
+        views = [view for name in names if name in derived for view in chain_of(derived, name)]
+        return any(self.project.config.repeats(view) for view in views)
 
     def _before(self) -> dict[str, Any] | None:
         """Return what a run has read before, as JSON: the phase before it, or a handoff; None where it begins."""
@@ -273,12 +309,82 @@ class NanosetContext:
             if not (shared and spec.on_exhaustion == "redistribute"):
                 # Other splits may lack samples without this one being refused.
                 config = config.with_samples({split: config.samples(split)})
-            config, exceeded = apply_epoch_limits(config, limits, spec.on_exhaustion, self.reader)
+            config, exceeded = apply_epoch_limits(config, limits, spec.on_exhaustion, self.reader, self.corpus_reader)
+
         samples = config.samples(split)
+        is_one_epoch = samples is None
         weighted = isinstance(spec.blend_of(split), Mapping)
         if weighted and samples is None and config.rules.needs_samples(split):
             samples = self._epoch_of_scarcest(config, split)
-        return config.with_samples({split: samples}), limits, exceeded
+        config = config.with_samples({split: samples})
+
+        # One epoch of each member may still read a document several times. Of valid and test, that is no repetition
+        # in training.
+        if limits and is_one_epoch and split == "train":
+            config, exceeded = self._limited_epoch(config, split, limits)
+        if spec.mixture is not None and split == "train":
+            self._check_mixture(config, prefixes)
+        return config, limits, exceeded
+
+    def _limited_epoch(
+        self, config: NanosetConfig, split: SplitName, limits: Mapping[str, float]
+    ) -> tuple[NanosetConfig, tuple[ExceededLimit, ...]]:
+        """Return (settings, datasets that exceed limits) of a split for which no number of samples is requested."""
+        if not config.rules.takes_samples(split) or not self._may_share_documents(split):
+            return config, ()
+        plan = plan_split(config, split, self.reader, exact=self.exact)
+        if plan is None or not plan.samples:
+            return config, ()
+        policy = self.spec.on_exhaustion
+        counted = config.with_samples({split: plan.samples})
+        limited = apply_epoch_limits(counted, limits, policy, self.reader, self.corpus_reader)
+        if not limited.exceeded or policy == "repeat":
+            return config, limited.exceeded
+        return limited.config, limited.exceeded
+
+    def _check_mixture(self, config: NanosetConfig, prefixes: Mapping[str, str]) -> None:
+        """Raise InputError if the parts of a mixture together read documents more often than they may be."""
+        mix = self.spec.mixture
+        limits = {} if mix is None else mix.epoch_limits()
+        if not limits or not self._may_share_documents("train"):
+            return
+        by_prefix = {prefixes[name]: limit for name, limit in limits.items()}
+        exceeded = documents_read_too_often(config, "train", by_prefix, self.reader, self.corpus_reader)
+        if exceeded:
+            raise InputError(
+                "parts of the mixture together read documents more often than max_epochs allows",
+                where="mix",
+                found="; ".join(one.text for one in exceeded),
+                remedy="give less to one of these parts, choose views that share no documents, or raise max_epochs",
+            )
+
+    def corpora(self, planned: PlannedSplit, members: Sequence[MemberCoverage] | None = None) -> list[CorpusCoverage]:
+        """Return what a split reads of each corpus, through all of its members.
+
+        Args:
+            planned: the split.
+            members: what is taken of each dataset, as counted in a built blend; absent = as planned.
+
+        Raises:
+            MissingError: what a view was chosen from, or packs were made of, was deleted.
+        """
+        plan = planned.plan
+        if plan is None:
+            return []
+        rows_by_prefix = {member.prefix: member.rows for member in plan.members}
+        reads = {
+            member.prefix: MemberReads.of(plan, planned.config, member, row.samples_given)
+            for member, row in zip(plan.members, members or planned.members, strict=True)
+        }
+
+        # Datasets that only earlier phases of the run read: their documents may be read again through other members.
+        for prefix, order in planned.config.orders.items() if planned.split == "train" else ():
+            if prefix not in reads:
+                lengths, _ = self.reader.read(prefix)
+                tokens = int(lengths[slice(*order.rows)].sum(dtype=np.int64))
+                rows_by_prefix[prefix] = order.rows
+                reads[prefix] = MemberReads(tokens, order.taken, 0, order.epochs, order.separate_last_epoch)
+        return corpus_coverage(self.corpus_reader.parts(rows_by_prefix), reads, planned.config)
 
     def _as_asked(self, splits: tuple[SplitName, ...]) -> tuple[NanosetConfig, dict[str, str]]:
         """Return (the nanoset's settings as they stand in nanoset.yaml, corpus → prefix)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,17 @@ from nanoset_core.cli.options import (
     options_for,
 )
 from nanoset_core.cli.progress import progress_bars
-from nanoset_core.cli.terminal import Row, member_rows, mixture_rows, print_json, print_made, print_rows
+from nanoset_core.cli.terminal import (
+    Row,
+    corpus_rows,
+    corpus_total_row,
+    corpus_totals,
+    member_rows,
+    mixture_rows,
+    print_json,
+    print_made,
+    print_rows,
+)
 from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
 from nanoset_core.config.trainer import EXAMPLE, UNNAMED
 from nanoset_core.errors import ConfigError
@@ -34,7 +44,10 @@ from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, split_nu
 from nanoset_core.untrusted import Multiline
 
 if TYPE_CHECKING:
+    from nanoset_core.mapping.config import NanosetConfig
+    from nanoset_core.mapping.corpora import CorpusCoverage
     from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage
+    from nanoset_core.mapping.planned import SplitPlan
     from nanoset_core.outputs.manifest import Manifest
     from nanoset_core.pipeline.project import Project
 
@@ -125,39 +138,67 @@ def _map_project(
     plan_only: bool,
     as_json: bool,
 ) -> None:
-    from nanoset_core.handoff.writers import START
-    from nanoset_core.mapping.plan import LengthReader
-    from nanoset_core.pipeline import handoff, mapping, tokenization
-    from nanoset_core.pipeline.packs import PACKS, planned_packs
-    from nanoset_core.pipeline.planning import NanosetContext
+    from nanoset_core.pipeline import tokenization
     from nanoset_core.pipeline.project import Project
     from nanoset_core.pipeline.run_before import going_on
     from nanoset_core.pipeline.same_text import check_nanoset_text
 
-    project, lines = Project.open(config), ""
+    project = Project.open(config)
     tokenization.check_tokenizer(project)
+    lines = ""
     if before is not None:
         project, lines = going_on(project, names[0], *before)
-    for name in names or project.config.nanosets:
+    names = names or tuple(project.config.nanosets)
+    for name in names:
         check_nanoset_text(project, name)
-    names, reader = names or tuple(project.config.nanosets), LengthReader(project.outputs.access)
-    specs = map(project.nanoset, names if plan_only else ())
-    read = {corpus for spec in specs for corpus in (*spec.corpora, *spec.earlier)}
-    packs = {name: planned_packs(project, name, reader) for name in project.config.packs if name in read}
-    nanosets = [(name, NanosetContext(project, name, reader, {**packs}, exact=not plan_only)) for name in names]
-    planned = {(name, split): nanoset.plan(split) for name, nanoset in nanosets for split in splits}
-    plans = {key: zip(found.corpora, found.members, strict=False) for key, found in planned.items()}
-    mixtures = {key: list(map(asdict, found.mixture)) for key, found in planned.items() if found.mixture}
-    counts = {name: {key: f"{one.facts[key]:,}" for key in PACKS.counts} for name, one in packs.items()}
-    packed = [{"packed": name, **counts[name], **PACKS.details(one)} for name, one in packs.items()]
-    print_rows([] if as_json else packed)
-    _show(plans, [one for found in planned.values() for one in found.exceeded], as_json, mixtures, packs)
-    lacking = {key: found.lacking for key, found in planned.items() if found.lacking and not found.members}
-    for (name, split), text in lacking.items() if not as_json else ():
-        _warn(f"warning: {name} {split}: {text}")
+
+    _show_plans(project, names, splits, plan_only=plan_only, as_json=as_json)
     _warn_of_settings(project, names)
     if plan_only:
         return
+    _build(project, names, splits)
+    if lines:
+        echo(f"for `nanoset build` to keep it, write into {project.config.file.name}:")
+        echo()
+        echo(Multiline(lines))
+
+
+def _show_plans(
+    project: Project, names: Sequence[str], splits: Sequence[SplitName], *, plan_only: bool, as_json: bool
+) -> None:
+    """Print what splits of a project's nanosets will hold; of packs that are not built, as they will be."""
+    from nanoset_core.mapping.plan import LengthReader
+    from nanoset_core.pipeline.packs import PACKS, planned_packs
+    from nanoset_core.pipeline.planning import NanosetContext
+
+    # Packs that the nanosets read, also if they are not built yet: only a plan can do without them.
+    reader = LengthReader(project.outputs.access)
+    specs = map(project.nanoset, names if plan_only else ())
+    read = {corpus for spec in specs for corpus in (*spec.corpora, *spec.earlier)}
+    packs = {name: planned_packs(project, name, reader) for name in project.config.packs if name in read}
+    contexts = {name: NanosetContext(project, name, reader, {**packs}, exact=not plan_only) for name in names}
+    planned = {(name, split): context.plan(split) for name, context in contexts.items() for split in splits}
+
+    counts = {name: {key: f"{one.facts[key]:,}" for key in PACKS.counts} for name, one in packs.items()}
+    packed = [{"packed": name, **counts[name], **PACKS.details(one)} for name, one in packs.items()]
+    print_rows([] if as_json else packed)
+    shown = []
+    for (name, split), found in planned.items():
+        members = _member_values(zip(found.corpora, found.members, strict=False), packs)
+        corpora = [corpus.to_json() for corpus in contexts[name].corpora(found)]
+        shown.append(_ShownSplit(name, split, members, corpora, list(map(asdict, found.mixture))))
+    _show(shown, [one for found in planned.values() for one in found.exceeded], as_json=as_json)
+
+    lacking = {key: found.lacking for key, found in planned.items() if found.lacking and not found.members}
+    for (name, split), text in lacking.items() if not as_json else ():
+        _warn(f"warning: {name} {split}: {text}")
+
+
+def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
+    """Build the index files of nanosets, and if these are of all splits, the files that a trainer is started with."""
+    from nanoset_core.handoff.writers import START
+    from nanoset_core.pipeline import handoff, mapping
+
     with progress_bars() as (listener, _):
         project = replace(project, listener=listener)
         for name in names:
@@ -168,10 +209,6 @@ def _map_project(
             if splits == SPLITS:
                 start = handoff.write_handoff(project, name).url(START)
                 echo(f"{name}: {start} says how to start on it")
-    if lines:
-        echo(f"for `nanoset build` to keep it, write into {project.config.file.name}:")
-        echo()
-        echo(Multiline(lines))
 
 
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
@@ -206,54 +243,104 @@ def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as
     reader = LengthReader()
     limited = apply_epoch_limits(config, limits, options["on_exhaustion"], reader)
     planned = plan_splits(limited.config, splits, reader)
-    members = {split: coverage(plan, limited.config, limits) if plan else [] for split, plan in planned.items()}
-    plans = {("data", split): [(Path(one.prefix).name, one) for one in found] for split, found in members.items()}
-    _show(plans, [one for one in limited.exceeded if one.split in splits], as_json)
+    shown = []
+    for split, plan in planned.items():
+        rows = coverage(plan, limited.config, limits) if plan else []
+        members = _member_values((Path(row.prefix).name, row) for row in rows)
+        corpora = [corpus.to_json() for corpus in _corpora_alone(plan, limited.config, rows)]
+        shown.append(_ShownSplit("data", split, members, corpora, []))
+    _show(shown, [one for one in limited.exceeded if one.split in splits], as_json=as_json)
     for found in () if plan_only else write_index_files(limited.config, overwrite=options["overwrite"]):
         place = f", {_BESIDE}" if found.folder is None else f" in {found.folder}"
         print_made(f"{found.split}: {found.samples:,} samples, {found.hash}{place}", is_new=found.made, err=True)
 
 
-def _show(
-    plans: Mapping[tuple[str, SplitName], Iterable[tuple[str, MemberCoverage]]],
-    exceeded: Iterable[ExceededLimit],
-    as_json: bool,
-    mixtures: Mapping[tuple[str, SplitName], list[dict[str, Any]]] = MappingProxyType({}),
-    packs: Mapping[str, Manifest] = MappingProxyType({}),
-) -> None:
-    """Print a table for each split of a nanoset, and warn of what would have been read more often than it may be."""
-    packing = {name: {"packing": one.facts} for name, one in packs.items()}
-    members = {
-        key: [{"corpus": corpus, **row.to_json(), **packing.get(corpus, {})} for corpus, row in found]
-        for key, found in plans.items()
+def _corpora_alone(
+    plan: SplitPlan | None, config: NanosetConfig, rows: Sequence[MemberCoverage]
+) -> list[CorpusCoverage]:
+    """Return what a split without a project reads of each dataset."""
+    from nanoset_core.mapping.corpora import MemberReads, corpus_coverage, separate_corpora
+
+    if plan is None:
+        return []
+    reads = {
+        member.prefix: MemberReads.of(plan, config, member, row.samples_given)
+        for member, row in zip(plan.members, rows, strict=True)
     }
+    return corpus_coverage(separate_corpora(plan), reads, config)
+
+
+def _member_values(
+    members: Iterable[tuple[str, MemberCoverage]], packs: Mapping[str, Manifest] = MappingProxyType({})
+) -> list[dict[str, Any]]:
+    """Return what a split takes of each dataset as JSON values; of packs with their counts."""
+    found = []
+    for corpus, row in members:
+        values = {"corpus": corpus, **row.to_json()}
+        if corpus in packs:
+            values["packing"] = packs[corpus].facts
+        found.append(values)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownSplit:
+    """The plan of a split, as JSON values."""
+
+    nanoset: str
+    split: SplitName
+    members: list[dict[str, Any]]
+    """Of `MemberCoverage`, with `corpus`."""
+    corpora: list[dict[str, Any]]
+    """Of `CorpusCoverage`."""
+    mixture: list[dict[str, Any]]
+    """Of `MixRow`; empty without a mixture."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain types."""
+        values = {"nanoset": self.nanoset, "split": self.split, "members": self.members, "corpora": self.corpora}
+        values |= corpus_totals(self.corpora)
+        return values | {"mixture": self.mixture} if self.mixture else values
+
+
+def _show(splits: Sequence[_ShownSplit], exceeded: Iterable[ExceededLimit], *, as_json: bool) -> None:
+    """Print tables for each split of a nanoset, and warn of what would have been read more often than it may be."""
     if as_json:
-        trees = {key: {"mixture": found} for key, found in mixtures.items()}
-        print_json(
-            [
-                {"nanoset": key[0], "split": key[1], "members": found} | trees.get(key, {})
-                for key, found in members.items()
-            ]
-        )
+        print_json([split.to_json() for split in splits])
         return
-    for (name, split), found in members.items():
-        if not found:
-            echo(f"{name} {split}: no data")
-        tokens, samples = (sum(member[key] for member in found) for key in ("tokens", "samples_given"))
-        total = {"corpus": "all", "samples": samples, "tokens an epoch": tokens} if len(found) > 1 else None
-        mixture = mixture_rows(mixtures.get((name, split), ()))
-        print_rows(mixture, title=f"{name} {split}, mixture", text=("decided by", "of train"))
-        print_rows(member_rows(found), title=f"{name} {split}", total=total)
-        if found and not samples:
-            hangs = "" if tokens else "; Megatron-LM hangs on such a split: give it no share"
-            _warn(f"warning: {name} {split} has no sample: its {tokens:,} tokens are too few for one{hangs}")
-        for member in found:
-            if member["epochs"] > MANY_EPOCHS and member["max_epochs"] is None:
-                times = f"{member['epochs']:,.1f} times (max_epochs would limit that)"
-                _warn(f"warning: {name} {split} reads {member['corpus']} {times}")
-    for one in exceeded:
-        times = f"{one.epochs:.2f} times in {one.split}, above its limit of {one.limit:g}"
-        _warn(f"{Path(one.prefix).name} would have been read {times}")
+    for shown in splits:
+        _show_split(shown)
+    for text in dict.fromkeys(one.text for one in exceeded):
+        _warn(f"without max_epochs this would be read too often: {text}")
+
+
+def _show_split(shown: _ShownSplit) -> None:
+    """Print what a split takes of each dataset and corpus, and warn of a split without samples and of many epochs."""
+    title = f"{shown.nanoset} {shown.split}"
+    members = shown.members
+    if not members:
+        echo(f"{title}: no data")
+    tokens = sum(member["tokens"] for member in members)
+    samples = sum(member["samples_given"] for member in members)
+
+    total = None
+    if len(members) > 1:
+        taken = sum(member["tokens_taken"] for member in members)
+        unused = sum(member["surplus"] for member in members)
+        total = {"corpus": "all", "samples": samples, "unused samples": unused, "tokens": taken}
+        total["tokens per epoch"] = tokens
+    print_rows(mixture_rows(shown.mixture), title=f"{title}, mixture", text=("decided by", "of train"))
+    print_rows(member_rows(members), title=title, total=total)
+    corpora_total = corpus_total_row(shown.corpora) if len(shown.corpora) > 1 else None
+    print_rows(corpus_rows(shown.corpora), title=f"{title}, by corpus", text=("read through",), total=corpora_total)
+
+    if members and not samples:
+        hangs = "" if tokens else "; Megatron-LM hangs on such a split: give it no share"
+        _warn(f"warning: {title} has no sample: its {tokens:,} tokens are too few for one{hangs}")
+    for member in members:
+        if member["epochs"] > MANY_EPOCHS and member["max_epochs"] is None:
+            times = f"{member['epochs']:,.1f} times (max_epochs would limit that)"
+            _warn(f"warning: {title} reads {member['corpus']} {times}")
 
 
 def _warn(text: str) -> None:
