@@ -112,7 +112,7 @@ def show_report(
         rows: The state of the outputs, if it was looked up already.
         is_selected: Whether only some outputs were to be built.
     """
-    from nanoset_core.cli.commands.status import print_tables
+    from nanoset_core.cli.commands.status import print_old_versions, print_tables
 
     # Rows of the tables, each of which stands for one or several steps of the build.
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
@@ -129,6 +129,8 @@ def show_report(
         rows_not_made = {step.node.row for step in report.steps if step.node.label in report.ended}
         n_made = len(rows_made - rows_not_made)
         echo(f"Made {n_made:,} of {len(seconds_by_row):,} outputs in {report.seconds:.1f} s.")
+    if report.whole:
+        print_old_versions(project, more_than=sum(row.figures.get("bytes", 0) for row in rows))
 
     readable = [(row.name, row.part or "") for row in rows if row.state == "up to date" and row.figures.get("samples")]
     for line in (*_replaced(report), *_next_steps(project.config, report.graph, readable)):
@@ -152,8 +154,8 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[R
     print_warnings(project, warning_lines(rows), at_most=_NEW_WARNINGS)
     outputs = [row for row in rows if row.state != "not read"]
     what = "What was selected" if any(row.state not in DONE for row in rows) else "Everything"
-    echo(f"{what} is up to date: nothing was made ({report.seconds:.1f} s).")
-    echo(f"{state_counts(outputs)}: `nanoset status` prints the tables.")
+    counts = f"{state_counts(outputs)}: `nanoset status` prints the tables"
+    echo(f"{what} is up to date: nothing was made ({report.seconds:.1f} s). {counts}.")
 
 
 def _replaced(report: BuildReport) -> Iterator[str]:

@@ -254,10 +254,13 @@ def _outputs(nanoset: Mapping[str, Any], corpora: Sequence[str], length: int) ->
     tars["sequence_length"] = min(tars["sequence_length"], length + 1)
     outputs: dict[str, Any] = {
         "nanosets": {"pretrain": nanoset},
-        "webdatasets": {"shuffled": {"corpora": named} | tars},
+        # As comments: tars and .pbin files hold all tokens once more, and most trainers read neither.
+        "webdatasets": Noted({"shuffled": {"corpora": named} | tars}),
         "packed": Noted(named),
     }
-    return outputs if corpora else {key: one if key == "packed" else Noted(one) for key, one in outputs.items()}
+    if not corpora:
+        outputs["nanosets"] = Noted(outputs["nanosets"])
+    return outputs
 
 
 def _amount(raw: Path, corpus: FoundCorpus, tokenizer: _Tokenizer) -> _Amount:

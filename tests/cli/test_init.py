@@ -102,10 +102,24 @@ def test_held_out_files_are_in_no_training_data(tmp_path, start):
     assert "1 file of wiki for valid" in start(HUGGING_FACE)
     text = (tmp_path / "nanoset.yaml").read_text()
     assert "exclude: [validation-*, test-*]" in text
-    assert yaml.safe_load(text)["webdatasets"]["shuffled"]["corpora"] == ["wiki"]
+    assert yaml.safe_load(text)["nanosets"]["pretrain"]["blend_per_split"]["train"] == "wiki"
     build_all(tmp_path / "nanoset.yaml")
     counts = [facts_of(tmp_path, corpus)["documents"] for corpus in ("wiki", "wiki_valid", "wiki_test")]
     assert counts == [120, 20, 20]
+
+
+def test_nothing_is_built_that_was_not_asked_for(tmp_path, start):
+    start({"web/a.jsonl": (200, lambda row: row)})
+
+    text = (tmp_path / "nanoset.yaml").read_text()
+    written = yaml.safe_load(text)
+    assert "webdatasets" not in written
+    assert "packed" not in written
+    assert "# webdatasets:" in text
+
+    build_all(tmp_path / "nanoset.yaml")
+    folders = {path.name for path in (tmp_path / "data").iterdir()}
+    assert folders.isdisjoint({"webdatasets", "shuffle_plans", "packed"})
 
 
 def test_nothing_but_test_files_is_for_training(tmp_path):

@@ -26,6 +26,7 @@ from nanoset_core.pipeline.stage import REPLACED
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
 from nanoset_core.versions import status as status_module
+from nanoset_core.versions.gc import collect, old_versions, plan_gc
 from nanoset_core.versions.status import project_status
 
 
@@ -424,3 +425,29 @@ def test_a_file_that_shrank_is_told_before_and_after_the_build(copy):
     assert status(folder)["corpus web"].notices == ()
     build(folder)
     assert status(folder)["corpus web"].notices == ()
+
+
+def printed_status(folder):
+    config = str(folder / "nanoset.yaml")
+    return CliRunner().invoke(nanoset, ["status", "--config", config]).stdout
+
+
+def test_a_project_without_old_versions_names_none(copy):
+    assert "nanoset gc" not in printed_status(copy())
+
+
+def test_old_versions_are_named_with_their_size_and_the_command_that_removes_them(copy):
+    folder = copy()
+    project = Project.open(folder / "nanoset.yaml")
+    change_web(folder)
+    build(folder)
+
+    count, size = old_versions(project)
+    found = plan_gc(project)
+
+    assert (count, size) == (len(found.garbage), found.size)
+    line = next(line for line in printed_status(folder).splitlines() if "nanoset gc" in line)
+    assert line.startswith(f"{count:,} old versions and index files, ")
+    collect(project)
+    assert old_versions(project) == (0, 0)
+    assert "nanoset gc" not in printed_status(folder)

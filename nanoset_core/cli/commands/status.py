@@ -16,6 +16,7 @@ from nanoset_core.cli import terminal
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, flag
+from nanoset_core.errors import NanosetError
 from nanoset_core.serialization.text import format_age, format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
         _print_all_warnings(project, rows, notices)
     else:
         print_tables(rows, project=project, notices=notices)
+        print_old_versions(project)
     if not all(row.state in DONE for row in rows):
         sys.exit(1)
 
@@ -74,6 +76,24 @@ def _print_all_warnings(project: Project, rows: Sequence[Row], notices: Iterable
     lines = warning_lines(rows, notices)
     print_warnings(project, lines, show_known=True)
     echo(f"{format_count(len(lines), 'warning')}; other commands count them from now on" if lines else "no warning")
+
+
+def print_old_versions(project: Project, *, more_than: int = 0) -> None:
+    """Print how many old versions there are, their size, and the command that removes them.
+
+    Args:
+        project: The project.
+        more_than: Nothing is printed unless they take more bytes than this.
+    """
+    from nanoset_core.versions.gc import old_versions
+
+    try:
+        count, size = old_versions(project)
+    except NanosetError:  # the tables name the output that is damaged
+        return
+    if size > more_than:
+        what = "old version or index file" if count == 1 else "old versions and index files"
+        echo(f"{count:,} {what}, {format_bytes(size)}, that nothing needs: `nanoset gc` lists them")
 
 
 def print_tables(
