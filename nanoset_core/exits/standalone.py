@@ -27,8 +27,9 @@ from nanoset_core.exits.writing import (
     write_beside,
 )
 from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.ids import check_all_ids
 from nanoset_core.indexed.layout import pair_files
-from nanoset_core.indexed.stream import stream_of
+from nanoset_core.indexed.stream import Stream, stream_of
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.outputs.recorded import Draft, RecordedOutput, check_apart, read_record, record_of, record_path
 from nanoset_core.storage.local import LocalStore
@@ -89,6 +90,7 @@ def export_pair(
     tokens = _checked(dataset, exit_format, options, tokenizer)
     if exit_format.needs_end:
         check_end_tokens(exit_format, tokens, dataset, stream, _end_ids(options))
+    _check_ids(dataset, stream, tokenizer)
     with output.making(overwrite=overwrite) as draft:
         ends = write_beside(exit_format, draft.folder, name, dataset, stream, tokens)
         if stream is not None:
@@ -142,6 +144,12 @@ def _checked(
     return tokens
 
 
+def _check_ids(dataset: MMapIndexedDataset, stream: Stream | None, tokenizer: TokenizerFacts | None) -> None:
+    """Raise InputError if a token is not in the vocabulary. The tokens of a bucket do not pass through here."""
+    if tokenizer is not None and dataset.is_here:
+        check_all_ids(dataset, stream, tokenizer.max_id)
+
+
 def _end_ids(options: ExportOptions) -> frozenset[int]:
     """Return the special tokens of the tokenizer; none without one, or if its files name none."""
     if options.tokenizer is None:
@@ -162,6 +170,7 @@ def _export_samples(
     """Write a pair in samples: each file in its place, those that a killed call left there excepted."""
     dataset, name = MMapIndexedDataset(str(prefix)), options.name or prefix.name
     stream, tokens = stream_of(dataset), _checked(dataset, exit_format, options, tokenizer)
+    _check_ids(dataset, stream, tokenizer)
     samples = SampleFiles(exit_format, exit_format.cut(tokens), *dataset.place, store_of(folder))
     files = [folder / file for file in exit_format.names(samples.cut)]
     output = _output(folder, files, pair_files(prefix), name, options, tokenizer)

@@ -152,7 +152,10 @@ def _make(
         if vocab_size is None and options.tokenizer is not None:
             vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), packing_vocab_size(options.tokenizer), end)
         target = folder / output.name
-        packed = pack_indexed_dataset(prefix, target, vocab_size=vocab_size, end_token=end, listener=listener)
+        greatest_id = None if options.tokenizer is None else tokenizer_facts(options.tokenizer).max_id
+        packed = pack_indexed_dataset(
+            prefix, target, vocab_size=vocab_size, end_token=end, greatest_id=greatest_id, listener=listener
+        )
         if made is not None:
             faults = made.facts.faults
             facts |= {"rejected": made.facts.rejected + faults, "lost": made.lost, "faults": faults}

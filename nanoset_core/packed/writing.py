@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from nanoset_core.errors import ConfigError, FormatError, InputError, SourceChangedError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.indexed.ids import first_foreign, foreign_id
 from nanoset_core.indexed.layout import bin_path
 from nanoset_core.indexed.stream import CHUNK_TOKENS, Hashed, document_spans, stream_of, stream_tokens
 from nanoset_core.outputs.manifest import FileFact
@@ -75,6 +76,7 @@ def pack_indexed_dataset(
     *,
     vocab_size: int | None = None,
     end_token: int | None = None,
+    greatest_id: int | None = None,
     listener: ProgressCallback = silent,
 ) -> PackedFacts:
     """Write all documents of `<prefix>.bin/.idx`, in order, as a `.pbin` of layout D; published whole.
@@ -87,24 +89,37 @@ def pack_indexed_dataset(
         path: the file to write.
         vocab_size: what Modalities asks the tokenizer for; None keeps the size that a token has in the .bin, up to 4.
         end_token: goes after each document that does not end in it, as in Modalities' packer; None adds nothing.
+        greatest_id: of the vocabulary; None: ids need only fit a token.
         listener: takes the progress.
+
+    Raises:
+        InputError: a token is not in the vocabulary.
     """
     dataset = MMapIndexedDataset(prefix)
     token_bytes = min(dataset.dtype.itemsize, 4) if vocab_size is None else token_size_bytes(vocab_size)
-    packing = _Packing(dataset, token_bytes, end_token, listener, Path(path).name)
+    packing = _Packing(dataset, token_bytes, end_token, listener, Path(path).name, greatest_id)
     data_bytes = write_file(path, token_bytes, packing.blocks(), packing.entries())
     return packing.facts(data_bytes)
 
 
 def pack_into_store(
-    dataset: MMapIndexedDataset, store: Store, name: str, *, vocab_size: int, listener: ProgressCallback = silent
+    dataset: MMapIndexedDataset,
+    store: Store,
+    name: str,
+    *,
+    vocab_size: int,
+    greatest_id: int | None = None,
+    listener: ProgressCallback = silent,
 ) -> tuple[PackedFacts, FileFact]:
     """Write all documents of a dataset as an object of a store, with the bytes of `pack_indexed_dataset`.
 
     Tokens that need more bytes than `vocab_size` asks for get them. Returns what was written, and its size and sha256.
+
+    Raises:
+        InputError: a token is not in the vocabulary, by its `greatest_id`.
     """
     token_bytes = token_size_bytes(fitting_vocab_size(dataset, vocab_size))
-    packing = _Packing(dataset, token_bytes, None, listener, name.rpartition("/")[2])
+    packing = _Packing(dataset, token_bytes, None, listener, name.rpartition("/")[2], greatest_id)
     data_bytes = packing.tokens * token_bytes
     header, index = encode_header(data_bytes, token_bytes), encode_index(packing.entries())
     parts = Hashed(map(bytes, chain([header], packing.blocks(), index)))
@@ -150,6 +165,7 @@ class _Packing:
         end_token: int | None,
         listener: ProgressCallback,
         name: str,
+        greatest_id: int | None = None,
     ) -> None:
         path, tokens = bin_path(dataset.prefix), int(dataset.sequence_lengths.sum(dtype=np.int64))
         if dataset.dtype.kind not in "iu":
@@ -162,6 +178,7 @@ class _Packing:
         """How many there are."""
         self._dataset, self._path, self._token_bytes, self._end_token = dataset, path, token_bytes, end_token
         self._meter = Meter(listener, "pack", name, tokens * token_bytes)
+        self._greatest_id = greatest_id
         self._documents = 0
         self._lacking: list[NDArray[np.bool_]] = []  # whether each document lacks the end token, in the chunks of spans
 
@@ -198,9 +215,18 @@ class _Packing:
             self._lacking.append(np.concatenate(lacks))
 
     def _read(self, file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, NDArray[np.integer]]]:
+        """Yield (number of the first, tokens) of tokens [begin, end), in chunks; InputError for one that is foreign."""
         if self.stream is None:
-            return read_tokens(file, self._path, self._dataset.dtype, begin, end)
-        return stream_tokens(self._dataset, self.stream, begin, end)
+            chunks = read_tokens(file, self._path, self._dataset.dtype, begin, end)
+        else:
+            chunks = stream_tokens(self._dataset, self.stream, begin, end)
+        for first, tokens in chunks:
+            if self._greatest_id is not None:
+                position = first_foreign(tokens, self._greatest_id)
+                if position is not None:
+                    found = int(tokens[position])
+                    raise foreign_id(self._dataset, self.stream, first + position, found, self._greatest_id)
+            yield first, tokens
 
     def _lengths(self) -> Iterator[NDArray[np.int64]]:
         for number, (_, lengths) in enumerate(document_spans(self._dataset, self.stream)):

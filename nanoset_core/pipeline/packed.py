@@ -33,13 +33,36 @@ def pack(project: Project, corpus: str) -> Manifest:
     recipe = packed_recipe(project, corpus, {"dataset": dataset.digest})
     vocab_size = packing_vocab_size(project.config.tokenizer_file)
     listener = project.listener if executor is None else silent
-    work = partial(_pack, recipe=recipe, dataset=dataset, vocab_size=vocab_size, listener=listener)
+    work = partial(
+        _pack,
+        recipe=recipe,
+        dataset=dataset,
+        vocab_size=vocab_size,
+        greatest_id=project.tokenizer.max_id,
+        listener=listener,
+    )
     [(_, made)] = run_tasks(work, [project.outputs], 1, executor)
     return project.outputs.make_current(project.outputs.rebase(made))
 
 
-def _pack(root: OutputRoot, recipe: Recipe, dataset: Manifest, vocab_size: int, listener: ProgressCallback) -> Manifest:
-    """Write a .pbin, in any process; vocab_size: what Modalities asks the tokenizer for."""
+def _pack(
+    root: OutputRoot,
+    recipe: Recipe,
+    dataset: Manifest,
+    vocab_size: int,
+    greatest_id: int,
+    listener: ProgressCallback,
+) -> Manifest:
+    """Write a .pbin, in any process.
+
+    Args:
+        root: of the outputs.
+        recipe: what the file is made from.
+        dataset: the documents.
+        vocab_size: what Modalities asks the tokenizer for.
+        greatest_id: of the tokenizer's vocabulary, added tokens too.
+        listener: takes the progress.
+    """
     with root.in_task() as outputs:
         access, file = outputs.access, f"{recipe.name}.pbin"
         prefix = str(outputs.rebase(dataset).folder / dataset.facts["prefix"])
@@ -51,7 +74,9 @@ def _pack(root: OutputRoot, recipe: Recipe, dataset: Manifest, vocab_size: int, 
                 outputs.invalidate(recipe)
                 store, name = access.store, access.name(outputs.place(recipe) / file)
             opened = MMapIndexedDataset.below(access, prefix, validate=not access.has_copies)
-            packed, fact = pack_into_store(opened, store, name, vocab_size=vocab_size, listener=listener)
+            packed, fact = pack_into_store(
+                opened, store, name, vocab_size=vocab_size, greatest_id=greatest_id, listener=listener
+            )
             counts = {name: getattr(packed, name) for name in ("documents", "tokens", "token_bytes", "left_out")}
             return {"file": file, **counts}, {file: fact if access.has_copies else str(fact.sha256)}
 

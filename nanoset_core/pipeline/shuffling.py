@@ -71,7 +71,9 @@ def make_plan(project: Project, name: str) -> Manifest:
     recipe = SHUFFLE_PLAN.recipe(project, Key(name), {corpus: one.digest for corpus, one in datasets.items()})
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        plan = plan_shuffle(_sources(datasets, project.outputs.access.has_copies), _settings(project, spec, datasets))
+        plan = plan_shuffle(
+            _sources(project, datasets, project.outputs.access.has_copies), _settings(project, spec, datasets)
+        )
         (folder / PLAN_FILE).write_text(json.dumps(plan.to_json(), indent=1) + "\n", encoding="utf-8")
         return plan.to_json() | {"quality": shuffle_quality(plan)}, {}
 
@@ -170,7 +172,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
             name=f"{name} group {group}",
             access=access,
         )
-        sources = _sources(datasets, access.has_copies and not _come_here(project, datasets.values()))
+        sources = _sources(project, datasets, access.has_copies and not _come_here(project, datasets.values()))
         made = write_shards(plan, sources, missing, folder, options, made_from=recipe.digest, force=project.rebuild)
         facts |= {fact.shard: fact for fact in made}
     if project.outputs.find(recipe) is not None:
@@ -248,11 +250,13 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
     return project.outputs.finalize(recipe, summary, files)
 
 
-def _sources(datasets: dict[str, Manifest], is_stored: bool) -> list[TokenSource]:
-    return [
-        TokenSource.of_output(corpus, dataset, is_stored=is_stored, is_chosen=is_view(dataset))
-        for corpus, dataset in datasets.items()
-    ]
+def _sources(project: Project, datasets: Mapping[str, Manifest], is_stored: bool) -> list[TokenSource]:
+    greatest_id = project.tokenizer.max_id
+    sources: list[TokenSource] = []
+    for corpus, dataset in datasets.items():
+        source = TokenSource.of_output(corpus, dataset, is_stored=is_stored, is_chosen=is_view(dataset))
+        sources.append(replace(source, greatest_id=greatest_id))
+    return sources
 
 
 def _come_here(project: Project, datasets: Iterable[Manifest]) -> bool:

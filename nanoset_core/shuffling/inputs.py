@@ -31,6 +31,7 @@ from nanoset_core.raw.endings import ACCEPTED, is_text, suffix_of
 from nanoset_core.serialization.parsing import FrozenDict, parse, read_yaml
 from nanoset_core.serialization.settings import Range
 from nanoset_core.shuffling.options import InputKind, ShuffleOptions, text_options
+from nanoset_core.shuffling.settings import greatest_in_tars
 from nanoset_core.shuffling.sources import TokenSource
 from nanoset_core.shuffling.tar_input import TarInput, flatten_tars, passed_over_text, survey_tars
 from nanoset_core.shuffling.webdataset import LISTS
@@ -288,9 +289,11 @@ def prepare(
     if inputs.kind == "text":
         return _tokenized(inputs, options, folder, listener)
     if inputs.kind == "datasets":
-        pairs = (
-            TokenSource.of_dataset(one.name, on_this_machine(one.files[0]).with_suffix("")) for one in inputs.sources
-        )
+        greatest_id = None if options.tokenizer is None else tokenizer_facts(options.tokenizer).max_id
+        pairs: list[TokenSource] = []
+        for one in inputs.sources:
+            prefix = on_this_machine(one.files[0]).with_suffix("")
+            pairs.append(TokenSource.of_dataset(one.name, prefix, greatest_id=greatest_id))
         return Prepared(tuple(pairs))
     surveys = survey_sources(inputs, options)
     sources: list[TokenSource] = []
@@ -318,9 +321,11 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
     """Return what the tars of each source hold; all contexts must have the length and dtype of the first."""
     found: list[TarInput] = []
     length, dtype = None, None if options.tokenizer is None else tokenizer_facts(options.tokenizer).dtype.name
+    greatest_id = None if options.tokenizer is None else greatest_in_tars(options.tokenizer)
     for source in inputs.sources:
         tars = [on_this_machine(path) for path in source.files]
-        found.append(survey_tars(tars, data_key=options.data_key, dtype=dtype, sequence_length=length))
+        survey = survey_tars(tars, data_key=options.data_key, dtype=dtype, sequence_length=length)
+        found.append(replace(survey, greatest_id=greatest_id))
         length, dtype = found[-1].sequence_length, found[-1].dtype
     if options.sequence_length not in (None, length):
         what, expected = "the contexts of tars stay as they are", f"{length}, which they have"

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from nanoset_core.config.webdataset import DEFAULT_SHARD_SIZE, DEFAULT_SHUFFLE_SEED, MemberKind, ShufflePreset
 from nanoset_core.errors import ConfigError
 from nanoset_core.tokenization.files import TokenizerPath
+from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
 MOST_SAMPLES = 10**8 - 1
 TOKSHUF_EOT = 0
@@ -93,6 +94,15 @@ class PlanSettings:
 def shared_settings(given: object) -> dict[str, Any]:
     """Return the settings of a plan that a webdataset of nanoset.yaml, and a call of `nanoset shuffle`, have too."""
     return {name: getattr(given, name) for name in _SHARED}
+
+
+def greatest_in_tars(tokenizer_file: TokenizerPath) -> int:
+    """Return the greatest id that tars may hold: tokshuf-rust pads with one that Llama-3's vocabulary does not have."""
+    greatest = tokenizer_facts(tokenizer_file).max_id
+    try:
+        return max(greatest, tokshuf_tokens(tokenizer_file)[1])
+    except ConfigError:  # a tokenizer that tokshuf-rust does not know
+        return greatest
 
 
 def tokshuf_tokens(tokenizer_file: TokenizerPath) -> tuple[str, int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, StaleError
+from nanoset_core.indexed.ids import first_foreign, foreign_id
 from nanoset_core.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.indexed.stream import Stream, gathered, is_back_to_back
 from nanoset_core.outputs.manifest import Manifest
@@ -46,6 +48,8 @@ class TokenSource:
     """Where given, the file stays in its store, and blocks of it are fetched as they are needed."""
     idx: Path | None = None
     """Where given, the tokens are those of its sequences, wherever they lie in the file."""
+    greatest_id: int | None = None
+    """The greatest id that a token of the pair may be; None: tokens are not checked."""
 
     def __post_init__(self) -> None:
         if self.dtype not in TOKEN_DTYPES:
@@ -53,7 +57,9 @@ class TokenSource:
             raise ConfigError("tokens must be integers", where=where, found=self.dtype, expected=expected)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return TokenSource, (self.name, self.path, self.dtype, self.count, self.access, self.idx)  # not what was opened
+        # Not what was opened.
+        fields = (self.name, self.path, self.dtype, self.count, self.access, self.idx, self.greatest_id)
+        return TokenSource, fields
 
     @classmethod
     def of_file(cls, name: str, path: Path, dtype: str) -> TokenSource:
@@ -61,15 +67,27 @@ class TokenSource:
         return cls(name, path, dtype, path.stat().st_size // np.dtype(dtype).itemsize)
 
     @classmethod
-    def of_dataset(cls, name: str, prefix: Path, *, validate: bool = True) -> TokenSource:
-        """Return a source of all tokens of a .bin/.idx pair; `validate` as for `MMapIndexedDataset`."""
+    def of_dataset(
+        cls, name: str, prefix: Path, *, validate: bool = True, greatest_id: int | None = None
+    ) -> TokenSource:
+        """Return a source of all tokens of a .bin/.idx pair.
+
+        Args:
+            name: of the source.
+            prefix: of the pair.
+            validate: as for `MMapIndexedDataset`.
+            greatest_id: of the tokenizer's vocabulary; None: a token may be any number that is not negative.
+        """
         from nanoset_core.indexed.dataset import MMapIndexedDataset
 
         dataset = MMapIndexedDataset(prefix, validate=validate)
+        if greatest_id is None and dataset.dtype.kind in "iu":
+            greatest_id = int(np.iinfo(dataset.dtype).max)
+        source = cls(name, bin_path(prefix), dataset.dtype.name, len(dataset.tokens), greatest_id=greatest_id)
         if is_back_to_back(dataset):
-            return cls(name, bin_path(prefix), dataset.dtype.name, len(dataset.tokens))
+            return source
         count = int(dataset.sequence_lengths.sum(dtype=np.int64))
-        return cls(name, bin_path(prefix), dataset.dtype.name, count, idx=idx_path(prefix))
+        return replace(source, count=count, idx=idx_path(prefix))
 
     @classmethod
     def of_output(cls, name: str, dataset: Manifest, *, is_stored: bool, is_chosen: bool = False) -> TokenSource:
@@ -130,6 +148,24 @@ class TokenSource:
         if self.access is not None:
             size = self.tokens.itemsize
             self.file.fetch(begins * size, np.minimum(ends * size, self.file.size))
+
+    def check(self, tokens: NDArray[np.integer[Any]], position_of: Callable[[int], int]) -> None:
+        """Raise InputError if a token is not in the vocabulary.
+
+        Args:
+            tokens: some of this source, of any shape.
+            position_of: number of an element of them → number of the token within the source.
+        """
+        if self.greatest_id is None:
+            return
+        number = first_foreign(tokens, self.greatest_id)
+        if number is None:
+            return
+        from nanoset_core.indexed.dataset import MMapIndexedDataset
+
+        dataset = MMapIndexedDataset.below(self.access, str(self.path.with_suffix("")))
+        found = int(tokens.flat[number])
+        raise foreign_id(dataset, self.stream, position_of(number), found, self.greatest_id)
 
     def evict(self) -> None:
         """Release the memory and disk space of tokens that were read; the system may keep pages in its cache."""
@@ -201,12 +237,13 @@ def _gather_source(
     if source.stream is None:  # whole rows lie there as they are
         source.prefetch(start, start + here)
         is_full = here == width
-        _copy_full(source.tokens, start[is_full], places[is_full], rows)
+        _copy_full(source, start[is_full], places[is_full], rows)
         left = np.flatnonzero(~is_full)
     step = max(1, _COPY_BYTES // (width * rows.itemsize))
     for some in np.split(left, range(step, len(left), step)) if len(left) else ():
         counts, own = here[some], places[some]
         found = source.read(start[some], counts)
+        source.check(found, partial(_position_in_ranges, start[some], counts))
         if (counts == width).all():
             rows[own] = found.reshape(-1, width)
             continue
@@ -217,14 +254,28 @@ def _gather_source(
         rows[places[row]] = _carried(sources, int(start[row]), width)
 
 
+def _position_in_ranges(start: NDArray[np.int64], counts: NDArray[np.int64], number: int) -> int:
+    """Return the position of an element of ranges that are concatenated, by the ranges' starts and lengths."""
+    ends = np.cumsum(counts)
+    part = int(np.searchsorted(ends, number, side="right"))
+    return int(start[part] + number - (ends[part] - counts[part]))
+
+
+def _position_in_rows(start: NDArray[np.int64], width: int, number: int) -> int:
+    """Return the position of an element of rows of one width, by the rows' starts."""
+    return int(start[number // width]) + number % width
+
+
 def _copy_full(
-    tokens: NDArray[np.integer[Any]],
+    source: TokenSource,
     start: NDArray[np.int64],
     places: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
+    """Copy whole rows that begin at `start`, ascending, to `rows[places]`; InputError for a foreign token."""
     if not len(start):
         return
+    tokens = source.tokens
     width = rows.shape[1]
     step = max(1, _COPY_BYTES // (width * tokens.itemsize))
     phase = int(start[0]) % width
@@ -236,11 +287,15 @@ def _copy_full(
         for begin in range(0, len(start), step):
             part = numbers[begin : begin + step]
             # "clip" lets numpy write straight into the block; every number is within the matrix
-            rows[places[begin : begin + step]] = np.take(matrix, part, axis=0, out=block[: len(part)], mode="clip")
+            taken = np.take(matrix, part, axis=0, out=block[: len(part)], mode="clip")
+            source.check(taken, partial(_position_in_rows, start[begin:], width))
+            rows[places[begin : begin + step]] = taken
         return
     windows = np.lib.stride_tricks.sliding_window_view(tokens, width)
     for begin in range(0, len(start), step):
-        rows[places[begin : begin + step]] = windows[start[begin : begin + step]]
+        taken = windows[start[begin : begin + step]]
+        source.check(taken, partial(_position_in_rows, start[begin:], width))
+        rows[places[begin : begin + step]] = taken
 
 
 def _carried(sources: Sequence[TokenSource], start: int, width: int) -> NDArray[np.integer[Any]]:
@@ -248,6 +303,7 @@ def _carried(sources: Sequence[TokenSource], start: int, width: int) -> NDArray[
     parts, missing = [], width
     for source in sources:
         part = source.read(np.array([start]), np.array([min(missing, source.count - start)]))
+        source.check(part, partial(operator.add, start))
         parts.append(part)
         start, missing = 0, missing - len(part)
         if not missing:

@@ -50,6 +50,8 @@ class TarInput:
     tars: tuple[TarSource, ...]
     sequence_length: int
     dtype: str
+    greatest_id: int | None = None
+    """The greatest id that a token may be; None: any that `dtype` holds."""
 
     @property
     def tokens(self) -> int:
@@ -222,7 +224,18 @@ def _checked(tokens: NDArray[np.integer[Any]], where: str, found: TarInput) -> N
         what, expected = "the contexts of the tars must have one length", f"{found.sequence_length}, as in the first"
         remedy = "shuffle tars of different lengths apart"
         raise InputError(what, where=where, found=f"{len(tokens)} tokens", expected=expected, remedy=remedy)
-    least, most, limit = int(tokens.min()), int(tokens.max()), np.iinfo(found.dtype).max
+    limit = int(np.iinfo(found.dtype).max)
+    least = int(tokens.min())
+    most = int(tokens.max())
+    if found.greatest_id is not None and found.greatest_id < limit and (least < 0 or most > found.greatest_id):
+        foreign = np.flatnonzero((tokens < 0) | (tokens > found.greatest_id))
+        raise InputError(
+            "a token is not in the vocabulary",
+            where=f"{where}, token {foreign[0]}",
+            found=f"id {tokens[foreign[0]]}",
+            expected=f"0 to {found.greatest_id}",
+            remedy="name the tokenizer that made the tokens, or leave --tokenizer out",
+        )
     if least < 0 or most > limit:
         expected, what = f"0 to {limit} ({found.dtype})", "a token does not fit the token type"
         remedy = "name the tokenizer that made the tokens with --tokenizer"

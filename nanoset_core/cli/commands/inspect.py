@@ -43,8 +43,10 @@ def describe_dataset(
     import numpy as np
 
     from nanoset_core.indexed.dataset import MMapIndexedDataset
+    from nanoset_core.indexed.ids import first_foreign
     from nanoset_core.tokenization.bpe.reference import decode_tokens, load_tokenizer
     from nanoset_core.tokenization.files import define, tokenizer_path
+    from nanoset_core.tokenization.tokenizer import tokenizer_facts
 
     dataset, file = MMapIndexedDataset(str(prefix)), None if tokenizer_file is None else tokenizer_path(tokenizer_file)
     tokenizer, lengths = None if file is None else load_tokenizer(file), dataset.sequence_lengths
@@ -61,5 +63,10 @@ def describe_dataset(
         ids = dataset.get(index, 0, min(SHOWN_TOKENS, lengths[index])).tolist()
         shown = " ".join(map(str, ids))
         if tokenizer is not None and file is not None:
-            shown = repr(decode_tokens(tokenizer, ids, file)[:SHOWN_CHARACTERS])
+            greatest = tokenizer_facts(file).max_id
+            foreign = first_foreign(np.array(ids, np.int64), greatest)
+            if foreign is None:
+                shown = repr(decode_tokens(tokenizer, ids, file)[:SHOWN_CHARACTERS])
+            else:  # ids that no tokenizer can decode
+                shown = f"{shown} (token {foreign}, {ids[foreign]}, is not in the vocabulary, 0 to {greatest})"
         yield f"[{index}] {lengths[index]:,} tokens: {shown}{' …' if lengths[index] > SHOWN_TOKENS else ''}"
