@@ -27,7 +27,7 @@ from nanoset_core.execution.progress import STEP, Progress, ProgressCallback
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.disk import check_disk
+from nanoset_core.pipeline.disk import check_disk, plan_line, text_bytes
 from nanoset_core.pipeline.graph import (
     Graph,
     Step,
@@ -41,9 +41,9 @@ from nanoset_core.pipeline.project import Project, names_of
 from nanoset_core.pipeline.same_text import check_all_text
 from nanoset_core.pipeline.stage import Node
 from nanoset_core.pipeline.stages import sweep
-from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.storage.leases import Work, leased
 from nanoset_core.tokenization.distrust import noted
+from nanoset_core.versions.dry_run import DryRun, plan, survey
 
 USER_TAG = "user"
 """On runs: who launched them, in the UI's list of runs."""
@@ -141,7 +141,7 @@ def build(
     chosen = [step for run in runs for step in run]
     counter.numbers |= {step.node: number for number, step in enumerate(chosen, 1)}
     if chosen:
-        say(plan_line(project, chosen))
+        say(plan_line(len(chosen), text_bytes(project, counter.numbers)))
     check_disk(project, {step.node for step in chosen}, say)
     distrusted = noted(project.outputs)
 
@@ -176,26 +176,32 @@ def build(
     return report
 
 
+def dry_run(
+    project: Project, *, select: Sequence[str] = (), corpora: Sequence[str] = (), force: bool = False
+) -> DryRun:
+    """Return what `build` would make with the same arguments; nothing is written, and no history is opened.
+
+    Raises:
+        ConfigError: As `build`.
+        MissingError: There is no raw folder.
+    """
+    found = list(raw.names(project).corpora)
+    check_corpora(project.config, found)
+    check_all_text(project)
+    check_named_corpora(corpora, found)
+    looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
+    known = survey(project, looked_at)
+    hosted = ProjectDefs.of(project.config)
+    definitions = definitions_of(hosted) if select else dg.Definitions()
+    return plan(known, selected(known.graph.nodes(), select, corpora, definitions, hosted.names), force=force)
+
+
 def check_named_corpora(corpora: Iterable[str], found: Sequence[str]) -> None:
     """Raise ConfigError if a corpus that --corpus names is not one of the raw folder."""
     if unknown := [name for name in corpora if name not in found]:
         what, remedy = "this corpus is not in the raw folder", remedy_for_name(unknown[0], found, "name one of these")
         expected = one_of(found, "none: there are no corpora")
         raise ConfigError(what, where="--corpus", found=repr(unknown[0]), expected=expected, remedy=remedy)
-
-
-def plan_line(project: Project, steps: Sequence[Step]) -> str:
-    """Return the line that begins a build: how many steps it has, and how much text the corpora among them hold."""
-    corpora = dict.fromkeys(step.node.key.subject for step in steps if step.node.stage.by_corpus)
-    text_bytes = 0
-    for corpus in corpora:
-        with contextlib.suppress(NanosetError, OSError):  # the step itself reports what cannot be read
-            text_bytes += raw.contents_now(project, corpus).size
-    line = f"plan: {format_count(len(steps), 'step')}"
-    if corpora:
-        counted = "1 corpus" if len(corpora) == 1 else f"{len(corpora):,} corpora"
-        line += f", from {format_bytes(text_bytes)} of text in {counted}"
-    return line
 
 
 def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], dict[Node, Exception]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,14 +19,18 @@ from nanoset_core.cli.entry import message
 from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.execution.progress import STEP, Progress
 from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import HANDOFF
 from nanoset_core.outputs.root import Seen
+from nanoset_core.pipeline.disk import plan_line
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import REPLACED
 from nanoset_core.raw.contents import some
+from nanoset_core.serialization.text import format_bytes
+from nanoset_core.tokenization.knowledge import nothing_cached
 from nanoset_core.untrusted import shell_word
 
 if TYPE_CHECKING:
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
 
 _NAMED = 3
 """Corpora, nanosets and webdatasets that one line names."""
+_DRY_ROWS = 100
+"""Outputs that a dry run lists."""
 _NEW_WARNINGS = 2
 """Warnings that a build with nothing to do prints in full, so that it prints ten lines at most."""
 RowKey = tuple[str, str, str | None]
@@ -50,15 +58,24 @@ RowKey = tuple[str, str, str | None]
 )
 @flag("--force", "Make the selected assets again even where they are up to date.")
 @flag("--verbose -v", "Show Dagster's own log.")
+@flag("--dry-run", "Only show what would be made and why, from how much text, on how much disk. Nothing is written.")
+@flag("--json as_json", "With --dry-run: print JSON.")
 def build(
     config: Path,
     corpus: Sequence[str] = (),
     select: Sequence[str] = (),
     force: bool = False,
     verbose: bool = False,
+    dry_run: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Build what is missing or stale: corpora, indexed datasets, index mappings, blends, shuffled tars."""
+    if as_json and not dry_run:
+        raise click.UsageError("--json is for --dry-run")
     project_config = load_config(config)
+    if dry_run:
+        show_dry_run(project_config, select, corpus, force=force, as_json=as_json)
+        return
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # it tells of a Ctrl-C with a traceback
     seen = Seen()
     with progress_bars() as (listener, say):
@@ -88,6 +105,47 @@ def build(
         echo(f"not made, since they need what failed: {', '.join(report.skipped)}", err=True)
     if report.failed:
         sys.exit(1)
+
+
+def show_dry_run(
+    config: ProjectConfig, select: Sequence[str], corpora: Sequence[str], *, force: bool, as_json: bool
+) -> None:
+    """Print what a build would make. Nothing is written, the user's cache of tokenizers included."""
+    with contextlib.ExitStack() as held:
+        listener, _ = held.enter_context(progress_bars())
+        held.enter_context(nothing_cached())
+        listener(Progress(STEP, "looking at text and outputs", 0, 0))
+        from nanoset_assets.build import dry_run
+
+        if config.root_place is not None:
+            # Copies of manifests are not added to the mirror.
+            copies = held.enter_context(tempfile.TemporaryDirectory(prefix="nanoset-"))
+            config = config.with_copies_in(Path(copies))
+        found = dry_run(Project(config, seen=Seen()), select=select, corpora=corpora, force=force)
+    if as_json:
+        print_json(found.to_json())
+        return
+    if not found.rows:
+        echo("Everything is up to date: a build would make nothing.")
+        return
+    rows = [
+        {
+            "output": row.label,
+            "state": row.state,
+            "steps": len(row.steps),
+            "why": "; ".join(row.why),
+        }
+        for row in found.rows[:_DRY_ROWS]
+    ]
+    print_rows(rows, text=["state", "why"])
+    if len(found.rows) > _DRY_ROWS:
+        echo(f"… and {len(found.rows) - _DRY_ROWS:,} outputs more (--json lists all)")
+    echo(plan_line(found.step_count, found.text_bytes))
+    parts = ", ".join(f"{what} {format_bytes(size)}" for what, size in found.disk_bytes.items())
+    size = format_bytes(sum(found.disk_bytes.values()))
+    free = "" if found.free_bytes is None else f"; {format_bytes(found.free_bytes)} are free"
+    echo(f"takes about {size} in {found.place}" + (f" ({parts})" if parts else "") + free)
+    echo("Nothing was made: this was a dry run.")
 
 
 def _rows(report: BuildReport) -> list[Row]:

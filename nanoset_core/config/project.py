@@ -214,9 +214,13 @@ class ProjectConfig:
         """Return a path of this machine that a key holds; ConfigError where it is none."""
         return local_path(given, base=self.file.parent, where=f"{self.file}: {key}")
 
+    def with_copies_in(self, folder: Path) -> ProjectConfig:
+        """Return the same settings with another folder of working copies, if the outputs are in a bucket."""
+        return self._with(storage=replace(self.storage, mirror=str(folder)))
+
     def below(self, folder: Path) -> ProjectConfig:
         """Return the settings for a worker of a cluster: its own folder of copies, and the tokenizer it received."""
-        config = self._with(storage=replace(self.storage, mirror=str(folder)))
+        config = self.with_copies_in(folder)
         if is_remote(self.tokenizer.path):
             return config
         received = as_source(local_tokenizer(config.tokenizer_file))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Collection, Mapping
 
@@ -20,7 +21,7 @@ from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.shuffling import SHUFFLED_TARS
 from nanoset_core.pipeline.stage import Key, Node
 from nanoset_core.pipeline.tokenization import SHARDS, STAGE, TOKENIZED
-from nanoset_core.serialization.text import format_bytes
+from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.tokenization.shards import BIN
 
 LEAST_BYTES = 256 << 20
@@ -29,6 +30,27 @@ BYTES_PER_TOKEN = 4
 """Of text as it is stored, where no earlier shards of the corpus tell."""
 _SURE = 0.9
 """Share of the estimate that has to be free."""
+
+
+def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
+    """Return the corpora among outputs that are to be made, each with the bytes of its text as stored.
+
+    A corpus that cannot be read counts as empty; the step that reads it reports why.
+    """
+    size_by_corpus = dict.fromkeys((node.key.subject for node in nodes if node.stage.by_corpus), 0)
+    for corpus in size_by_corpus:
+        with contextlib.suppress(NanosetError, OSError):
+            size_by_corpus[corpus] = raw.contents_now(project, corpus).size
+    return size_by_corpus
+
+
+def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
+    """Return the line that begins a build: how many steps it has, and how much text the corpora among them hold."""
+    line = f"plan: {format_count(step_count, 'step')}"
+    if size_by_corpus:
+        corpora = "1 corpus" if len(size_by_corpus) == 1 else f"{len(size_by_corpus):,} corpora"
+        line += f", from {format_bytes(sum(size_by_corpus.values()))} of text in {corpora}"
+    return line
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:

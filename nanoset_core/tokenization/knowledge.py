@@ -11,7 +11,7 @@ import hashlib
 import os
 import platform
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -35,6 +35,7 @@ _PACKAGES = ("tokenizers", "sentencepiece", "nanoset-platform", "numpy")
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, MemoryError, zipfile.BadZipFile)
 
 logger = safe_logger(__name__)
+_is_read_only = False
 
 
 def cache_folder() -> Path | None:
@@ -44,6 +45,18 @@ def cache_folder() -> Path | None:
     except RuntimeError:
         return None
     return base / "nanoset" / "tokenizers"
+
+
+@contextlib.contextmanager
+def nothing_cached() -> Iterator[None]:
+    """Leave the cache as it is until the block ends: entries are read, but neither written nor removed."""
+    global _is_read_only
+    before = _is_read_only
+    _is_read_only = True
+    try:
+        yield
+    finally:
+        _is_read_only = before
 
 
 class Knowledge:
@@ -72,7 +85,7 @@ class Knowledge:
 
     def save(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Keep arrays for later processes, unless another process has saved more; failures are logged only."""
-        if self._path is None:
+        if self._path is None or _is_read_only:
             return
         size = sum(array.nbytes for array in arrays.values())
         try:
@@ -86,7 +99,7 @@ class Knowledge:
 
     def drop(self, reason: object) -> None:
         """Remove the entry."""
-        if self._path is not None:
+        if self._path is not None and not _is_read_only:
             logger.info("%s: cannot be used, will be made again: %s", self._path, reason)
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)

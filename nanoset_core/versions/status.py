@@ -97,7 +97,7 @@ def project_status(project: Project) -> Iterator[Row]:
     text = raw.names(project)
     graph = Graph(project, known, sorted({*text.corpora, *named_corpora(project.config)}))
     reading = Budget(READ_BYTES)
-    for row in _rows(graph, text.aside, lambda root: _survey(graph, known, root, reading)):
+    for row in _rows(graph, text.aside, lambda root: survey_known(graph, known, root, reading)):
         yield row if (work := busy.get(row.name)) is None else _being_built(row, work)
 
 
@@ -128,10 +128,10 @@ def _rows(graph: Graph, aside: Mapping[str, str], look: Callable[[Node], _Look])
     for nodes in graph.rows():
         root = inventory_node(nodes[0].key.subject)
         failure, notices = look(root) if root in nodes else (None, [])
-        yield replace(_row(graph, nodes, planning, failure), notices=tuple(notices))
+        yield replace(row_of(graph, nodes, planning, failure), notices=tuple(notices))
 
 
-def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> _Look:
+def survey_known(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> _Look:
     """Add the present inventory of a corpus to the graph."""
     project, corpus, current = graph.project, root.key.subject, graph.current(root)
     whole = current.manifest if current.problem is None else None
@@ -150,7 +150,7 @@ def _survey(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget
     return None, raw.notices(graph.listed(root), corpus, contents)
 
 
-def _row(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None) -> Row:
+def row_of(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None) -> Row:
     last = graph.current(nodes[-1])
     why = _reasons(graph, nodes) if failure is None else [failure]
     state: State = "up to date" if not why else "stale" if last.exists else "missing"
