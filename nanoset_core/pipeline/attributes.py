@@ -211,7 +211,7 @@ class AttributesStage(AlignedStage):
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         spec, content = _spec(project.config, key.subject), _MISSING
-        with contextlib.suppress(MissingError):  # `make` and `refusal` say which file is not there
+        with contextlib.suppress(MissingError, InputError):  # `make` and `refusal` say what is wrong
             content = given_files(project, spec.files, f"{STAGE}.{key.subject}.files").digest
         options = {"files": content, "id": spec.id, "columns": None if spec.columns is None else list(spec.columns)}
         return Recipe(STAGE, key.subject, VERSION, {"tokenized": parents["tokenized"]}, options)

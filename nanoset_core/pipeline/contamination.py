@@ -20,7 +20,7 @@ from nanoset_core.config.views import base_of, chain_of
 from nanoset_core.contamination.search import Evaluation, Match, TextSource, facts_of
 from nanoset_core.contamination.texts import read_texts
 from nanoset_core.contamination.words import WordVocabulary
-from nanoset_core.errors import ConfigError, MissingError, NanosetError, StaleError, one_line
+from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError, StaleError, one_line
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.by_shard import PLACE, Sharded, ShardTask, made_by_shard, write_rows
@@ -102,7 +102,7 @@ def _distinct(project: Project, section: str) -> list[GivenFiles]:
 
 def _evaluation_options(project: Project, section: str) -> dict[str, Any]:
     spec, content = project.config.contamination[section], list[Any]()
-    with contextlib.suppress(MissingError):  # `make` and `refusal` say which file is not there
+    with contextlib.suppress(MissingError, InputError):  # `make` and `refusal` say what is wrong
         content = [[list(given.names), given.digest] for given in _given(project, section)]
     own = {"files": content or _MISSING, "text_keys": list(spec.keys), "ngram": spec.ngram}
     return own | {"tokenizer": project.tokenizer.fingerprint}

@@ -11,7 +11,7 @@ from typing import Any
 from nanoset_core.config.orders import view_order_warnings
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.views import ViewSpec, base_of, chain_of
-from nanoset_core.errors import MissingError, NanosetError, one_line
+from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
 from nanoset_core.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
@@ -209,7 +209,7 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
 
 
 def _content(project: Project, pattern: str, key: str) -> str:
-    with contextlib.suppress(MissingError):  # `make` and `refusal` say which file is not there
+    with contextlib.suppress(MissingError, InputError):  # `make` and `refusal` say what is wrong
         return given_files(project, pattern, key).digest
     return _MISSING
 

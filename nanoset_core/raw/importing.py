@@ -111,7 +111,16 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
     paths: list[Path] = []
     for source in map(Path, sources):
         if source.is_dir():
-            found = [source / file.path for file in contents_of(source).ordered if is_table(file.path)]
+            contents = contents_of(source)
+            misnamed = [path for path in contents.misnamed if is_table(path)]
+            if misnamed:
+                raise InputError(
+                    "a folder has the name of a table, and nothing in it is read",
+                    where=source / misnamed[0],
+                    expected="a file",
+                    remedy="fetch or unpack the table again, or move the folder away",
+                )
+            found = [source / file.path for file in contents.ordered if is_table(file.path)]
             if not found:
                 expected = f"files ending in {PARQUET}, {ARROW}"
                 raise InputError("the folder has no tables", where=source, expected=expected, remedy="name another")

@@ -180,7 +180,7 @@ class RemoteFolder:
         raw/x.jsonl and x.jsonl, but paths that name the same files.
         """
         folders, files = self.store.level(self.path)
-        bad = {f"{name}/": self._bad_key(f"{name}/…") for name in folders if name in _NO_NAMES}
+        bad = {f"{name}/": self._bad_key(f"{name}/...") for name in folders if name in _NO_NAMES}
         bad |= {name: self._bad_key(name) for name in files if name in _NO_NAMES and name}
         readable = [
             replace(self / name, kind=kind)

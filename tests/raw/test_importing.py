@@ -170,3 +170,11 @@ def test_the_command_replaces_nothing_unasked(tmp_path, write):
     target.symlink_to(source)
     assert "an input would be overwritten" in str(run("--overwrite").exception)
     assert "rename it" in run("--overwrite", "--output", str(tmp_path / "x.txt")).exception.remedy
+
+
+def test_a_folder_with_the_name_of_a_table_is_named(tmp_path):
+    with pa.ipc.new_file(tmp_path / "a.arrow", TABLE.schema) as writer:
+        writer.write_table(TABLE)
+    (tmp_path / "b.parquet").mkdir()
+    with pytest.raises(InputError, match="a folder has the name of a table"):
+        import_parquet(tmp_path, tmp_path / "out.jsonl")

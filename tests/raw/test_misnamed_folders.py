@@ -1,8 +1,10 @@
 """Folders with the names of files, as a botched download or unpacking leaves them: none is passed over silently."""
 
 import pytest
+from click.testing import CliRunner
 from sample_project import jsonl, sentences, write_corpus
 
+from nanoset_core.cli import nanoset
 from nanoset_core.config.first import write_config
 from nanoset_core.errors import InputError
 from nanoset_core.pipeline.given import given_files
@@ -95,3 +97,11 @@ def test_the_parts_of_a_table_are_found_below_its_folder(tmp_path, tokenizer_fil
     with pytest.raises(InputError, match="a folder has the name of a file"):
         given_files(project, "scores/*.parquet", "attributes.web.files")
     assert given_files(project, "scores/**/*.parquet", "attributes.web.files").names == ("x.parquet/part-0.parquet",)
+
+
+def test_a_list_that_cannot_be_read_fails_its_view_alone(tmp_path, tokenizer_file):
+    file = write_corpus(tmp_path, tokenizer_file, {"views": {"kept": {"of": "web", "exclude": "lists/*.txt"}}})
+    (file.parent / "lists" / "b.txt").mkdir(parents=True)
+    said = CliRunner().invoke(nanoset, ["status", "--config", str(file)], catch_exceptions=False).output
+    assert "missing: corpus web" in said
+    assert "missing: view web kept" in said
