@@ -11,11 +11,12 @@ from nanoset_assets.ui.metadata import code, markdown, table
 from nanoset_assets.ui.previews import first_documents
 from nanoset_core.exits.formats import FORMATS
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.choosing import step_rows
+from nanoset_core.pipeline.choosing import gap_warnings, step_rows
 from nanoset_core.pipeline.contamination import MATCHES
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.views import VIEW
 from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.untrusted import markdown_text
 
 
 def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
@@ -23,13 +24,14 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     facts, size = manifest.facts, VIEW.figures(manifest)["bytes"]
     counts = f"**{format_count(facts['documents'], 'document')}, {format_count(facts['tokens'], 'token')}**"
     missing = [f"**{count:,} ids of {code(key)} are of no document.**" for key, count in facts["missing_ids"].items()]
+    gaps = [f"**{markdown_text(text)}**" for text in gap_warnings(facts, manifest.name)]
     summary = f"{counts} of `{facts['corpus']}`, in an index of {format_bytes(size)} over the tokens of its dataset."
     rows = [
         {"of": row.view, "rule": row.step, "documents": row.documents, "tokens": row.tokens, "left": row.bar}
         for row in step_rows(facts)
     ]
     return {
-        "summary": markdown(summary, *missing, readers(project, manifest.name)),
+        "summary": markdown(summary, *missing, *gaps, readers(project, manifest.name)),
         "chosen": table(rows),
         "first_documents": first_documents(project, manifest),
         "prefix": dg.MetadataValue.path(facts["prefix"]),

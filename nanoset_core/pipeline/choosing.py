@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,14 +28,18 @@ from nanoset_core.tokenization.shards import DOCUMENTS
 from nanoset_core.views.conditions import Range, parse_condition
 from nanoset_core.views.ids import Ids, read_ids
 from nanoset_core.views.rules import Budget, Listed, Order, Repeat, Rule, Split, Step, Where, Without
-from nanoset_core.views.selection import Selection, select
+from nanoset_core.views.selection import FULL_SHARE, Selection, select
 
 STAGE = "views"
 LISTS: tuple[Literal["include", "exclude"], ...] = ("include", "exclude")
 _OWN = frozenset({"file", "line", "byte_offset", "id", "tokens"})
 """Columns that every table of documents has."""
+GAPS = "budget_gaps"
+"""Fact of a view: budgets that are not filled."""
 _AT_ONCE = 64
 """Tables that are fetched together from a bucket."""
+_BUDGET = re.compile(r"([0-9,]+) (tokens|documents)")
+"""A budget in the steps of a view's facts; see `Budget.text`."""
 _BAR = 20
 """Characters of a full bar."""
 
@@ -115,13 +121,18 @@ class Chosen:
     selection: Selection
     lists: Mapping[str, Ids]
     """Key of nanoset.yaml → the ids that its files hold."""
+    places: Mapping[int, str] = field(default_factory=dict)
+    """Number of a document that a budget has no room for → its file, line and id."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Counts: what each step left, and the ids that no document has."""
+        """Counts: what each step left, the ids that no document has, and budgets that are not filled, if any."""
         steps = [[left.view, left.step, left.documents, left.tokens] for left in self.selection.left]
         missing = {key: ids.missing for key, ids in self.lists.items() if ids.missing}
-        return {"steps": steps, "missing_ids": missing}
+        facts: dict[str, Any] = {"steps": steps, "missing_ids": missing}
+        if self.selection.gaps:
+            facts[GAPS] = [asdict(gap) | {"place": self.places[gap.document]} for gap in self.selection.gaps]
+        return facts
 
 
 class StepRow(NamedTuple):
@@ -161,9 +172,65 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     used = {column for name in names for column in columns_kept(project, dataset, name)}
     groups = document_groups(project, corpus, dataset, used)
     found = select(groups, [rule for rule, _ in rules], scratch, meter.advance)
+    numbers = {gap.document for selection in found for gap in selection.gaps}
+    places = _places(project, dataset, numbers) if numbers else {}
     return [
-        Chosen(name, rule, selection, lists) for name, (rule, lists), selection in zip(names, rules, found, strict=True)
+        Chosen(name, rule, selection, lists, places)
+        for name, (rule, lists), selection in zip(names, rules, found, strict=True)
     ]
+
+
+def _places(project: Project, dataset: Manifest, numbers: Collection[int]) -> dict[int, str]:
+    """Return number of a document → its file, line and id, as text; only the row groups that hold one are read."""
+    places = {}
+    for group in document_groups(project, dataset.name, dataset):
+        own = [number for number in sorted(numbers) if group.first <= number < group.first + group.rows]
+        if own:
+            table = group.read(["file", "line", "id"])
+        for number in own:
+            row = table.slice(number - group.first, 1).to_pylist()[0]
+            identity = "" if row["id"] is None else f", id {row['id']!r}"
+            places[number] = f"{dataset.name}/{row['file']}:{row['line']}{identity}"
+    return places
+
+
+def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield a warning for each budget of a view that is not filled although more documents exist.
+
+    Args:
+        facts: of the view. Those of earlier versions do not name the document that does not fit.
+        name: of the view. Budgets of the views that it is of are reported there.
+    """
+    for gap in facts.get(GAPS, ()):
+        if gap["view"] == name:
+            yield _gap_warning(gap)
+    if GAPS in facts:
+        return
+    rows = step_rows(facts)
+    for before, row in pairwise(rows):
+        budget = _BUDGET.fullmatch(row.step)
+        if budget is None or row.view != name:
+            continue
+        most = int(budget[1].replace(",", ""))
+        unit = budget[2]
+        reached = getattr(row, unit)
+        if getattr(before, unit) > most and reached < FULL_SHARE * most:
+            holds = f"its budget of {most:,} {unit} holds {reached:,} ({reached / most:.1%})"
+            yield f"{holds}: the next document does not fit; `nanoset view {name}` names it"
+
+
+def _gap_warning(gap: Mapping[str, Any]) -> str:
+    unit = gap["unit"]
+    share = f"{gap['reached'] / gap['budget']:.1%}"
+    if gap["documents"] == 1:
+        next_one = f"document {gap['document']:,} ({gap['place']}), of {gap['amount']:,} tokens, does not fit"
+        remedy = f"leave it out (`where: tokens < {gap['amount']}`, or `exclude`)"
+    else:
+        same = f"{gap['documents']:,} documents or copies with the id of {gap['place']}"
+        next_one = f"{same}, of {gap['amount']:,} {unit} in all, do not fit"
+        remedy = "leave them out (`exclude`)"
+    holds = f"its budget of {gap['budget']:,} {unit} holds {gap['reached']:,} ({share})"
+    return f"{holds}, and ends where {next_one}: {remedy}, or raise `{unit}`"
 
 
 def plan_view(project: Project, name: str) -> Chosen:

@@ -16,7 +16,16 @@ from nanoset_core.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline.attributes import column_nodes
-from nanoset_core.pipeline.choosing import LISTS, STAGE, Chosen, choose, columns_kept, columns_used, rule_of
+from nanoset_core.pipeline.choosing import (
+    LISTS,
+    STAGE,
+    Chosen,
+    choose,
+    columns_kept,
+    columns_used,
+    gap_warnings,
+    rule_of,
+)
 from nanoset_core.pipeline.contamination import CONTAMINATION
 from nanoset_core.pipeline.given import given_files
 from nanoset_core.pipeline.indexed import DATASET, PIECES, copy_tokens
@@ -184,6 +193,7 @@ class ViewStage(DerivedStage):
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         for key, count in manifest.facts["missing_ids"].items():
             yield f"{count:,} ids of {key} are of no document"
+        yield from gap_warnings(manifest.facts, manifest.name)
         if not manifest.facts["documents"]:
             yield "it holds no document"
 

@@ -8,7 +8,7 @@ memory a document.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,29 @@ _DIGIT = U64(16)
 _FOUR = range(48, -1, -16)
 
 
+FULL_SHARE = 0.99
+"""Share of a budget below which what does not fit is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetGap:
+    """A budget that is not filled, since the next document in the order of hashes would exceed it."""
+
+    view: str
+    """Whose budget it is."""
+    unit: str
+    """Documents or tokens."""
+    budget: int
+    reached: int
+    """What the documents that it keeps come to."""
+    document: int
+    """Number in the corpus of the next document, or of the first one of those with its hash."""
+    documents: int
+    """How many documents have this hash, each copy counted: those of one id go together."""
+    amount: int
+    """What they come to."""
+
+
 @dataclass(slots=True)
 class Selection:
     """The documents that a view chose."""
@@ -40,6 +63,8 @@ class Selection:
     """How often each of the documents that are alive is given; None = once."""
     _order: NDArray[np.int64] | None = None
     """Documents in their order, where it is not that in which they are stored."""
+    gaps: list[BudgetGap] = field(default_factory=list)
+    """Budgets of which less than FULL_SHARE is reached, although there are more documents."""
 
     @property
     def documents(self) -> int:
@@ -149,60 +174,103 @@ def _opened(rule: Rule, path: Path) -> _View:
 
 
 def _finished(view: _View, sieve: Sieve, number: int, path: Path) -> Selection:
-    rule, times, keys = view.rule, None, np.empty(0, np.uint64)
+    rule = view.rule
     for left, (documents, tokens_left) in zip(view.left, sieve.left(number), strict=False):
         left.add(documents, tokens_left)
+    selection = Selection(view.left, partial(sieve.chunks, number))
+
+    # Steps that look at all documents that the first filters keep (the candidates).
+    keys = np.empty(0, np.uint64)
     if view.keys is not None and view.tokens is not None:
-        keys, tokens = view.keys.mapped(), view.tokens.mapped()
+        keys = view.keys.mapped()
+        tokens = view.tokens.mapped()
         times = np.ones(0, np.uint32) if not len(keys) else np.memmap(path, np.uint32, "w+", shape=keys.shape)
         times[:] = 1
         for step in range(len(rule.leading), len(rule.steps)):
-            _apply(view, step, keys, tokens, times)
-    found = Selection(view.left, partial(sieve.chunks, number), times)
+            gap = _apply(view, step, _Candidates(keys, tokens, times))
+            if gap is not None:
+                selection.gaps.append(replace(gap, document=_document_at(selection, gap.document)))
+        selection._times = times
+
     if rule.order is not None:
-        found._order = _ordered(rule.order, found, keys, view.values)
-    return found
+        selection._order = _ordered(rule.order, selection, keys, view.values)
+    return selection
 
 
-def _apply(
-    view: _View, number: int, keys: NDArray[np.uint64], tokens: NDArray[np.int32], times: NDArray[np.uint32]
-) -> None:
-    """Change how often each candidate is given by one step, and count what it leaves."""
-    step, left = view.rule.steps[number], view.left[number + 1]
-    limit = _limit(step, keys, tokens, times) if isinstance(step, Budget) else None
+def _document_at(selection: Selection, place: int) -> int:
+    """Return the number of the candidate at a place among all candidates."""
+    for documents in selection._alive():
+        if place < len(documents):
+            return int(documents[place])
+        place -= len(documents)
+    raise IndexError(place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """The documents that the first filters of a view keep, shape (candidates,) each."""
+
+    keys: NDArray[np.uint64]
+    """Hashes of their ids."""
+    tokens: NDArray[np.int32]
+    times: NDArray[np.uint32]
+    """How often each is given; steps change it."""
+
+    @property
+    def ranges(self) -> Iterator[slice]:
+        """Ranges of candidates that are looked at together."""
+        for begin in range(0, len(self.keys), CHUNK):
+            yield slice(begin, begin + CHUNK)
+
+    def amounts(self, some: slice, unit: str) -> NDArray[np.int64]:
+        """Return what candidates come to in the unit of a budget, each copy counted, int64."""
+        times = self.times[some].astype(np.int64)
+        return times * self.tokens[some] if unit == "tokens" else times
+
+
+def _apply(view: _View, number: int, candidates: _Candidates) -> BudgetGap | None:
+    """Change how often each candidate is given by one step, and count what it leaves.
+
+    Returns:
+        What keeps a budget from being filled, with the place of the document among the candidates as its number; None
+        if the step is no budget, or is filled.
+    """
+    step = view.rule.steps[number]
+    left = view.left[number + 1]
+    keys, times = candidates.keys, candidates.times
+    limit = _limit(step, candidates) if isinstance(step, Budget) else None
+    gap = None if limit is None or not isinstance(step, Budget) else _gap(step, limit, candidates)
     kept = view.later[number][1].mapped() if number in view.later else None
-    for begin in range(0, len(keys), CHUNK):
-        part = slice(begin, begin + CHUNK)
+    for some in candidates.ranges:
         if isinstance(step, Repeat):
             whole = int(step.times)
-            once_more = below(salted(keys[part], f"repeat {step.name}"), step.times - whole)
-            times[part] = times[part] * (whole + once_more).astype(np.uint32)
+            once_more = below(salted(keys[some], f"repeat {step.name}"), step.times - whole)
+            times[some] = times[some] * (whole + once_more).astype(np.uint32)
         elif isinstance(step, Budget):
             if limit is not None:
-                times[part] *= salted(keys[part], "budget") < limit
+                times[some] *= salted(keys[some], "budget") < limit
         elif kept is not None:
-            times[part] *= kept[part]
-        given = times[part].astype(np.int64)
-        left.add(int(given.sum()), int((given * tokens[part]).sum()))
+            times[some] *= kept[some]
+        given = times[some].astype(np.int64)
+        left.add(int(given.sum()), int((given * candidates.tokens[some]).sum()))
+    return gap
 
 
-def _limit(
-    budget: Budget, keys: NDArray[np.uint64], tokens: NDArray[np.int32], times: NDArray[np.uint32]
-) -> np.uint64 | None:
+def _limit(budget: Budget, candidates: _Candidates) -> np.uint64 | None:
     """Return the hash from which on documents are too many for a budget; None where all fit.
 
     Hashes are taken in ascending order. The limit is narrowed down by 16 bits in each of four passes.
     """
-    prefix, room = U64(0), budget.most
+    prefix = U64(0)
+    room = budget.most
     for shift in _FOUR:
         sums = np.zeros(1 << 16, np.int64)
-        for begin in range(0, len(keys), CHUNK):
-            part = slice(begin, begin + CHUNK)
-            weight = times[part].astype(np.int64) * (tokens[part] if budget.unit == "tokens" else 1)
-            own = salted(keys[part], "budget") >> U64(shift)
+        for some in candidates.ranges:
+            amounts = candidates.amounts(some, budget.unit)
+            own = salted(candidates.keys[some], "budget") >> U64(shift)
             inside = (own >> _DIGIT) == prefix
             digits = (own[inside] & U64(0xFFFF)).astype(np.int64)
-            sums += np.bincount(digits, weight[inside].astype(np.float64), 1 << 16).astype(np.int64)
+            sums += np.bincount(digits, amounts[inside].astype(np.float64), 1 << 16).astype(np.int64)
         upto = np.cumsum(sums)
         digit = int(np.searchsorted(upto, room, side="right"))
         if digit == 1 << 16:
@@ -212,6 +280,31 @@ def _limit(
         room -= int(upto[digit - 1]) if digit else 0
         prefix = (prefix << _DIGIT) | U64(digit)
     return prefix
+
+
+def _gap(budget: Budget, limit: np.uint64, candidates: _Candidates) -> BudgetGap | None:
+    """Return what does not fit into a budget; None if enough of it is reached.
+
+    A budget does not pass over a document that does not fit: what a smaller budget holds would then not be a part of
+    what a larger one holds.
+    """
+    reached = 0
+    amount = 0
+    documents = 0
+    place = -1
+    for some in candidates.ranges:
+        hashes = salted(candidates.keys[some], "budget")
+        amounts = candidates.amounts(some, budget.unit)
+        reached += int(amounts[hashes < limit].sum())
+
+        is_next = (hashes == limit) & (candidates.times[some] > 0)
+        amount += int(amounts[is_next].sum())
+        documents += int(candidates.times[some][is_next].sum())
+        if place < 0 and is_next.any():
+            place = some.start + int(np.argmax(is_next))
+    if place < 0 or reached >= FULL_SHARE * budget.most:
+        return None
+    return BudgetGap(budget.name, budget.unit, budget.most, reached, place, documents, amount)
 
 
 def _ordered(order: Order, found: Selection, keys: NDArray[np.uint64], values: Sequence[Any]) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ def command(name: str, config: Path, as_json: bool) -> None:
     `nanoset build` makes its dataset.
     """
     from nanoset_core.config.orders import view_order_warnings
-    from nanoset_core.pipeline.choosing import plan_view, step_rows
+    from nanoset_core.pipeline.choosing import GAPS, gap_warnings, plan_view, step_rows
     from nanoset_core.pipeline.project import Project
 
     with progress_bars() as (listener, _):
@@ -33,7 +33,8 @@ def command(name: str, config: Path, as_json: bool) -> None:
     if as_json:
         keys = ("view", "rule", "documents", "tokens")
         steps: list[dict[str, Any]] = [dict(zip(keys, row, strict=True)) for row in facts["steps"]]
-        print_json({"name": name, "steps": steps, "missing_ids": facts["missing_ids"]}, ensure_ascii=False)
+        values = {"name": name, "steps": steps, "missing_ids": facts["missing_ids"], GAPS: facts.get(GAPS, [])}
+        print_json(values, ensure_ascii=False)
         return
     rows, before = [], None
     for row in step_rows(facts):
@@ -43,3 +44,4 @@ def command(name: str, config: Path, as_json: bool) -> None:
         before = row
     print_rows(rows, text=["rule", "left"])
     print_notices(f"{count:,} ids of {key} are of no document" for key, count in facts["missing_ids"].items())
+    print_notices(gap_warnings(facts, name))
