@@ -12,7 +12,7 @@ from nanoset_assets.ui.previews import first_documents
 from nanoset_core.exits.formats import FORMATS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.choosing import gap_warnings, step_rows
-from nanoset_core.pipeline.contamination import MATCHES
+from nanoset_core.pipeline.contamination import MATCHES, boilerplate_text, summary_of
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.views import VIEW
 from nanoset_core.serialization.text import format_bytes, format_count
@@ -86,9 +86,14 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
 def contamination_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of a table of matches: counts, and the first of them."""
     facts = manifest.facts
+    summary = summary_of(manifest)
     counts = (
-        f"**{facts['contaminated']:,} of {format_count(facts['documents'], 'document')}** hold texts of evaluations."
+        f"**{summary.contaminated:,} of {format_count(facts['documents'], 'document')}** hold texts of evaluations."
     )
+    section = manifest.name.partition("/")[0]
+    boilerplate = boilerplate_text(section, summary)
+    if boilerplate:
+        counts += f" Apart from these, {boilerplate}."
     texts = format_count(facts["evaluation_texts"], "text")
     short = f"{facts['evaluation_too_short']:,} of {texts} of evaluations are too short to be looked for."
     rows = [{name: "" if value is None else value for name, value in match.items()} for match in facts["first"]]
@@ -96,5 +101,6 @@ def contamination_metadata(project: Project, manifest: Manifest) -> dict[str, An
         "summary": markdown(counts, short),
         **({"matches": table(rows)} if rows else {}),
         "table": dg.MetadataValue.path(manifest.url(MATCHES)),
-        **{name: facts[name] for name in ("documents", "contaminated")},
+        "documents": facts["documents"],
+        "contaminated": summary.contaminated,
     }

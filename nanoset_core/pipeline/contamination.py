@@ -7,10 +7,11 @@ new shards alone are looked through.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from nanoset_core.pipeline.given import GivenFiles, given_files
 from nanoset_core.pipeline.indexed import DATASET, opened
 from nanoset_core.pipeline.project import Project, despite_lost_copies
 from nanoset_core.pipeline.stage import AFTER, Budget, InternalStage, Key, Node, Stage
+from nanoset_core.serialization.text import format_count
 from nanoset_core.storage.identity import first_repeated, names_of_both
 from nanoset_core.storage.leases import leased
 from nanoset_core.tokenization.bpe.reference import reference_engine
@@ -40,6 +42,10 @@ _SHARDS = "shards"
 """Fact: digests of what was found in each shard."""
 _MISSING = "missing"
 _SHOWN = 8
+BOILERPLATE_DOCUMENTS = 100
+"""Documents that hold one text of an evaluation, from which on the text is taken for boilerplate."""
+_BOILERPLATE = "boilerplate"
+"""Fact: a `Summary` as a mapping, of outputs with so many matches that they may hold boilerplate."""
 _FOUND_THERE = (("evaluation_file", "string"), ("evaluation_line", "int64"), ("share", "float64"), ("words", "string"))
 
 
@@ -189,6 +195,8 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
         counts = {"documents": int(sharded.firsts[-1]), "contaminated": len({row["document"] for row in rows})}
         texts = {f"evaluation_{name}": count for name, count in evaluation.facts.items()}
         shown = {"first": [{**row, "share": round(row["share"], 4)} for row in rows[:_SHOWN]]}
+        if len(rows) >= BOILERPLATE_DOCUMENTS:
+            shown[_BOILERPLATE] = summarize(rows)._asdict()
         return counts | {"matches": len(rows), "evaluation": evaluation.digest, _SHARDS: digests} | texts | shown, {}
 
     return outputs.make_current(outputs.commit(recipe, write))
@@ -217,6 +225,89 @@ def _rows(
         names = {f"evaluation_{name}": texts.column(name)[match.text].as_py() for name in ("file", "line")}
         rows.append({**place, **names, "share": match.share, "words": match.words})
     return rows
+
+
+class Summary(NamedTuple):
+    """What was found in a corpus, with boilerplate apart.
+
+    A text of an evaluation that very many documents hold is rarely a question that leaked: mostly it is boilerplate,
+    such as an instruction or a licence, that evaluation and documents have in common.
+    """
+
+    contaminated: int
+    """Documents that hold a text which is no boilerplate."""
+    first: Mapping[str, Any] | None
+    """The first match of such a text, a row of the table of matches."""
+    boilerplate_texts: int
+    """Texts that are held by BOILERPLATE_DOCUMENTS documents or more."""
+    boilerplate_documents: int
+    """Documents that hold no other text than these."""
+    most_common: Mapping[str, Any] | None
+    """The first match of the text that most documents hold, if it is boilerplate."""
+    most_common_documents: int
+    """Documents that hold this text."""
+
+
+def summarize(rows: Sequence[Mapping[str, Any]]) -> Summary:
+    """Summarize the rows of a table of matches, each of which is one document and one text that it holds."""
+    documents_by_text: dict[tuple[str, int], int] = Counter()
+    for row in rows:
+        documents_by_text[_text_of(row)] += 1
+    boilerplate = {text for text, count in documents_by_text.items() if count >= BOILERPLATE_DOCUMENTS}
+
+    own_rows = [row for row in rows if _text_of(row) not in boilerplate]
+    own_documents = {row["document"] for row in own_rows}
+    all_documents = {row["document"] for row in rows}
+
+    most_common: Mapping[str, Any] | None = None
+    most_common_documents = 0
+    if boilerplate:
+        # Of texts that equally many documents hold, the first one of the table.
+        most_common = max((row for row in rows), key=lambda row: documents_by_text[_text_of(row)])
+        most_common_documents = documents_by_text[_text_of(most_common)]
+    return Summary(
+        contaminated=len(own_documents),
+        first=_shown(own_rows[0]) if own_rows else None,
+        boilerplate_texts=len(boilerplate),
+        boilerplate_documents=len(all_documents - own_documents),
+        most_common=None if most_common is None else _shown(most_common),
+        most_common_documents=most_common_documents,
+    )
+
+
+def _text_of(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["evaluation_file"], row["evaluation_line"]
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "share": round(row["share"], 4)}
+
+
+def summary_of(manifest: Manifest) -> Summary:
+    """Return the summary of what was found in a corpus; of an older output from its table of matches."""
+    import pyarrow.parquet as pq
+
+    facts = manifest.facts
+    if _BOILERPLATE in facts:
+        return Summary(**facts[_BOILERPLATE])
+    if facts["matches"] < BOILERPLATE_DOCUMENTS:
+        first = facts["first"][0] if facts["first"] else None
+        return Summary(facts["contaminated"], first, 0, 0, None, 0)
+    return summarize(pq.read_table(manifest.path(MATCHES)).to_pylist())
+
+
+def boilerplate_text(section: str, summary: Summary) -> str:
+    """Describe the boilerplate of a section in one clause; empty if there is none."""
+    if summary.most_common is None:
+        return ""
+    _, held = places_text(summary.most_common)
+    texts = format_count(summary.boilerplate_texts, "text")
+    documents = format_count(summary.boilerplate_documents, "document")
+    verb = "is" if summary.boilerplate_texts == 1 else "are"
+    return (
+        f"{texts} of {section} {verb} in {BOILERPLATE_DOCUMENTS} documents or more, probably as boilerplate: "
+        f"{documents} hold nothing else of {section}; {summary.most_common_documents:,} hold {held}"
+    )
 
 
 def contaminated_documents(project: Project, section: str, corpus: str) -> NDArray[np.int64]:
@@ -280,9 +371,26 @@ class ContaminationStage(Stage):
             return
         unclean = unclean_names(project.config, key.subject, key.part or "")
         is_left_out = project.config.contamination[key.subject].policy != "warn" and not unclean
-        if facts["contaminated"] and not is_left_out:
-            where, held = places_text(facts["first"][0])
-            yield f"{facts['contaminated']:,} documents hold texts of {key.subject}; {where} holds {held}"
+        if not facts["contaminated"] or is_left_out:
+            return
+        summary = summary_of(manifest)
+        if summary.first is not None:
+            where, held = places_text(summary.first)
+            verb = "holds" if summary.contaminated == 1 else "hold"
+            documents = format_count(summary.contaminated, "document")
+            yield f"{documents} {verb} texts of {key.subject}; {where} holds {held}"
+        if summary.boilerplate_texts:
+            yield boilerplate_text(key.subject, summary)
+
+    def figures(self, manifest: Manifest) -> Mapping[str, int]:
+        return {**super().figures(manifest), "contaminated": summary_of(manifest).contaminated}
+
+    def details(self, manifest: Manifest) -> Mapping[str, str]:
+        details = dict(super().details(manifest))
+        summary = summary_of(manifest)
+        if summary.boilerplate_texts:
+            details["boilerplate only"] = f"{summary.boilerplate_documents:,}"
+        return details
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return [str(manifest.facts["evaluation"]), *map(str, manifest.facts[_SHARDS])]

@@ -15,11 +15,17 @@ def verify_contamination(project: Project, section: str, corpus: str, deep: bool
     reads no document with texts of evaluations."""
 
     def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
+        summary = contamination.summary_of(manifest)
+        report.figures["contaminated"] = summary.contaminated
         facts, names = manifest.facts, contamination.unclean_names(project.config, section, corpus)
         if facts["contaminated"] and names and project.config.contamination[section].policy == "block":
-            where, held = contamination.places_text(facts["first"][0])
+            where, held = contamination.places_text(summary.first or summary.most_common or facts["first"][0])
+            boilerplate = contamination.boilerplate_text(section, summary)
+            what = f"{summary.contaminated:,} documents that training reads hold texts of {section}"
+            if boilerplate:
+                what = f"{what}; {boilerplate}" if summary.contaminated else boilerplate
             report.error(
-                f"{facts['contaminated']:,} documents that training reads hold texts of {section}",
+                what,
                 f"{project.config.corpus_folder(corpus)}/{where}",
                 held,
                 f"less than {project.config.contamination[section].threshold:.0%} of any text",

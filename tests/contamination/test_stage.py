@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,7 +12,7 @@ from sample_project import WORDS, jsonl, make_corpora, outputs_of, write_corpus
 from nanoset_core.config.project import check_config
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.pipeline import contamination, mapping, views
-from nanoset_core.pipeline.contamination import CONTAMINATION, contaminated_documents
+from nanoset_core.pipeline.contamination import CONTAMINATION, contaminated_documents, summarize
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key, Node
 from nanoset_core.verification.verify import verify_project
@@ -187,3 +188,75 @@ def test_the_same_is_found_in_a_bucket(made, tmp_path, bucket):
     shutil.rmtree(project.outputs.folder)  # the copies of this machine
     assert found(Project.open(file)) == EXPECTED
     assert views.make_view(project, "clean").facts["documents"] == 57
+
+
+INSTRUCTION = "Read the passage below with care and answer the question with a single word, without any explanation."
+
+
+@pytest.fixture(scope="module")
+def boilerplate(tmp_path_factory, tokenizer_file) -> Path:
+    """A project in which 120 documents hold an instruction, and two a question; not to be written to."""
+    file = write_corpus(tmp_path_factory.mktemp("boilerplate") / "project", tokenizer_file, SETTINGS)
+    shutil.rmtree(file.parent / "raw")
+    plants = dict.fromkeys(range(120), INSTRUCTION) | {7: f"{INSTRUCTION} {QUESTIONS[0]}", 130: QUESTIONS[1]}
+    (file.parent / "raw" / "web").mkdir(parents=True)
+    (file.parent / "raw" / "web" / "0.jsonl").write_bytes(jsonl(rows(140, plants)))
+    (file.parent / "evals").mkdir()
+    texts = [INSTRUCTION, *QUESTIONS]
+    (file.parent / "evals" / "a.jsonl").write_bytes(jsonl({"question": text} for text in texts))
+    project = Project.open(file)
+    make_corpora(project)
+    contamination.find_contamination(project, "evals", "web")
+    return file
+
+
+@pytest.fixture
+def shared(boilerplate, tmp_path) -> Project:
+    """A copy of it."""
+    shutil.copytree(boilerplate.parent, tmp_path / "shared", symlinks=True)
+    return Project.open(tmp_path / "shared" / "nanoset.yaml")
+
+
+def made_of(project: Project):
+    return CONTAMINATION.require(project, Key("evals", "web"))
+
+
+def test_boilerplate_that_many_documents_hold_is_reported_apart_with_counts(shared):
+    question, instruction = CONTAMINATION.warnings(shared, made_of(shared))
+
+    assert question.startswith("2 documents hold texts of evals; 0.jsonl:8 holds 100% of a.jsonl:2: 'if two sailors")
+    assert instruction.startswith("1 text of evals is in 100 documents or more, probably as boilerplate: 119 documents")
+    assert "120 hold 100% of a.jsonl:1: 'read the passage below" in instruction
+    assert CONTAMINATION.figures(made_of(shared))["contaminated"] == 2
+    assert CONTAMINATION.details(made_of(shared))["boilerplate only"] == "119"
+
+
+def test_an_older_output_is_summarized_from_its_table(shared):
+    made = made_of(shared)
+    older = replace(made, facts={name: fact for name, fact in made.facts.items() if name != "boilerplate"})
+
+    assert list(CONTAMINATION.warnings(shared, older)) == list(CONTAMINATION.warnings(shared, made))
+    assert CONTAMINATION.figures(older) == CONTAMINATION.figures(made)
+
+
+def test_a_block_names_boilerplate_apart_and_still_blocks(shared):
+    [report] = verify_project(with_policy(shared, "block"), ["evals"])
+
+    assert report.errors[0].what.startswith(
+        "2 documents that training reads hold texts of evals; 1 text of evals is in"
+    )
+    assert report.errors[0].where.endswith("raw/web/0.jsonl:8")
+    assert report.figures["contaminated"] == 2
+
+
+def test_a_view_still_leaves_boilerplate_out(shared):
+    assert views.make_view(shared, "clean").facts["documents"] == 140 - 121
+
+
+def test_a_text_in_fewer_documents_is_no_boilerplate():
+    row = {"file": "0.jsonl", "line": 1, "share": 1.0, "words": "a", "evaluation_file": "a.jsonl", "evaluation_line": 1}
+    matches = [{**row, "document": number} for number in range(99)]
+
+    assert summarize(matches)[:4] == (99, matches[0], 0, 0)
+    assert summarize([*matches, {**row, "document": 99}])[:4] == (0, None, 1, 100)
+    assert summarize([])[:4] == (0, None, 0, 0)
