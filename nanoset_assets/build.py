@@ -122,7 +122,7 @@ def build(
     check_corpora(project.config, found)
     check_all_text(project)
     check_named_corpora(corpora, found)
-    register(instance, names, found)
+    register(instance, names, found, project.config)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
     inventories, failed = _survey(project, looked_at)
     graph = graph_over(project, inventories, looked_at)

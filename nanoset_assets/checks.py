@@ -84,7 +84,7 @@ def _verified(
     context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
     """Return what a check found: errors fail it and block, warnings are described."""
-    report = CHECKS[stage][0](hosted.load(), *filter(None, (key.subject, key.part)))
+    report = CHECKS[stage][0](hosted.load_in_step(context), *filter(None, (key.subject, key.part)))
     if not report.passed:
         hosted.failures.append((Node(stage, key), _failure(report)))
     for finding in report.findings:
@@ -109,7 +109,7 @@ def _failure(report: Report) -> VerificationError:
 
 def _warned(context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key) -> dg.AssetCheckResult:
     """Return the warnings of an output that a stage has for it."""
-    project = hosted.load()
+    project = hosted.load_in_step(context)
     manifest = stage.require(project, key)
     warnings_ = [*stage.warnings(project, manifest), *stage.settings_warnings(project.config, key)]
     return dg.AssetCheckResult(

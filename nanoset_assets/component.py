@@ -15,6 +15,7 @@ from pydantic_core import InitErrorDetails
 
 from nanoset_assets.definitions import definitions_of
 from nanoset_assets.hosted import Automation, ProjectDefs
+from nanoset_assets.last_valid import check_file, definitions_from_file
 from nanoset_assets.names import names_of
 from nanoset_assets.stages_table import AssetRun
 from nanoset_core.config import CONFIG_FILE
@@ -73,8 +74,13 @@ def _located(context: dg.ResolutionContext, value: str | None) -> str | None:
     """Return the path of a nanoset.yaml; it is read here, so that an error points to the line that names it."""
     path: str | None = _rendered(context, value)
     if path is not None:
-        load_config(context.resolve_source_relative_path(path))
+        check_file(context.resolve_source_relative_path(path))
     return path
+
+
+def _folder_of(path: Path) -> Path:
+    """Return the folder of a component, given the path of its folder or of its defs.yaml."""
+    return path if path.is_dir() else path.parent
 
 
 def _key_path(value: Any, where: str) -> tuple[str | int, ...]:
@@ -190,7 +196,13 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         Raises:
             ConfigError: neither or both of `config` and `project` are given, or what they say cannot be.
         """
-        return definitions_of(self.hosted(context.path), self.automation)
+        if self.config is None or self.project is not None:
+            return definitions_of(self.hosted(context.path), self.automation)
+
+        def make(config: ProjectConfig) -> dg.Definitions:
+            return definitions_of(self._hosted(config, None), self.automation)
+
+        return definitions_from_file(_folder_of(context.path) / self.config, make)
 
     def get_asset_spec(self, spec: dg.AssetSpec, node: Mapping[str, str]) -> dg.AssetSpec:
         """Return what is said of an asset; override it to say something else, under the same key.
@@ -207,7 +219,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
 
     def hosted(self, folder: Path) -> ProjectDefs:
         """Return the project, with paths that start in a folder."""
-        place = folder if folder.is_dir() else folder.parent
+        place = _folder_of(folder)
         named = [name for name in ("config", _INLINE) if getattr(self, name) is not None]
         if len(named) != 1:
             raise _no_project(named)
@@ -216,6 +228,10 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         else:
             fixed = config_from(self.project, place / "defs.yaml")
             config, reread = fixed, lambda: fixed
+        return self._hosted(config, reread)
+
+    def _hosted(self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None) -> ProjectDefs:
+        """Return the project of a configuration; `reread` gives it as it is now, None: its file is read."""
         return ProjectDefs.of(
             config,
             self.key_prefix,

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 import dagster._utils.interrupts as untyped_interrupts
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
+from dagster._core.definitions.partitions.subset.default import DefaultPartitionsSubset
+from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
 from dagster._core.event_api import PartitionKeyFilter
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
+from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import InstigatorType
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
 from dagster_shared.check import CheckError
@@ -23,15 +31,22 @@ __all__ = [
     "ConfigurableClassData",
     "ExecuteRunArgs",
     "LaunchRunContext",
+    "OpenBackfill",
     "RunLauncher",
     "WorkerStatus",
+    "code_location_of",
+    "condition_sensors",
     "interruptible_runs",
+    "is_run_loading",
     "latest_data_versions",
     "latest_materializations",
     "latest_planned",
     "latest_runs",
     "open_backfills",
+    "remember_for_runs",
+    "remembered_for_run",
     "repository_of",
+    "runs_in_code_location",
     "unsound_checks",
 ]
 
@@ -63,10 +78,43 @@ def latest_data_versions(
     return found
 
 
-def open_backfills(instance: dg.DagsterInstance) -> dict[str, set[dg.AssetKey]]:
-    """Return backfill → its assets, of all that have not ended; one of a job does not say which assets it makes."""
-    going_on = BulkActionsFilter(statuses=[BulkActionStatus(name) for name in ("REQUESTED", "CANCELING", "FAILING")])
-    return {found.backfill_id: set(found.asset_selection or ()) for found in instance.get_backfills(going_on)}
+@dataclass(frozen=True, slots=True)
+class OpenBackfill:
+    """A backfill that has not ended."""
+
+    backfill_id: str
+    assets: frozenset[dg.AssetKey]
+    """What it makes; empty for a backfill of a job, which does not say."""
+    partitions: frozenset[str] | None
+    """Partitions that it targets, of any of its assets; None where Dagster's record of them cannot be read here."""
+
+    def targets(self, asset: dg.AssetKey, partition: str) -> bool:
+        """Return whether it is to make a partition of an asset, as far as its record tells."""
+        concerns_asset = not self.assets or asset in self.assets
+        return concerns_asset and (self.partitions is None or partition in self.partitions)
+
+
+def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
+    """Return all backfills that have not ended."""
+    statuses = [BulkActionStatus(name) for name in ("REQUESTED", "CANCELING", "FAILING")]
+    return [
+        OpenBackfill(backfill.backfill_id, frozenset(backfill.asset_selection or ()), _target_partitions(backfill))
+        for backfill in instance.get_backfills(BulkActionsFilter(statuses=statuses))
+    ]
+
+
+def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
+    """Return the partitions that a backfill targets, of any of its assets; None where they cannot be read here."""
+    if backfill.partition_names is not None:
+        return frozenset(backfill.partition_names)
+    if backfill.asset_backfill_data is None:
+        return None  # serialised by an older version, for which Dagster needs the whole workspace
+    partitions: set[str] = set()
+    for subset in backfill.asset_backfill_data.target_subset.partitions_subsets_by_asset_key.values():
+        if not isinstance(subset, DefaultPartitionsSubset):
+            return None  # such as "all", or a range: its keys depend on the definitions
+        partitions.update(subset.get_partition_keys())
+    return frozenset(partitions)
 
 
 def latest_materializations(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, int]:
@@ -149,3 +197,91 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
         logs.capture_logs, interrupts._replace_interrupt_signal = capture_logs, replace
     if received_signal() is not None:
         raise KeyboardInterrupt
+
+
+def is_run_loading() -> bool:
+    """Return whether definitions are being loaded for a run that a code server launched."""
+    return DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
+
+
+def remembered_for_run(key: str) -> str | None:
+    """Return the text that the code server remembered for its runs; None if this process executes no such run."""
+    if not is_run_loading():
+        return None
+    text = DefinitionsLoadContext.get().reconstruction_metadata.get(key)
+    return None if text is None else str(text)
+
+
+def remember_for_runs(key: str, text: str) -> None:
+    """Let every process of a run that this code server launches know a text, by `remembered_for_run`."""
+    DefinitionsLoadContext.get().add_to_pending_reconstruction_metadata(key, text)
+
+
+def code_location_of(instance: dg.DagsterInstance, sensor: str, module: str) -> RemoteRepositoryOrigin:
+    """Return the code location that runs of this process belong to.
+
+    Args:
+        instance: the instance.
+        sensor: name of a sensor of the project: the code location in which it ticked last is returned.
+        module: module of the definitions; if no such sensor has ticked, the code location that
+            `dagster dev -m <module>` makes is returned.
+    """
+    ticked = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]
+    if ticked:
+        last = max(ticked, key=_last_tick)
+        return last.origin.repository_origin
+    target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
+    return RemoteRepositoryOrigin(ManagedGrpcPythonEnvCodeLocationOrigin(target), SINGLETON_REPOSITORY_NAME)
+
+
+def _sensor_states(instance: dg.DagsterInstance) -> Sequence[Any]:
+    """Return what the instance has recorded of sensors; nothing for one in memory, which has no such storage."""
+    with suppress(CheckError):
+        return instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+    return []
+
+
+def _last_tick(state: Any) -> float:
+    """Return when a sensor ticked last, seconds since 1970; 0 if it never has."""
+    return getattr(state.instigator_data, "last_tick_timestamp", None) or 0.0
+
+
+@contextmanager
+def runs_in_code_location(instance: dg.DagsterInstance, location: RemoteRepositoryOrigin) -> Iterator[None]:
+    """Let the runs that are executed in this process belong to a code location.
+
+    Dagster's timeline and its pages of jobs show no others. `execute_in_process` has no argument for it.
+    """
+    this: Any = instance
+    create_run_for_job = this.create_run_for_job
+
+    def create_run_in_location(job_def: dg.JobDefinition, **details: Any) -> dg.DagsterRun:
+        origin = location.get_job_origin(job_def.name)
+        run: dg.DagsterRun = create_run_for_job(job_def=job_def, remote_job_origin=origin, **details)
+        return run
+
+    this.create_run_for_job = create_run_in_location
+    try:
+        yield
+    finally:
+        del this.create_run_for_job
+
+
+def condition_sensors(
+    instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, asset: dg.AssetKey
+) -> dict[str, bool]:
+    """Return the sensors that evaluate an asset's automation condition: name → whether it is on."""
+    status_by_name = {state.origin.instigator_name: state.status.value for state in _sensor_states(instance)}
+    graph = repository.asset_graph
+    is_running: dict[str, bool] = {}
+    for sensor in repository.sensor_defs:
+        selection = sensor.asset_selection
+        if sensor.sensor_type.value not in ("AUTOMATION", "AUTO_MATERIALIZE") or selection is None:
+            continue
+        if asset not in selection.resolve(graph):
+            continue
+        # Until somebody switches a sensor, its state is the one that its definition declares.
+        is_on_by_default = sensor.default_status is dg.DefaultSensorStatus.RUNNING
+        status = status_by_name.get(sensor.name, "DECLARED_IN_CODE")
+        is_running[sensor.name] = is_on_by_default if status == "DECLARED_IN_CODE" else status == "RUNNING"
+    return is_running

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import dagster as dg
 
-from nanoset_assets.instance_state import is_run_process, owner_tag
+from nanoset_assets.instance_state import CONFIG_ERROR_TAG, is_run_process, owner_tag
 from nanoset_assets.names import Names, names_of
+from nanoset_assets.ui.metadata import failure
 from nanoset_core.cli.progress import Watch
 from nanoset_core.config.project import ProjectConfig, load_config
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import NOTE, WAITING, Progress, ProgressCallback, silent
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Node
@@ -25,6 +26,8 @@ Automation = Literal["own", "host", "none"]
 REBUILD_TAG = "nanoset/rebuild"
 """On runs that make outputs again even where they are complete; its value is "true"."""
 LOG_SECONDS = 15.0
+_RETRY_FAILURES_TAG = "dagster/retry_on_asset_or_op_failure"
+"""On runs: whether `run_retries` of dagster.yaml tries them again when a step failed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +68,28 @@ class ProjectDefs:
         """Open the project as it is configured now; see load_config for what it raises."""
         config = load_config(self.config.file) if self.reread is None else self.reread()
         return Project(config, _said_by_lease(listener), rebuild, None if self.building is None else self.building.seen)
+
+    def load_in_step(
+        self,
+        context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext,
+        listener: ProgressCallback = silent,
+        *,
+        rebuild: bool = False,
+    ) -> Project:
+        """Open the project as it is configured now, in a step of a run.
+
+        Raises:
+            dg.Failure: nanoset.yaml has a mistake, or is gone. Dagster tries neither the step nor the run again; the
+                sensors request the run again once the file is correct.
+        """
+        if self.building is not None:  # `nanoset build` reports errors itself
+            return self.load(listener, rebuild=rebuild)
+        try:
+            return self.load(listener, rebuild=rebuild)
+        except NanosetError as error:
+            tags = {CONFIG_ERROR_TAG: "true", _RETRY_FAILURES_TAG: "false"}
+            context.instance.add_run_tags(context.run.run_id, tags)
+            raise failure(error, allow_retries=False) from error
 
     def ticks(self, sensor: str, seconds: int | None = None) -> dict[str, Any]:
         """Return what the decorator of a sensor of this project takes: name, interval, and whether it is on."""
@@ -122,7 +147,8 @@ class ProjectDefs:
         if is_run_process():
             context.instance.add_run_tags(context.run.run_id, owner_tag(self.names, context.run.run_id))
         listener = _log_listener(context) if self.building is None else self.building.listener
-        return self.load(listener, rebuild=rebuild or context.run.tags.get(REBUILD_TAG) == "true")
+        must_rebuild = rebuild or context.run.tags.get(REBUILD_TAG) == "true"
+        return self.load_in_step(context, listener, rebuild=must_rebuild)
 
 
 def tick_result(

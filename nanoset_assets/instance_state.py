@@ -8,7 +8,6 @@ import socket
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import dagster as dg
 
 from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
+    OpenBackfill,
     latest_data_versions,
     latest_planned,
     open_backfills,
@@ -25,12 +25,13 @@ from nanoset_assets.dagster_compat import (
 from nanoset_assets.names import Names
 from nanoset_assets.ui.metadata import place, size_bytes
 from nanoset_assets.ui.nanoset import reader_metadata
+from nanoset_core.config.project import ProjectConfig
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.pipeline.graph import Graph, GraphState, Step
 from nanoset_core.pipeline.handoff import TRAINER_FILES
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.raw import INVENTORY
-from nanoset_core.pipeline.stage import Node
+from nanoset_core.pipeline.stage import CorpusStage, Node, Stage
 from nanoset_core.pipeline.stages import stages
 
 CHECK = "verified"
@@ -43,10 +44,13 @@ AUTOMATION_TAG = "nanoset/automation"
 """On runs that the sensor over everything downstream, or the schedule, asked for."""
 OWNER_TAG = ".dagster/nanoset_process"
 """On runs that have begun: host:pid:begin:run of the process that executes them."""
+CONFIG_ERROR_TAG = ".dagster/nanoset_config_error"
+"""On runs that failed because nanoset.yaml could not be loaded: they are tried again once it can."""
 MOST_REQUESTS = 200
 """Runs that one tick of a sensor asks for; the next ticks ask for the rest."""
 MOST_ATTEMPTS = 5
-"""How often a run is asked for, for the same output, that was killed or whose output is gone."""
+"""How often a run is asked for, for the same output, that was killed, whose output is gone, or that failed because
+nanoset.yaml could not be loaded."""
 RETRY_SECONDS = 600
 """Dagster starts a killed run again within moments; after this long it has forgotten to."""
 LOADED = time.time()
@@ -58,30 +62,71 @@ _BACKFILL_TAG = "dagster/backfill"
 _WILL_RETRY_TAG = "dagster/will_retry"
 
 
-def register(instance: dg.DagsterInstance, names: Names, corpora: Collection[str]) -> None:
-    """Add corpora as partitions, those that the instance does not know."""
+def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefinition:
+    """Return the partitions of a stage whose partitions are corpora.
+
+    A stage that every corpus has shares one set. A stage that only some corpora have, such as `packed_dataset`, has a
+    set of its own, named like its asset: of the shared set, the other partitions would stay missing for ever, and
+    "Materialize all" would end as a failed backfill.
+    """
+    if isinstance(stage, CorpusStage) or stage.asset is None:
+        return names.corpora
+    return names.partition_set(stage.asset)
+
+
+def corpora_by_partition_set(config: ProjectConfig, names: Names, corpora: Iterable[str]) -> dict[str, set[str]]:
+    """Return name of each set of partitions → those of some corpora that are in it."""
+    present = set(corpora)
+    corpora_by_set = {names.corpora_name: present}
+    for stage in stages():
+        if stage.by_corpus and stage.asset is not None and not isinstance(stage, CorpusStage):
+            requested = {key.subject for key in stage.keys(config, sorted(present))}
+            corpora_by_set[partition_set_of(names, stage).name or ""] = requested & present
+    return corpora_by_set
+
+
+def assets_of_partition_set(names: Names, set_name: str) -> list[dg.AssetKey]:
+    """Return the assets whose partitions are those of a set."""
+    by_corpus = [stage for stage in stages() if stage.by_corpus and stage.asset is not None]
+    return [names.asset(stage.asset or "") for stage in by_corpus if partition_set_of(names, stage).name == set_name]
+
+
+def register(instance: dg.DagsterInstance, names: Names, corpora: Collection[str], config: ProjectConfig) -> None:
+    """Add corpora as partitions of the assets that they have, those that the instance does not know."""
     from sqlalchemy.exc import IntegrityError
 
-    new = sorted(set(corpora).difference(instance.get_dynamic_partitions(names.corpora_name)))
-    try:
-        instance.add_dynamic_partitions(names.corpora_name, new)
-    except IntegrityError:  # another build added some at this very moment
-        instance.add_dynamic_partitions(names.corpora_name, new)
+    for set_name, members in corpora_by_partition_set(config, names, corpora).items():
+        new = sorted(members.difference(instance.get_dynamic_partitions(set_name)))
+        if not new:
+            continue
+        try:
+            instance.add_dynamic_partitions(set_name, new)
+        except IntegrityError:  # another build added some at this very moment
+            instance.add_dynamic_partitions(set_name, new)
 
 
-def load_graph_state(graph: Graph, instance: dg.DagsterInstance, names: Names) -> GraphState:
+def load_graph_state(
+    graph: Graph, instance: dg.DagsterInstance, names: Names, active_runs: ActiveRuns | None = None
+) -> GraphState:
     """Compare a graph with what the instance knows of its project.
 
     What is up to date, but was made by another machine or under another history, is recorded: no run makes it again.
+
+    Args:
+        graph: the outputs of the project.
+        instance: the instance.
+        names: the names of the project.
+        active_runs: those of the instance, looked up before any output is read; default: they are looked up here.
     """
+    if active_runs is None:
+        active_runs = ActiveRuns(instance, names)
     steps = {step.node: step for step in graph.steps()}
     assets: dict[tuple[str, ...], set[str | None]] = {}
     for node in steps:
         assets.setdefault(node.asset, set()).add(node.partition)
     known = {asset: latest_data_versions(instance, names.asset(asset), parts) for asset, parts in assets.items()}
-    runs = UnderWay(instance, names)
     for node, step in steps.items():  # what an output is made from before it, as by a run
-        if step.done and known[node.asset].get(node.partition) != step.digest and node not in runs:
+        if step.done and known[node.asset].get(node.partition) != step.digest and node not in active_runs:
             instance.report_runless_asset_event(_found(graph, step, names))
     faulty = unsound_checks(instance, [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in assets])
     paths = {(names.path(asset), partition) for asset, partition in faulty}
@@ -117,53 +162,97 @@ def was_automatic(names: Names, tags: Mapping[str, str]) -> bool:
     return names.tag(RAW_TAG) in tags or AUTOMATION_TAG in tags
 
 
-@dataclass
-class UnderWay:
-    """The runs of an instance that are queued or have not ended, looked up once."""
+class ActiveRuns:
+    """The runs of an instance that were queued or had not ended when this object was made.
 
-    instance: dg.DagsterInstance
-    names: Names
-    upstream: Mapping[str, Sequence[dg.AssetKey]] = field(default_factory=dict)
-    """Corpus → assets of others that land its text."""
-    _made: dict[Node, bool] = field(default_factory=dict)
+    Make it before outputs are read. A run that ends between the two still counts as active, so that nothing is
+    requested for what it has just made; the next tick looks again.
+    """
 
-    @cached_property
-    def runs(self) -> Sequence[dg.DagsterRun]:
-        return self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
+    def __init__(
+        self,
+        instance: dg.DagsterInstance,
+        names: Names,
+        upstream: Mapping[str, Sequence[dg.AssetKey]] | None = None,
+    ) -> None:
+        """Look up the runs.
+
+        Args:
+            instance: the instance.
+            names: the names of the project.
+            upstream: corpus → the host's assets that land its text; default: none.
+        """
+        self.instance = instance
+        self.names = names
+        self.upstream = upstream or {}
+        self.looked_up_at = time.time()
+        """Seconds since 1970."""
+        self.runs: Sequence[dg.DagsterRun] = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
+        self._run_ids = {run.run_id for run in self.runs}
+        self._is_active_by_node: dict[Node, bool] = {}
 
     @cached_property
     def corpora(self) -> set[str]:
-        """The corpora of which a run is queued or has not ended."""
-        names = self.names
-        job = names.definition(INVENTORY.kind)
-        assets = {names.asset(stage.asset) for stage in stages() if stage.by_corpus and stage.asset}
-        ours = (run for run in self.runs if run.job_name == job or not assets.isdisjoint(run.asset_selection or ()))
+        """The corpora that an active run is about."""
+        job = self.names.definition(INVENTORY.kind)
+        assets = {self.names.asset(stage.asset) for stage in stages() if stage.by_corpus and stage.asset}
+        ours = [run for run in self.runs if run.job_name == job or not assets.isdisjoint(run.asset_selection or ())]
         return {run.tags[_PARTITION_TAG] for run in ours if _PARTITION_TAG in run.tags}
+
+    @cached_property
+    def backfills(self) -> list[OpenBackfill]:
+        """The backfills that have not ended."""
+        return open_backfills(self.instance)
 
     @cached_property
     def landing(self) -> dict[str, str]:
         """Corpus whose text is being landed → the asset that a run or backfill is to make."""
-        backfills = open_backfills(self.instance)
-        chosen = set().union(*backfills.values(), *(run.asset_selection or () for run in self.runs))
         keys = {key for keys in self.upstream.values() for key in keys}
-        if self.runs or backfills:
-            last = {key: found.dagster_run for key in keys if (found := _last_run(self.instance, key, None))}
-            chosen |= {key for key, run in last.items() if run.status in UNFINISHED}
-            # Of a backfill of a job: others of its runs may be yet to come.
-            chosen |= {key for key, run in last.items() if run.tags.get(_BACKFILL_TAG) in backfills}
-        return {
-            corpus: key.to_user_string()
-            for corpus, keys in self.upstream.items()
-            for key in reversed(keys)
-            if key in chosen
-        }
+        chosen: set[dg.AssetKey] = set()
+        for backfill in self.backfills:
+            chosen.update(backfill.assets)
+        for run in self.runs:
+            chosen.update(run.asset_selection or ())
+
+        # A run of a job does not list its assets: ask which run was to make each asset last.
+        if self.runs or self.backfills:
+            open_ids = {backfill.backfill_id for backfill in self.backfills}
+            for key in keys:
+                record = _last_run(self.instance, key, None)
+                if record is None:
+                    continue
+                run = record.dagster_run
+                # Of a backfill of a job, other runs may be yet to come.
+                if self._is_active(record) or run.tags.get(_BACKFILL_TAG) in open_ids:
+                    chosen.add(key)
+
+        landing: dict[str, str] = {}
+        for corpus, corpus_keys in self.upstream.items():
+            chosen_keys = [key for key in corpus_keys if key in chosen]
+            if chosen_keys:
+                landing[corpus] = chosen_keys[0].to_user_string()
+        return landing
+
+    def targets(self, asset: dg.AssetKey, partition: str) -> bool:
+        """Return whether an active run or an open backfill is to make a partition of an asset, as far as is known."""
+        if any(backfill.targets(asset, partition) for backfill in self.backfills):
+            return True
+        record = _last_run(self.instance, asset, partition)
+        return record is not None and self._is_active(record)
 
     def __contains__(self, node: Node) -> bool:
-        """Return whether the last run that was to make an output has not ended."""
-        if self.runs and node not in self._made:
+        """Return whether the last run that was to make an output is active."""
+        if node not in self._is_active_by_node:
             record = _last_run(self.instance, self.names.asset(node.asset), node.partition)
-            self._made[node] = record is not None and record.dagster_run.status in UNFINISHED
-        return self._made.get(node, False)
+            self._is_active_by_node[node] = record is not None and self._is_active(record)
+        return self._is_active_by_node[node]
+
+    def _is_active(self, record: dg.RunRecord) -> bool:
+        run = record.dagster_run
+        if run.run_id in self._run_ids or run.status in UNFINISHED:
+            return True
+        # It began and ended since the runs were looked up.
+        return _ended(record) >= self.looked_up_at
 
 
 def _last_run(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None) -> dg.RunRecord | None:
@@ -197,7 +286,8 @@ def why_not_again(instance: dg.DagsterInstance, last: dg.RunRecord, others: Sequ
         return "its run was killed, and will be started again"
     if _ended(last) < LOADED:
         return None
-    if run.status in UNSUCCESSFUL and not _was_killed(instance, run):
+    may_be_repeated = CONFIG_ERROR_TAG in run.tags or _was_killed(instance, run)
+    if run.status in UNSUCCESSFUL and not may_be_repeated:
         was = "failed" if run.status == dg.DagsterRunStatus.FAILURE else "was cancelled"
         return f"its run {run.run_id[:8]} {was}; it is built when what it is made from changes, or from the UI"
     count = sum(_ended(other) >= LOADED for other in others)

@@ -45,6 +45,10 @@ class Names:
         """What the instance knows these partitions by."""
         return self.path_name("corpora")
 
+    def partition_set(self, name: str) -> dg.DynamicPartitionsDefinition:
+        """Return a set of corpora of its own, for an asset that only some corpora have."""
+        return _dynamic(self.path_name(name))
+
     def definition(self, name: str) -> str:
         """Return the name of a job, sensor or schedule."""
         return "__".join([*self.key_prefix, name])

@@ -7,25 +7,30 @@ import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 
 from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
     INPUT_DATA_VERSION_TAG,
+    condition_sensors,
     latest_data_versions,
     latest_runs,
     repository_of,
 )
-from nanoset_assets.hosted import ProjectDefs, tick_result
+from nanoset_assets.hosted import Automation, ProjectDefs, tick_result
 from nanoset_assets.instance_state import LOADED
+from nanoset_assets.loaded import not_loaded
 from nanoset_assets.stages_table import GROUP
 from nanoset_assets.ui.metadata import failure, markdown, table
+from nanoset_core.config import CONFIG_FILE
 from nanoset_core.errors import NanosetError
 from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Node
+from nanoset_core.pipeline.tokenization import TOKENIZED
 from nanoset_core.serialization.text import format_bytes, format_count
 from nanoset_core.untrusted import visible
 from nanoset_core.versions.status import Row, project_status
@@ -44,22 +49,30 @@ _NAMED = 3
 _DESCRIPTION = "The whole project on one page: tokens, outputs, what is stale and why, and who has read what."
 
 
-class Look(NamedTuple):
-    """What a look at a project found."""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a project showed."""
 
     metadata: dict[str, Any]
     stale: list[str]
     """What is not up to date, and why."""
+    warnings: list[str] = field(default_factory=list)
+    """What else keeps the project from being built: a file that cannot be loaded, or is not loaded yet."""
 
     @property
     def verdict(self) -> dict[str, Any]:
         """What the check says."""
-        count = format_count(len(self.stale), "output")
-        description = f"{count} missing or stale; the first: {self.stale[0]}" if self.stale else "nothing is stale"
-        return {"passed": not self.stale, "severity": dg.AssetCheckSeverity.WARN, "description": visible(description)}
+        sentences = list(self.warnings)
+        if self.stale:
+            sentences.append(f"{format_count(len(self.stale), 'output')} missing or stale; the first: {self.stale[0]}")
+        return {
+            "passed": not sentences,
+            "severity": dg.AssetCheckSeverity.WARN,
+            "description": visible("; ".join(sentences) or "nothing is stale"),
+        }
 
 
-def overview_asset(hosted: ProjectDefs) -> dg.AssetsDefinition:
+def overview_asset(hosted: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
     """Make the asset: materialised by hand it looks at once."""
     key = hosted.names.asset(OVERVIEW)
 
@@ -72,58 +85,103 @@ def overview_asset(hosted: ProjectDefs) -> dg.AssetsDefinition:
         description=_DESCRIPTION,
     )
     def overview(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+        project = hosted.load_in_step(context)
         try:
-            found = look(hosted, context.instance, repository_of(context))
+            result = look(hosted, automation, project, context.instance, repository_of(context))
         except NanosetError as error:
             raise failure(error) from error
-        check = dg.AssetCheckResult(check_name=CHECK, **found.verdict)
-        yield dg.MaterializeResult(metadata=found.metadata, check_results=[check])
+        check = dg.AssetCheckResult(check_name=CHECK, **result.verdict)
+        yield dg.MaterializeResult(metadata=result.metadata, check_results=[check])
 
     return overview
 
 
-def overview_sensor(hosted: ProjectDefs) -> dg.SensorDefinition:
-    """Make the sensor that reports the overview anew where it has changed, without a run."""
-    key, ticks = hosted.names.asset(OVERVIEW), hosted.ticks(OVERVIEW)
+def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDefinition:
+    """Make the sensor that reports the overview again when it has changed, without a run."""
+    key = hosted.names.asset(OVERVIEW)
+    ticks = hosted.ticks(OVERVIEW)
     ticks["minimum_interval_seconds"] = max(SECONDS, ticks["minimum_interval_seconds"])
 
     @dg.sensor(description=f"Keeps {key.to_user_string()} up to date, and builds nothing.", **ticks)
     def overview(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        # The cursor: digest of what would show a change, time of the last look, digest of what was reported last.
         seen, looked, shown = [*(context.cursor or "").split(), "", "", ""][:3]
-        now, told = time.time(), _told(hosted, context.instance, context.repository_def)
+        now = time.time()
+        try:
+            project = hosted.load()
+        except NanosetError as error:
+            return _unloadable(context, key, error, shown)
+
+        told = _told(hosted, automation, project, context.instance, context.repository_def)
         if told == seen and now - float(looked) < LOOK_SECONDS:
             return tick_result(context, [], [], "no run, setting or corpus has changed")
-        found = look(hosted, context.instance, context.repository_def)
-        mark = _digest(found)
-        more: dict[str, Any] = {"cursor": f"{told} {int(now)} {mark}"}
+        result = look(hosted, automation, project, context.instance, context.repository_def)
+        mark = _digest((result.metadata, result.stale, result.warnings))
+        cursor = f"{told} {int(now)} {mark}"
         if mark == shown:
-            return tick_result(context, [], [], "nothing has changed", **more)
-        more["asset_events"] = [
-            dg.AssetMaterialization(key, metadata=found.metadata),
-            dg.AssetCheckEvaluation(key, CHECK, **found.verdict),
+            return tick_result(context, [], [], "nothing has changed", cursor=cursor)
+        events = [
+            dg.AssetMaterialization(key, metadata=result.metadata),
+            dg.AssetCheckEvaluation(key, CHECK, **result.verdict),
         ]
-        return tick_result(context, [], found.stale[:_NAMED], "reported", **more)
+        notes = [*result.warnings, *result.stale[:_NAMED]]
+        return tick_result(context, [], notes, "reported", cursor=cursor, asset_events=events)
 
     return overview
 
 
-def _told(hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.RepositoryDefinition | None) -> str:
-    """Return a digest of what tells of changes without looking at outputs: settings, corpora, and runs of our assets
-    and of those that depend on them."""
-    config, names = hosted.load().config, hosted.names
-    ours = {names.asset(node.asset) for node in asked_nodes(config)}
+def _unloadable(
+    context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, shown: str
+) -> dg.SensorResult:
+    """Return the tick of a project whose nanoset.yaml cannot be loaded: the check says why, once for each error."""
+    result = Look({}, [], [f"{CONFIG_FILE} cannot be loaded, so nothing is built: {error}"])
+    mark = _digest(str(error))
+    if mark == shown:
+        return tick_result(context, [], result.warnings, "")
+    # Without the digest of what was seen, the next tick that can load the file looks again.
+    cursor = f"unloadable 0 {mark}"
+    event = dg.AssetCheckEvaluation(key, CHECK, **result.verdict)
+    return tick_result(context, [], result.warnings, "", cursor=cursor, asset_events=[event])
+
+
+def _told(
+    hosted: ProjectDefs,
+    automation: Automation,
+    project: Project,
+    instance: dg.DagsterInstance,
+    repository: dg.RepositoryDefinition | None,
+) -> str:
+    """Return a digest of what shows changes without looking at outputs: settings, corpora, the runs of our assets and
+    of those that depend on them, and the state of sensors that evaluate conditions."""
+    names = hosted.names
+    ours = {names.asset(node.asset) for node in asked_nodes(project.config)}
     readers = set() if repository is None else {reader for _, reader in _read(repository, ours)}
     runs = latest_runs(instance, sorted(ours | readers))
-    return _digest((LOADED, config, instance.get_dynamic_partitions(names.corpora_name), runs))
+    corpora = instance.get_dynamic_partitions(names.corpora_name)
+    told = (LOADED, project.config, corpora, runs, _condition_note(hosted, automation, instance, repository))
+    return _digest(told)
 
 
 def _digest(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
-def look(hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.RepositoryDefinition | None) -> Look:
-    """Compare all outputs with what is asked for today; `repository` has the assets that may read them."""
-    project = hosted.load()
+def look(
+    hosted: ProjectDefs,
+    automation: Automation,
+    project: Project,
+    instance: dg.DagsterInstance,
+    repository: dg.RepositoryDefinition | None,
+) -> Look:
+    """Compare all outputs with what nanoset.yaml, text and code ask for today.
+
+    Args:
+        hosted: what the definitions were made from.
+        automation: what builds what is missing or stale.
+        project: the project as it is configured now.
+        instance: the instance.
+        repository: all definitions of the code location, with assets that may read ours; None if they are not known.
+    """
     rows = list(project_status(project))
     corpora = [row.name for row in rows if row.kind == "corpus"]
     nodes = list(asked_nodes(project.config, corpora))
@@ -139,8 +197,36 @@ def look(hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.Repos
     }
     shown = {name: table(found, len(found)) for name, found in tables.items() if found}
     summary, numbers = _totals(project, rows)
-    metadata = {"summary": summary, **shown, **numbers, "outputs_not_up_to_date": len(stale)}
-    return Look(metadata, [f"{row.label}: {why}" for row, why in stale])
+    metadata: dict[str, Any] = {"summary": summary}
+    warnings = not_loaded(hosted.config, project.config)
+    if warnings:
+        metadata["not_loaded"] = markdown(*warnings)
+    condition_note = _condition_note(hosted, automation, instance, repository)
+    if condition_note is not None:
+        metadata["automation"] = markdown(condition_note)
+    metadata |= {**shown, **numbers, "outputs_not_up_to_date": len(stale)}
+    return Look(metadata, [f"{row.label}: {why}" for row, why in stale], warnings)
+
+
+def _condition_note(
+    hosted: ProjectDefs,
+    automation: Automation,
+    instance: dg.DagsterInstance,
+    repository: dg.RepositoryDefinition | None,
+) -> str | None:
+    """Return which sensor evaluates the conditions of `automation: host`, and whether it is on; None for others."""
+    if automation != "host" or repository is None:
+        return None
+    # Every asset but those of raw text bears the condition; tokens are the first of them.
+    sensors = condition_sensors(instance, repository, hosted.names.asset(TOKENIZED.asset))
+    running = [name for name, is_running in sensors.items() if is_running]
+    if running:
+        return f"What follows new text is built by the sensor `{running[0]}`."
+    names = ", ".join(f"`{name}`" for name in sensors) or "one"
+    return (
+        f"**Nothing is built automatically**: no sensor that evaluates automation conditions is on. "
+        f"Switch on {names} on the page Automation; Dagster's default sensor is off at first."
+    )
 
 
 def _totals(project: Project, rows: Sequence[Row]) -> tuple[dg.MarkdownMetadataValue, dict[str, Any]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -16,18 +16,20 @@ from nanoset_assets.hosted import ProjectDefs, tick_result
 from nanoset_assets.instance_state import (
     MOST_REQUESTS,
     RAW_TAG,
-    UnderWay,
+    ActiveRuns,
+    assets_of_partition_set,
     close_abandoned_runs,
+    corpora_by_partition_set,
     current_inventories,
     load_graph_state,
     register,
     took,
     why_not_again,
 )
-from nanoset_core.config.project import ProjectConfig
+from nanoset_assets.loaded import not_loaded
 from nanoset_core.errors import InputError, NanosetError, raised
 from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.graph import asked_nodes, check_corpora, graph_over, named_corpora
+from nanoset_core.pipeline.graph import check_corpora, graph_over, named_corpora
 from nanoset_core.pipeline.project import Project
 from nanoset_core.raw.contents import Contents, some
 from nanoset_core.raw.survey import RawText, is_quiescent
@@ -42,7 +44,6 @@ LANDED_SECONDS = 5
 PATIENCE = 20
 """So many times settle_seconds a corpus is waited for that something writes to; then the rest of it is built."""
 _NAMES_SHOWN = 5
-RELOAD = "choose Reload on the page Deployment, Code locations"
 
 
 def raw_text_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
@@ -56,9 +57,12 @@ def raw_text_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
         **hosted.ticks(SENSOR),
     )
     def raw_text(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        close_abandoned_runs(context.instance, hosted.names)
+        instance = context.instance
+        close_abandoned_runs(instance, hosted.names)
         project = hosted.load()
-        tick = _Tick(hosted, project, context.instance, raw.scan(project), Seen.from_json(context.cursor))
+        # Runs first: what ends while files and outputs are read would else be built again.
+        active_runs = ActiveRuns(instance, hosted.names, hosted.upstream)
+        tick = _Tick(hosted, project, active_runs, raw.scan(project), Seen.from_json(context.cursor))
         tick.notes += not_loaded(hosted.config, project.config)
         try:
             return tick.result()
@@ -81,6 +85,8 @@ class Seen:
     """registered corpora that were not there"""
     written: dict[str, float] = field(default_factory=dict)
     """corpus → since when something writes to it, seconds since 1970"""
+    members: dict[str, list[str]] = field(default_factory=dict)
+    """name of a set of partitions that only some corpora have → corpora that this sensor wants in it"""
 
     @staticmethod
     def from_json(cursor: str | None) -> Seen:
@@ -98,12 +104,17 @@ class _Tick:
 
     hosted: ProjectDefs
     project: Project
-    instance: dg.DagsterInstance
+    active_runs: ActiveRuns
     text: RawText
     before: Seen
     after: Seen = field(default_factory=Seen)
     notes: list[str] = field(default_factory=list)
     complaints: list[NanosetError] = field(default_factory=list)
+
+    @property
+    def instance(self) -> dg.DagsterInstance:
+        """Whose tick this is."""
+        return self.active_runs.instance
 
     def result(self) -> dg.SensorResult:
         """Return what the tick asks for.
@@ -128,20 +139,53 @@ class _Tick:
 
         Partitions that this sensor has never seen text of may be another project's, and stay.
         """
-        names, config, text = self.hosted.names, self.project.config, self.text
-        registered, there = set(self.instance.get_dynamic_partitions(names.corpora_name)), [*text.corpora, *text.faults]
-        gone = registered.difference(there).intersection([*self.before.marks, *self.before.gone])
-        retired = gone.intersection(self.before.gone) - named_corpora(config)
+        names = self.hosted.names
+        config = self.project.config
+        registered = set(self.instance.get_dynamic_partitions(names.corpora_name))
+        present = [*self.text.corpora, *self.text.faults]
+
+        # A corpus is retired once two looks in sequence have not found it.
+        seen = {*self.before.marks, *self.before.gone}
+        gone = registered.difference(present) & seen
+        may_retire = gone.intersection(self.before.gone) - named_corpora(config)
+        retired = self._without_targeted(names.corpora_name, may_retire)
         self.after.gone.extend(sorted(gone - retired))
-        awaited = sorted(self.hosted.upstream.keys() - {*there, *registered})
+
+        # Complain of what nanoset.yaml names and is not there, unless an upstream asset lands it.
+        awaited = sorted(self.hosted.upstream.keys() - {*present, *registered})
         for corpus in awaited:
             landing = ", ".join(key.to_user_string() for key in self.hosted.upstream[corpus])
             self.notes.append(f"{corpus}: there is no text yet; {landing} lands it")
-        self.complaints += dict.fromkeys(text.faults.values())
-        self.complaints += raised(check_corpora, config, [*there, *awaited])
-        new = sorted(text.corpora.keys() - registered)
-        added = [names.corpora.build_add_request(new)] if new else []
-        return [*added, *([names.corpora.build_delete_request(sorted(retired))] if retired else [])]
+        self.complaints += dict.fromkeys(self.text.faults.values())
+        self.complaints += raised(check_corpora, config, [*present, *awaited])
+
+        # Of sets that only some corpora are in, nanoset.yaml may take a corpus out as well.
+        requests = _partition_requests(names.corpora, self.text.corpora.keys() - registered, retired)
+        remaining = (registered | self.text.corpora.keys()) - retired
+        for set_name, members in corpora_by_partition_set(config, names, remaining).items():
+            if set_name == names.corpora_name:
+                continue
+            registered_members = set(self.instance.get_dynamic_partitions(set_name))
+            dropped = registered_members.intersection(self.before.members.get(set_name, ())) - members
+            removed = self._without_targeted(set_name, dropped)
+            # Those that are still targeted are remembered, to be removed later.
+            self.after.members[set_name] = sorted(members | (dropped - removed))
+            definition = dg.DynamicPartitionsDefinition(name=set_name)
+            requests += _partition_requests(definition, members - registered_members, removed)
+        return requests
+
+    def _without_targeted(self, set_name: str, corpora: set[str]) -> set[str]:
+        """Return those of some partitions that no active run and no open backfill is to make.
+
+        Dagster ends a whole backfill as failed if one of the partitions that it targets is deleted.
+        """
+        if not corpora:
+            return corpora
+        assets = assets_of_partition_set(self.hosted.names, set_name)
+        targeted = {corpus for corpus in corpora if any(self.active_runs.targets(asset, corpus) for asset in assets)}
+        for corpus in sorted(targeted):
+            self.notes.append(f"{corpus}: its partition of {set_name} stays until the run or backfill of it has ended")
+        return corpora - targeted
 
     def _ready(self) -> Iterator[tuple[Contents, bool, str | None]]:
         """Yield corpora whose inventory is not one of their files: these, whether they have been left alone, and the
@@ -154,9 +198,9 @@ class _Tick:
         recorded = latest_data_versions(self.instance, self.hosted.names.asset(raw.INVENTORY.asset), set(taken))
         if any(recorded.get(name) != digest for name, digest in taken.items()):
             graph = graph_over(self.project, {name: recipes[name] for name in taken})
-            load_graph_state(graph, self.instance, self.hosted.names)
+            load_graph_state(graph, self.instance, self.hosted.names, self.active_runs)
         changed = [found for name, found in corpora.items() if name not in taken]
-        runs = UnderWay(self.instance, self.hosted.names, self.hosted.upstream if changed else {})
+        runs = self.active_runs
         now_ns, settle = time.time_ns(), self.project.config.automation.settle_seconds
         for found in changed:
             name = found.corpus
@@ -221,35 +265,22 @@ class _Tick:
         return "; ".join([said, *waits, *self.notes, *aside[:_NAMES_SHOWN], *more])
 
 
+def _partition_requests(
+    definition: dg.DynamicPartitionsDefinition, added: Iterable[str], removed: Iterable[str]
+) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
+    """Return the requests that add partitions to a set, and remove others; none for nothing."""
+    requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
+    if new := sorted(added):
+        requests.append(definition.build_add_request(new))
+    if old := sorted(removed):
+        requests.append(definition.build_delete_request(old))
+    return requests
+
+
 def _together(errors: list[NanosetError]) -> NanosetError:
     if len(errors) == 1:
         return errors[0]
     return InputError(f"{len(errors)} things are wrong with the raw text:\n" + "\n".join(map(str, errors)))
-
-
-def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
-    """Say what changed in nanoset.yaml that shows only once the definitions are loaded again.
-
-    Values are read anew by every run and tick. Which assets there are, their partitions and dependencies, and when
-    sensors and schedule tick, belong to the definitions.
-    """
-    before, after = _shape(loaded), _shape(now)
-    changed = sorted(what for what in before.keys() | after.keys() if before.get(what, ()) != after.get(what, ()))
-    return [f"{now.file.name} has another {', '.join(changed)} than is loaded: {RELOAD}"] if changed else []
-
-
-def _shape(config: ProjectConfig) -> dict[str, Any]:
-    """Return what of a configuration the definitions are made from, by what it is called; of outputs, from what."""
-    automation = replace(config.automation, settle_seconds=0)
-    shape: dict[str, Any] = {"automation": automation, "dagster": config.dagster}
-    shape["raw or root"] = config.raw, config.root
-    for node in asked_nodes(config):
-        if node.stage.by_corpus:
-            shape[f"asset {node.stage.asset}"] = None  # its partitions are the corpora, whichever they are
-        else:
-            inputs = frozenset(node.inputs(config).values())
-            shape.setdefault(f"{node.stage.kind} {node.key.subject!r}", set()).add((node, inputs))
-    return shape
 
 
 def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
@@ -270,21 +301,30 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
         nothing = f"nothing has landed since the last look ({len(assets):,} assets)"
         if not due:
             return dg.SensorResult(skip_reason=nothing)
-        runs, project = UnderWay(instance, names, hosted.upstream), hosted.load()
-        why = {corpus: f"waits until {asset} has ended" for corpus, asset in runs.landing.items()}
-        why |= dict.fromkeys(runs.corpora, "a run is under way, another follows it")
-        free = [corpus for corpus in due if corpus not in why][:MOST_REQUESTS]
-        there = raw.scan(project).corpora if free else {}
-        missing = f"what lands it was made, but there is no text in {project.config.raw}; {SENSOR} waits for it"
-        why |= {corpus: missing for corpus in free if corpus not in there}
-        notes = [f"{corpus}: {why[corpus]}" for corpus in due if corpus in why]
-        states = {corpus: f"{corpus}:{due[corpus]}" for corpus in free if corpus in there}
-        register(instance, names, states)
+
+        # Corpora that cannot be built yet; they stay due, so that the next tick looks at them again.
+        active_runs = ActiveRuns(instance, names, hosted.upstream)
+        waiting_reasons = {corpus: f"waits until {asset} has ended" for corpus, asset in active_runs.landing.items()}
+        waiting_reasons |= dict.fromkeys(active_runs.corpora, "a run is under way, another follows it")
+        candidates = [corpus for corpus in due if corpus not in waiting_reasons][:MOST_REQUESTS]
+
+        # Corpora whose upstream asset was materialised although their folder holds no text.
+        project = hosted.load()
+        corpora_with_text = raw.scan(project).corpora if candidates else {}
+        for corpus in candidates:
+            if corpus not in corpora_with_text:
+                waiting_reasons[corpus] = (
+                    f"what lands it was made, but there is no text in {project.config.raw}; {SENSOR} waits for it"
+                )
+
+        notes = [f"{corpus}: {waiting_reasons[corpus]}" for corpus in due if corpus in waiting_reasons]
+        states = {corpus: f"{corpus}:{due[corpus]}" for corpus in candidates if corpus in corpora_with_text}
+        register(instance, names, states, project.config)
         requests = [
             dg.RunRequest(state, partition_key=corpus, tags={names.tag(LANDED_TAG): state})
             for corpus, state in states.items()
         ]
-        cursor = json.dumps(handled | {corpus: due[corpus] for corpus in free})
+        cursor = json.dumps(handled | {corpus: due[corpus] for corpus in candidates})
         return tick_result(context, requests, notes, nothing, cursor=cursor)
 
     return landed

@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field
 
 from nanoset_assets.hosted import ProjectDefs
-from nanoset_assets.instance_state import was_automatic
+from nanoset_assets.instance_state import partition_set_of, was_automatic
 from nanoset_assets.ui.corpus import (
     columns_metadata,
     dataset_metadata,
@@ -252,7 +252,7 @@ PAGES: dict[Stage, Page] = {
     ),
     columns.COLUMNS: Page(
         "Values of a corpus's raw text that are kept for each document, to choose documents by.\n\n"
-        "Only corpora with `columns`: other partitions stay missing. Text is read again, and nothing is tokenized.",
+        "Only corpora with `columns` are partitions. Text is read again, and nothing is tokenized.",
         frozenset({"parquet"}),
         "columns",
         _columns,
@@ -268,7 +268,7 @@ PAGES: dict[Stage, Page] = {
     ),
     ATTRIBUTES: Page(
         "Columns of tables that others made, joined to a corpus's documents by id, to choose documents by.\n\n"
-        "Only corpora under `attributes`: other partitions stay missing. After an append only new shards are joined.",
+        "Only corpora under `attributes` are partitions. After an append only new shards are joined.",
         frozenset({"parquet"}),
         "columns",
         _columns,
@@ -322,7 +322,7 @@ PAGES: dict[Stage, Page] = {
     ),
     packed.PACKED: Page(
         "A corpus as one Modalities .pbin, with the tokens of its indexed_dataset.\n\n"
-        "Only corpora listed under `packed`: other partitions stay missing, and a run of one makes nothing.",
+        "Only corpora listed under `packed` are partitions.",
         frozenset({"numpy", "file"}),
         "packed",
         _packed_dataset,
@@ -355,7 +355,7 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
 def partitions_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> dg.PartitionsDefinition[str] | None:
     """Return the partitions of an asset; None for an asset without."""
     if stage.by_corpus:
-        return hosted.names.corpora
+        return partition_set_of(hosted.names, stage)
     parts = [key.part for key in keys if key.part is not None]
     return dg.StaticPartitionsDefinition(parts) if parts else None
 

@@ -18,12 +18,13 @@ from nanoset_assets.instance_state import (
     AUTOMATION_TAG,
     MOST_REQUESTS,
     WANTED_TAG,
-    UnderWay,
+    ActiveRuns,
     current_inventories,
     load_graph_state,
     register,
     why_held,
 )
+from nanoset_assets.loaded import RELOAD, LoadedAssets, not_loaded
 from nanoset_assets.names import Names
 from nanoset_core.config.running import no_cron_line
 from nanoset_core.outputs.manifest import Recipe
@@ -63,48 +64,78 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
     @dg.sensor(
         jobs=list(jobs),
         description="Builds what is missing or stale downstream of raw text, as soon as it can be made. Leaves alone "
-        "what failed until something of which it is made has changed, and what waits for a run that is under way.",
+        "what failed until something of which it is made has changed, what waits for a run that is under way, and "
+        "what nanoset.yaml has that is not loaded yet.",
         **hosted.ticks(SENSOR),
     )
     def missing_or_stale(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        project, instance = hosted.load(), context.instance
+        instance = context.instance
+        project = hosted.load()
+        loaded_assets = LoadedAssets.of(hosted.config)
+
+        # Runs first: what ends while outputs are read would else be built again.
+        active_runs = ActiveRuns(instance, names)
         corpora = instance.get_dynamic_partitions(names.corpora_name)
-        state = load_graph_state(graph_over(project, current_inventories(project, corpora)), instance, names)
-        runs, held = _due(state, UnderWay(instance, names))
-        notes = [f"{label}: {why}" for label, why in list(held.items())[:_SHOWN]]
-        notes += [f"and {len(held) - _SHOWN:,} more that have to wait"] if len(held) > _SHOWN else []
-        later = len(runs) - MOST_REQUESTS
-        notes += [f"{later:,} more runs are asked for later"] if later > 0 else []
-        nothing = f"{len(state.steps):,} outputs: none is missing or stale that could be made now"
-        asked = [
+        register(instance, names, corpora, project.config)
+        graph = graph_over(project, current_inventories(project, corpora))
+        state = load_graph_state(graph, instance, names, active_runs)
+        runs, waiting_reasons = _due(state, active_runs, loaded_assets)
+
+        # The log of the tick: what needs a reload, what waits, and how much is requested later.
+        notes = not_loaded(hosted.config, project.config)
+        notes += [f"{label}: {reason}" for label, reason in list(waiting_reasons.items())[:_SHOWN]]
+        if len(waiting_reasons) > _SHOWN:
+            notes.append(f"and {len(waiting_reasons) - _SHOWN:,} more that have to wait")
+        if len(runs) > MOST_REQUESTS:
+            notes.append(f"{len(runs) - MOST_REQUESTS:,} more runs are asked for later")
+        requests = [
             _request(names, run, names.definition(SENSOR), job_name=names.definition(job_of(run[0].node)))
             for run in runs[:MOST_REQUESTS]
         ]
-        return tick_result(context, asked, notes, nothing)
+        nothing = f"{len(state.steps):,} outputs: none is missing or stale that could be made now"
+        return tick_result(context, requests, notes, nothing)
 
     return missing_or_stale
 
 
-def _due(state: GraphState, under_way: UnderWay, *, again: bool = False) -> tuple[list[list[Step]], dict[str, str]]:
-    """Return the runs of what is missing or stale and can be made now, and label of other outputs → why they wait.
+def _due(
+    state: GraphState, active_runs: ActiveRuns, loaded_assets: LoadedAssets, *, again: bool = False
+) -> tuple[list[list[Step]], dict[str, str]]:
+    """Return the runs of what is missing or stale and can be made now, and why other outputs have to wait.
 
-    `again`: also inventories, for which else the sensor over raw text asks, and what has failed.
+    Args:
+        state: the outputs of the project.
+        active_runs: those that were active before the outputs were read.
+        loaded_assets: those that a run can make.
+        again: also take inventories, which the sensor over raw text requests otherwise, and what has failed.
+
+    Returns:
+        The runs, and label of output → reason.
     """
-    held: dict[str, str] = {}
+    waiting_reasons: dict[str, str] = {}
 
-    def is_asked_for(step: Step) -> bool:
-        if not again and step.node.stage is raw.INVENTORY:
+    def reason_to_wait(step: Step) -> str | None:
+        if step.node not in loaded_assets:
+            return f"not loaded yet: {RELOAD}"
+        failure = None if again else why_held(active_runs.instance, active_runs.names, step)
+        if failure is not None:
+            return failure
+        if step.node in active_runs:
+            return "a run is under way"
+        if any(need in active_runs for need in step.needs):
+            return "waits for a run of what it is made from"
+        return None
+
+    def can_be_requested(step: Step) -> bool:
+        if step.node.stage is raw.INVENTORY and not again:
             return False
-        why = None if again else why_held(under_way.instance, under_way.names, step)
-        if why is None and step.node in under_way:
-            why = "a run is under way"
-        elif why is None and any(need in under_way for need in step.needs):
-            why = "waits for a run of what it is made from"
-        if why is not None:
-            held[step.node.label] = why
-        return why is None
+        reason = reason_to_wait(step)
+        if reason is not None:
+            waiting_reasons[step.node.label] = reason
+        return reason is None
 
-    return runnable(state, is_asked_for, run_of), held
+    runs = runnable(state, can_be_requested, run_of)
+    return runs, waiting_reasons
 
 
 def _request(names: Names, run: Sequence[Step], by: str, **more: Any) -> dg.RunRequest:
@@ -138,49 +169,67 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
         "made what is missing, stale or found faulty and could be made now. What comes after it follows by itself.",
     )
     def reconcile(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
-        project, instance = hosted.load(), context.instance
+        instance = context.instance
+        project = hosted.load()
+        loaded_assets = LoadedAssets.of(hosted.config)
+
+        # Runs first: what ends while files and outputs are read would else be built again.
+        active_runs = ActiveRuns(instance, names)
         text = raw.scan(project)
         sweep(project)
-        register(instance, names, text.corpora)
-        state, unknown, written = _survey(project, names, instance, text)
-        runs, night = UnderWay(instance, names), f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
-        tags = {AUTOMATION_TAG: SCHEDULE}
+        register(instance, names, text.corpora, project.config)
+        state, unknown, written = _survey(project, active_runs, text)
+        runs, _ = _due(state, active_runs, loaded_assets, again=True)
+
+        # Corpora whose files are not known yet, then everything that can be made of the others.
+        night = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         requests = [
             dg.RunRequest(
-                f"{night}/{name}:{text.corpora[name].signature}", partition_key=name, asset_selection=chain, tags=tags
+                f"{night}/{name}:{text.corpora[name].signature}",
+                partition_key=name,
+                asset_selection=chain,
+                tags={AUTOMATION_TAG: SCHEDULE},
             )
             for name in unknown
-            if name not in runs.corpora
+            if name not in active_runs.corpora
         ]
-        requests += [
-            _request(names, run, SCHEDULE, run_key=f"{night}/{run[-1].node.label}:{run[-1].digest}")
-            for run in _due(state, runs, again=True)[0]
-        ]
+        for run in runs:
+            last = run[-1]
+            requests.append(_request(names, run, SCHEDULE, run_key=f"{night}/{last.node.label}:{last.digest}"))
+
         for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(visible(Multiline(fault)))
-        return requests[:MOST_NIGHTLY] or dg.SkipReason(
-            f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora: none is missing or stale"
-            + (f"; something writes to {', '.join(written)}" if written else "")
-        )
+        for note in not_loaded(hosted.config, project.config):
+            context.log.warning(note)
+        if requests:
+            return requests[:MOST_NIGHTLY]
+        nothing = f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora: none is missing or stale"
+        if written:
+            nothing += f"; something writes to {', '.join(written)}"
+        return dg.SkipReason(nothing)
 
     return [reconcile]
 
 
-def _survey(
-    project: Project, names: Names, instance: dg.DagsterInstance, text: RawText
-) -> tuple[GraphState, list[str], list[str]]:
+def _survey(project: Project, active_runs: ActiveRuns, text: RawText) -> tuple[GraphState, list[str], list[str]]:
     """Return the state of the corpora whose settled files are known, names of the others, and of those written to."""
     recipes: dict[str, Recipe] = {}
-    unknown, written = [], []
-    for name, found in text.corpora.items():
-        if raw.overwritten(project, name, found.texts) is not None:
+    unknown: list[str] = []
+    written: list[str] = []
+    for name, contents in text.corpora.items():
+        if raw.overwritten(project, name, contents.texts) is not None:
             written.append(name)
-        elif (inventory := raw.known(project, found, raw.settling(project, name))) is None:
+            continue
+        inventory = raw.known(project, contents, raw.settling(project, name))
+        if inventory is None:
             unknown.append(name)
-        else:
-            written += [name] if inventory.awaited else []
-            recipes |= {name: raw.inventory_recipe(inventory)} if inventory.pieces else {}
-    return load_graph_state(graph_over(project, recipes), instance, names), unknown, written
+            continue
+        if inventory.awaited:
+            written.append(name)
+        if inventory.pieces:
+            recipes[name] = raw.inventory_recipe(inventory)
+    graph = graph_over(project, recipes)
+    return load_graph_state(graph, active_runs.instance, active_runs.names, active_runs), unknown, written
 
 
 def eager(assets: Iterable[dg.AssetsDefinition], names: Names) -> list[dg.AssetsDefinition]:

@@ -37,8 +37,9 @@ def step_job(hosted: ProjectDefs) -> dg.JobDefinition:
 
     @dg.op(name=name, tags=dict(hosted.op_tags), out=dg.Out(dg.Nothing))
     def op(context: dg.OpExecutionContext, config: StepOptions) -> None:
+        project = hosted.load_in_step(context)
         try:
-            context.log_event(observed(hosted, hosted.load(), config))
+            context.log_event(observed(hosted, project, config))
         except NanosetError as error:
             raise failure(error) from error
 

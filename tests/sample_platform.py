@@ -48,6 +48,10 @@ class Platform:
     def corpora(self) -> set[str]:
         return set(self.instance.get_dynamic_partitions(self.names.corpora_name))
 
+    def partitions(self, asset: str) -> set[str]:
+        """The partitions of an asset that only some corpora have."""
+        return set(self.instance.get_dynamic_partitions(self.names.path_name(asset)))
+
     def evaluate(self, sensor: str, cursor: str | None = None) -> dg.SensorResult:
         """One tick of a sensor; what it asks for is not carried out."""
         with (
@@ -62,10 +66,10 @@ class Platform:
         self.cursor = tick.cursor
         for request in tick.dynamic_partitions_requests or []:
             if isinstance(request, dg.AddDynamicPartitionsRequest):
-                self.instance.add_dynamic_partitions(self.names.corpora_name, request.partition_keys)
+                self.instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
             else:
                 for name in request.partition_keys:
-                    self.instance.delete_dynamic_partition(self.names.corpora_name, name)
+                    self.instance.delete_dynamic_partition(request.partitions_def_name, name)
         return tick
 
     def asked(self) -> dict[str, str]:

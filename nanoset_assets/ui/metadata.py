@@ -13,7 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_core.errors import NanosetError
+from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
 from nanoset_core.untrusted import Multiline, visible
@@ -51,10 +51,18 @@ def _visible_value(value: Any) -> Any:
     return value
 
 
-def failure(error: NanosetError) -> dg.Failure:
-    """Return the failure of a run whose page says, at the top, what is wrong and what to do."""
+def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Failure:
+    """Return the failure of a step, whose page says at the top what is wrong and what to do.
+
+    Args:
+        error: what is wrong.
+        allow_retries: whether a retry policy may try the step again; default: unless the settings are wrong.
+    """
+    if allow_retries is None:
+        allow_retries = not isinstance(error, ConfigError)
     details = {name: getattr(error, name) for name in ("where", "found", "expected", "remedy")}
-    return dg.Failure(str(error), {name: visible(value) for name, value in details.items() if value is not None})
+    metadata = {name: visible(value) for name, value in details.items() if value is not None}
+    return dg.Failure(str(error), metadata, allow_retries=allow_retries)
 
 
 def place(project: Project, location: str) -> dg.PathMetadataValue:

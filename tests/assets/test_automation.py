@@ -10,6 +10,7 @@ from sample_platform import Platform, age
 from sample_project import jsonl, sentences
 
 from nanoset_assets import instance_state as requests
+from nanoset_assets import stale_sensor
 from nanoset_assets.stale_sensor import SENSOR
 from nanoset_core.pipeline import indexed, mapping, raw, shuffling
 from nanoset_core.pipeline.project import Project
@@ -196,6 +197,47 @@ def test_what_is_under_way_is_waited_for(built):
     own = start(built, "shuffled", "shuffle_plan")
     assert "shuffled/shuffle_plan" not in built.automation()
     built.instance.report_run_canceled(own)
+
+
+def succeed(platform, run):
+    """Let a run end."""
+    event = dg.DagsterEvent(dg.DagsterEventType.RUN_SUCCESS.value, run.job_name)
+    platform.instance.report_dagster_event(event, run.run_id)
+
+
+def test_what_ends_while_outputs_are_read_is_not_requested_again(built, monkeypatch):
+    edit(built, "seed: 7", "seed: 8")
+    runs_of = {
+        (asset, split): start(built, "pretrain", asset, partition=split)
+        for asset in ("index_mappings", "blend")
+        for split in SPLITS
+    }
+    read_outputs = stale_sensor.load_graph_state
+
+    def read_and_end_runs(*arguments):
+        state = read_outputs(*arguments)
+        for run in runs_of.values():
+            succeed(built, run)
+        runs_of.clear()
+        return state
+
+    monkeypatch.setattr(stale_sensor, "load_graph_state", read_and_end_runs)
+    assert built.automation() == {}, "the outputs were read before these runs ended"
+    assert set(built.automation()) == {"pretrain/index_mappings", "pretrain/blend"}, "the next tick looks again"
+
+
+def test_what_begins_and_ends_while_outputs_are_read_is_not_requested_again(built, monkeypatch):
+    edit(built, "seed: 5", "seed: 6")
+    read_outputs = stale_sensor.load_graph_state
+
+    def read_while_a_run_passes(*arguments):
+        state = read_outputs(*arguments)
+        monkeypatch.undo()
+        succeed(built, start(built, "shuffled", "shuffle_plan"))
+        return state
+
+    monkeypatch.setattr(stale_sensor, "load_graph_state", read_while_a_run_passes)
+    assert "shuffled/shuffle_plan" not in built.automation()
 
 
 def test_a_killed_run_is_asked_for_again_but_not_for_ever(built):

@@ -365,10 +365,11 @@ def test_a_build_packs_the_corpora_that_are_listed_and_no_other(project, instanc
     assert build(opened, instance).made == {}
 
 
-def test_a_corpus_that_is_not_listed_succeeds_and_makes_nothing(project, instance):
+def test_a_corpus_that_is_no_longer_listed_succeeds_and_makes_nothing(project, instance):
     opened = project("[web]")
     definitions = build_definitions(opened.config)
-    instance.add_dynamic_partitions(Names().corpora_name, ["web", "code"])
+    for name in ("corpora", "packed_dataset"):
+        instance.add_dynamic_partitions(Names().path_name(name), ["web", "code"])
     for job in ("corpus", "packed"):
         outcome = definitions.resolve_job_def(job).execute_in_process(instance=instance, partition_key="code")
         assert outcome.success

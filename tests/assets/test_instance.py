@@ -60,7 +60,7 @@ def begin(file, barrier):
     config = load_config(file)
     barrier.wait()
     with open_instance(config) as instance:
-        register(instance, Names(), ["books", "code", "web"])
+        register(instance, Names(), ["books", "code", "web"], config)
         instance.get_runs()
 
 
@@ -90,7 +90,7 @@ def test_corpora_that_another_build_registers_at_that_moment_are_no_error(config
             add(name, keys)
 
         monkeypatch.setattr(instance, "add_dynamic_partitions", late)
-        register(instance, Names(), ["web"])
+        register(instance, Names(), ["web"], config)
         assert instance.get_dynamic_partitions(Names().corpora_name) == ["web"]
 
 

@@ -6,6 +6,13 @@ from types import SimpleNamespace
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    InstigatorType,
+    SensorInstigatorData,
+)
 
 from nanoset_assets import overview
 from nanoset_assets.build import build
@@ -111,3 +118,61 @@ def test_it_is_materialised_by_hand_too(built_platform):
     checked = dg.AssetCheckKey(key, CHECK)
     (record,) = built_platform.instance.event_log_storage.get_asset_check_execution_history(checked, limit=2)
     assert not record.evaluation.passed
+
+
+def evaluate_for_host(platform, *sensors):
+    """One tick of the overview of a project whose assets bear conditions, in a code location with these sensors."""
+    ours = build_definitions(load_config(platform.config_file), automation="host")
+    repository = dg.Definitions.merge(ours, dg.Definitions(sensors=list(sensors))).get_repository_def()
+    with dg.build_sensor_context(instance=platform.instance, repository_def=repository) as context:
+        return repository.get_sensor_def(OVERVIEW).evaluate_tick(context)
+
+
+def automation_note(tick):
+    materialization, _ = tick.asset_events
+    return materialization.metadata["automation"].value
+
+
+def switch(platform, sensor, status):
+    """As a click on the page Automation."""
+    origin = GrpcServerCodeLocationOrigin("host", 4000, None, "host")
+    instigator = RemoteRepositoryOrigin(origin, "__repository__").get_instigator_origin(sensor)
+    state = InstigatorState(instigator, InstigatorType.SENSOR, status, SensorInstigatorData())
+    platform.instance.add_instigator_state(state)
+
+
+DEFAULT_SENSOR = "default_automation_condition_sensor"
+
+
+def test_it_says_that_dagsters_own_condition_sensor_is_off_at_first(built_platform):
+    note = automation_note(evaluate_for_host(built_platform))
+    assert note.startswith("**Nothing is built automatically**")
+    assert f"Switch on `{DEFAULT_SENSOR}`" in note
+
+
+def test_it_says_so_until_the_sensor_is_switched_on(built_platform):
+    before = evaluate_for_host(built_platform)
+    switch(built_platform, DEFAULT_SENSOR, InstigatorStatus.RUNNING)
+    assert automation_note(evaluate_for_host(built_platform)) == (
+        f"What follows new text is built by the sensor `{DEFAULT_SENSOR}`."
+    )
+    assert before.cursor != evaluate_for_host(built_platform).cursor
+
+
+def test_a_sensor_of_the_host_that_is_on_is_named(built_platform):
+    sensor = dg.AutomationConditionSensorDefinition(
+        "mine", target=dg.AssetSelection.all(), default_status=dg.DefaultSensorStatus.RUNNING
+    )
+    assert "`mine`" in automation_note(evaluate_for_host(built_platform, sensor))
+
+
+def test_a_sensor_of_the_host_over_other_assets_does_not_count(built_platform):
+    sensor = dg.AutomationConditionSensorDefinition(
+        "mine", target=dg.AssetSelection.assets("raw_jsonl"), default_status=dg.DefaultSensorStatus.RUNNING
+    )
+    assert automation_note(evaluate_for_host(built_platform, sensor)).startswith("**Nothing is built")
+
+
+def test_a_project_with_its_own_sensors_has_no_such_note(built_platform):
+    materialization, _ = built_platform.evaluate(OVERVIEW).asset_events
+    assert "automation" not in materialization.metadata

@@ -265,6 +265,21 @@ def test_a_corpus_whose_run_has_not_ended_is_not_asked_for(platform):
     assert sorted(platform.asked()) == ["books", "code", "web"]
 
 
+def test_a_corpus_whose_run_ends_while_outputs_are_read_is_not_asked_for(platform, monkeypatch):
+    platform.look()
+    run = start(platform, only(platform, "web"))
+    read_outputs = sensors.current_inventories
+
+    def read_and_end_the_run(*arguments):
+        recipes = read_outputs(*arguments)
+        event = dg.DagsterEvent(dg.DagsterEventType.RUN_SUCCESS.value, run.job_name)
+        platform.instance.report_dagster_event(event, run.run_id)
+        return recipes
+
+    monkeypatch.setattr(sensors, "current_inventories", read_and_end_the_run)
+    assert sorted(platform.asked()) == ["books", "code"]
+
+
 def start(platform, request, **tags):
     """A run that has begun."""
     job = platform.definitions.resolve_job_def("corpus")

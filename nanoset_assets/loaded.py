@@ -1,0 +1,85 @@
+"""What the loaded definitions lack of today's nanoset.yaml.
+
+Runs and ticks read nanoset.yaml again each time. Assets, partitions, dependencies, jobs and the intervals of sensors
+are those of the moment when the code location was loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nanoset_assets.stages_table import subjects_of
+from nanoset_core.config.project import ProjectConfig
+from nanoset_core.pipeline.stage import Node
+from nanoset_core.pipeline.stages import stages
+
+RELOAD = "choose Reload on the page Deployment, Code locations"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAssets:
+    """The assets and partitions of the definitions that are loaded.
+
+    A request for any other asset or partition would fail the whole tick of a sensor, and with it every other request.
+    """
+
+    parts_by_asset: Mapping[tuple[str, ...], frozenset[str | None]]
+    """Asset → its fixed partitions; {None} for an asset without partitions."""
+    dynamic_assets: frozenset[tuple[str, ...]]
+    """Assets whose partitions are corpora, which may be added at any time."""
+
+    @staticmethod
+    def of(config: ProjectConfig) -> LoadedAssets:
+        """Return the assets of the definitions that were made from a configuration."""
+        parts_by_asset: dict[tuple[str, ...], frozenset[str | None]] = {}
+        dynamic_assets: set[tuple[str, ...]] = set()
+        for stage in stages():
+            for keys in subjects_of(stage, config).values():
+                asset = Node(stage, keys[0]).asset
+                if stage.by_corpus:
+                    dynamic_assets.add(asset)
+                else:
+                    parts_by_asset[asset] = frozenset(key.part for key in keys)
+        return LoadedAssets(parts_by_asset, frozenset(dynamic_assets))
+
+    def __contains__(self, node: Node) -> bool:
+        """Return whether a run of the loaded definitions can make an output."""
+        return node.asset in self.dynamic_assets or node.partition in self.parts_by_asset.get(node.asset, ())
+
+    def missing(self, nodes: Iterable[Node]) -> list[Node]:
+        """Return the outputs that no run of the loaded definitions can make."""
+        return [node for node in nodes if node not in self]
+
+
+def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
+    """Return what changed in nanoset.yaml since the definitions were loaded and needs a reload, as at most one note.
+
+    Values are read again by every run and tick, so most edits need no reload.
+    """
+    before = _shape(loaded)
+    after = _shape(now)
+    changed = sorted(what for what in before.keys() | after.keys() if before.get(what, ()) != after.get(what, ()))
+    return [f"{now.file.name} has another {', '.join(changed)} than is loaded: {RELOAD}"] if changed else []
+
+
+def _shape(config: ProjectConfig) -> dict[str, Any]:
+    """Return the parts of a configuration that definitions are made from: name for messages → value to compare."""
+    shape: dict[str, Any] = {
+        # Each tick reads `settle_seconds` again.
+        "automation": replace(config.automation, settle_seconds=0),
+        "dagster": config.dagster,
+        "raw or root": (config.raw, config.root),
+    }
+    for stage in stages():
+        for subject, keys in subjects_of(stage, config).items():
+            if stage.by_corpus:
+                # Which corpora it covers is no part of the definitions: partitions are added as corpora appear.
+                shape[f"asset {stage.asset}"] = None
+                continue
+            outputs = shape.setdefault(f"{stage.kind} {subject!r}", set())
+            for key in keys:
+                node = Node(stage, key)
+                outputs.add((node, frozenset(node.inputs(config).values())))
+    return shape
