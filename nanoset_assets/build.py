@@ -13,12 +13,13 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.dagster_compat import interruptible_runs
-from nanoset_assets.definitions import definitions_of
+from nanoset_assets.dagster_compat import code_location_of, interruptible_runs, runs_in_code_location
+from nanoset_assets.definitions import DEFINITIONS_MODULE, definitions_of
 from nanoset_assets.hosted import REBUILD_TAG, ProjectDefs
 from nanoset_assets.instance import HistoryError, history_faults
 from nanoset_assets.instance_state import close_abandoned_runs, load_graph_state, owner_tag, register
 from nanoset_assets.names import Names
+from nanoset_assets.overview import OVERVIEW
 from nanoset_assets.stale_sensor import job_of, run_of
 from nanoset_core.cli.progress import step_count
 from nanoset_core.errors import ConfigError, NanosetError, StorageError, closest_name, one_line, one_of, remedy_for_name
@@ -45,6 +46,7 @@ from nanoset_core.storage.leases import Work, leased
 from nanoset_core.tokenization.distrust import noted
 from nanoset_core.versions.dry_run import DryRun, plan, survey
 
+_RETRIES_TAG = "dagster/max_retries"
 USER_TAG = "user"
 """On runs: who launched them, in the UI's list of runs."""
 
@@ -156,11 +158,11 @@ def build(
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
             report.replaced[step.node.label] = settings
 
-    tags = owner_tag(names) | {USER_TAG: "nanoset build"} | ({REBUILD_TAG: "true"} if rebuild else {})
+    location = code_location_of(instance, names.definition(OVERVIEW), DEFINITIONS_MODULE)
     loggers = {"console": {"config": {"log_level": "INFO" if verbose else "CRITICAL"}}}
-    how = {"instance": instance, "tags": tags, "run_config": {"loggers": loggers}}
+    how = {"instance": instance, "tags": _run_tags(names, rebuild=rebuild), "run_config": {"loggers": loggers}}
     execution = _Execution(project, hosted, definitions, report, counter, say, how)
-    with connections_kept():
+    with connections_kept(), runs_in_code_location(instance, location):
         for subject, subject_runs in groupby(runs, lambda run: run[0].node.key.subject):
             execution.execute(subject, list(subject_runs))
         graph.look_again(step.node for step in chosen)
@@ -202,6 +204,13 @@ def check_named_corpora(corpora: Iterable[str], found: Sequence[str]) -> None:
         what, remedy = "this corpus is not in the raw folder", remedy_for_name(unknown[0], found, "name one of these")
         expected = one_of(found, "none: there are no corpora")
         raise ConfigError(what, where="--corpus", found=repr(unknown[0]), expected=expected, remedy=remedy)
+
+
+def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
+    """Return the tags of the runs of a build."""
+    # They end with this process: Dagster's run retries would begin them again elsewhere.
+    tags = owner_tag(names) | {USER_TAG: "nanoset build", _RETRIES_TAG: "0"}
+    return tags | {REBUILD_TAG: "true"} if rebuild else tags
 
 
 def _survey(project: Project, corpora: list[str]) -> tuple[dict[str, Recipe], dict[Node, Exception]]:

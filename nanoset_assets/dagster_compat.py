@@ -228,8 +228,8 @@ def code_location_of(instance: dg.DagsterInstance, sensor: str, module: str) -> 
     """
     ticked = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]
     if ticked:
-        last = max(ticked, key=_last_tick)
-        return last.origin.repository_origin
+        last: RemoteRepositoryOrigin = max(ticked, key=_last_tick).origin.repository_origin
+        return last
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
     return RemoteRepositoryOrigin(ManagedGrpcPythonEnvCodeLocationOrigin(target), SINGLETON_REPOSITORY_NAME)
 
