@@ -15,6 +15,7 @@ MOST_CHARACTERS = 40
 """Of a key prefix, its parts joined: it stands in tags of runs, whose names are short."""
 _PART = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 _GROUP = re.compile(r"[A-Za-z0-9_]*")
+_NO_GROUP_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,11 @@ class Names:
         return "/".join([*self.key_prefix, name])
 
     def group(self, name: str) -> str:
-        """Return the name of a group of assets."""
-        prefix = "".join(f"{part}_" for part in self.key_prefix) if self.group_prefix is None else self.group_prefix
-        return f"{prefix}{name}".replace("-", "_")
+        """Return the name of a group of assets; Dagster takes letters, digits and `_` only."""
+        prefix = self.group_prefix
+        if prefix is None:
+            prefix = "".join(f"{part}_" for part in self.key_prefix)
+        return _NO_GROUP_CHARACTER.sub("_", f"{prefix}{name}")
 
     def tag(self, name: str) -> str:
         """Return the name of a tag by which this project, and no other, finds its runs."""

@@ -54,7 +54,7 @@ from nanoset_core.untrusted import visible
 WORKERS_POOL = "workers"
 """Runs of assets that start worker processes; dagster.yaml limits how many of a pool run at once."""
 GROUP = "corpora"
-"""Group of the assets whose partitions are corpora; others have their nanoset's or webdataset's."""
+"""Group of the assets whose partitions are corpora; others are in the group of their corpus, view, nanoset, …"""
 COLUMNS = dg.TableSchema(
     [
         dg.TableColumn("file", "string", description="relative to the corpus's folder"),
@@ -408,7 +408,9 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
         key=names.asset(Node(stage, Key(subject)).asset),
         deps=_dependencies_of(stage, hosted, keys),
         partitions_def=partitions_of(stage, hosted, keys),
-        group_name=names.group(GROUP if stage.by_corpus or stage in (VIEW, PACKS, PACKED_VIEWS) else subject),
+        # Dagster's graph shows only the last part of a key: what has a subject is in a group named like it, so that
+        # the views of two corpora can be told apart.
+        group_name=names.group(GROUP if stage.by_corpus else subject),
         code_version=str(stage.version),
         op_tags=dict(hosted.op_tags),
         retry_policy=dg.RetryPolicy(hosted.retries) if hosted.retries else None,
