@@ -170,7 +170,8 @@ def test_a_smaller_budget_is_a_subset_and_no_document_changes_sides_by_an_append
     assert before[0] < before[1] < before[2]
     assert before[3] | before[4] == set(range(ROWS))
     assert not before[3] & before[4]
-    after = [set(chosen(one)) for one in select(groups(corpus(ROWS + 500), 64), rules, tmp_path)]
+    (tmp_path / "after").mkdir()
+    after = [set(chosen(one)) for one in select(groups(corpus(ROWS + 500), 64), rules, tmp_path / "after")]
     for old, new in zip(before[:3], after[:3], strict=True):
         assert {number for number in new if number < ROWS} <= old
     assert [{number for number in new if number < ROWS} for new in after[3:]] == before[3:]
