@@ -89,6 +89,14 @@ class PieceTable:
                 found.append(rows[wanted[at] == values])
         return np.concatenate(found)
 
+    def tokens_by_pack(self, packs: int) -> NDArray[np.int64]:
+        """Return how many tokens of documents each pack holds, int64, shape (packs,); the rest of it is padding."""
+        pack, tokens = COLUMNS.index("pack"), COLUMNS.index("tokens")
+        counts = np.zeros(packs, np.int64)
+        for rows in self._groups("pack", lambda low, high: True):
+            np.add.at(counts, rows[:, pack], rows[:, tokens])
+        return counts
+
     def sha256(self) -> str:
         """Return the sha256 of all rows, whichever version of the library wrote them."""
         found = hashlib.sha256()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.config.orders import reordering_warnings
 from nanoset_core.config.packing import PacksSpec
@@ -67,6 +68,14 @@ def packed_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
 def pieces_of(packs: Manifest) -> PieceTable:
     """Open the table of the pieces of packs."""
     return PieceTable(packs.path(PIECES))
+
+
+def padding_of(packs: Manifest) -> NDArray[np.int64]:
+    """Return how many tokens of each pack are padding, int64, shape (packs,)."""
+    n_packs = int(packs.facts["packs"])
+    if not packs.facts["padding"]:
+        return np.zeros(n_packs, np.int64)
+    return int(packs.facts["length"]) - pieces_of(packs).tokens_by_pack(n_packs)
 
 
 def rules_of(options: Mapping[str, Any]) -> Rules:

@@ -6,9 +6,12 @@ import contextlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.config.orders import reordering_warnings
 from nanoset_core.config.project import ProjectConfig
@@ -20,12 +23,13 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.pipeline import tokenization
 from nanoset_core.pipeline.contamination import gates
 from nanoset_core.pipeline.indexed import has_room_for_tokens
-from nanoset_core.pipeline.packs import current_dataset, dataset_node
+from nanoset_core.pipeline.packs import PACKS, current_dataset, dataset_node, padding_of
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
 from nanoset_core.pipeline.same_text import check_webdataset_text
 from nanoset_core.pipeline.stage import Key, Node, Stage
 from nanoset_core.pipeline.views import is_view
+from nanoset_core.shuffling.contexts import SourceContexts
 from nanoset_core.shuffling.members import compressor_identity
 from nanoset_core.shuffling.plan import ShufflePlan, plan_shuffle
 from nanoset_core.shuffling.quality import shuffle_quality
@@ -222,13 +226,24 @@ def finish(project: Project, name: str) -> Manifest:
     recipe = webdataset_recipe(manifest.name, manifest.digest)
     done = project.outputs.find(recipe)
     if done is None or project.rebuild:
-        done = _finish(project, recipe, plan)
+        done = _finish(project, recipe, plan, manifest.recipe["parents"])
     clear_markers(done.folder, project.outputs.access)  # also of a build that was killed after completing it
     project.outputs.access.remove_all(done.folder / ROWS)
     return project.outputs.make_current(done)
 
 
-def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
+def _finish(project: Project, recipe: Recipe, plan: ShufflePlan, digest_by_source: Mapping[str, str]) -> Manifest:
+    """Write the lists of a webdataset whose tars are all there.
+
+    Args:
+        project: the project.
+        recipe: of the webdataset.
+        plan: of its tars.
+        digest_by_source: the dataset that each source of the plan is.
+
+    Raises:
+        MissingError: a tar is missing, or packs that the plan was made of.
+    """
     folder = project.outputs.place(recipe)
     facts = _written(project, recipe, range(plan.shards))
     if missing := [shard for shard in range(plan.shards) if shard not in facts]:
@@ -238,16 +253,75 @@ def _finish(project: Project, recipe: Recipe, plan: ShufflePlan) -> Manifest:
             found=f"{len(facts):,} of {plan.shards:,}; the first missing is {shard_stem(missing[0])}.tar",
             remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",
         )
-    ordered = [facts[shard] for shard in range(plan.shards)]
-    counts = ("sequence_length", "tokens", "pad_tokens", "tokens_dropped", "contexts_left_out", "shards")
+    padding = PackPadding.of(project, plan, digest_by_source)
+    ordered = [padding.counted(facts[shard]) for shard in range(plan.shards)]
+    sources = padding.counted_sources()
+    counts = ("sequence_length", "tokens_dropped", "contexts_left_out", "shards")
     summary = {
         "sequences": plan.contexts,
         **{name: getattr(plan, name) for name in counts},
-        "sources": plan.to_json()["sources"],
+        "tokens": sum(fact.tokens for fact in ordered),
+        "pad_tokens": sum(fact.pad_tokens for fact in ordered),
+        "sources": [source.to_json() for source in sources],
         "shards_written": [asdict(fact) for fact in ordered],
     }
-    files = write_lists(plan, ordered, folder, name=recipe.name, tokenizer=project.config.tokenizer_file.name)
+    tokenizer = project.config.tokenizer_file.name
+    files = write_lists(plan, ordered, folder, name=recipe.name, tokenizer=tokenizer, sources=sources)
     return project.outputs.finalize(recipe, summary, files)
+
+
+@dataclass(frozen=True, slots=True)
+class PackPadding:
+    """The padding within packs, which the plan of a shuffle counts as tokens: to it, a pack is a row like any other."""
+
+    plan: ShufflePlan
+    by_source: Mapping[int, NDArray[np.int64]]
+    """Number of a source that is packs → tokens of each pack that are padding, shape (packs,)."""
+
+    @classmethod
+    def of(cls, project: Project, plan: ShufflePlan, digest_by_source: Mapping[str, str]) -> PackPadding:
+        """Return the padding of the packs among the sources of a plan.
+
+        Raises:
+            MissingError: the packs that the plan was made of are gone.
+        """
+        by_source: dict[int, NDArray[np.int64]] = {}
+        for number, source in enumerate(plan.table.sources):
+            if source.name in project.config.packs:
+                gone = "the packs that the tars were made of are gone"
+                digest = digest_by_source[source.name]
+                packs = project.outputs.version(PACKS.folder, source.name, digest, gone)
+                by_source[number] = padding_of(packs)
+        return cls(plan, by_source)
+
+    def counted(self, fact: TarFacts) -> TarFacts:
+        """Return the facts of a tar with the padding within its packs counted as padding."""
+        padding = self._padding(self.plan.shard_contexts(fact.shard))
+        return replace(fact, tokens=fact.tokens - padding, pad_tokens=fact.pad_tokens + padding)
+
+    def counted_sources(self) -> tuple[SourceContexts, ...]:
+        """Return the counts of the sources with the padding within packs counted as padding."""
+        table = self.plan.table
+        sources = list(table.sources)
+        for number in self.by_source:
+            first, stop = table.first_contexts[number : number + 2].tolist()
+            padding = self._padding(np.arange(first, stop, dtype=np.int64))
+            source = sources[number]
+            tokens_used = source.tokens_used - padding
+            sources[number] = replace(source, tokens_used=tokens_used, pad_tokens=source.pad_tokens + padding)
+        return tuple(sources)
+
+    def _padding(self, contexts: NDArray[np.int64]) -> int:
+        """Return the padding within packs of some contexts, int64, shape (contexts,)."""
+        if not self.by_source:
+            return 0
+        source, start, _ = self.plan.table.locate(contexts)
+        padding = 0
+        for number, padding_by_pack in self.by_source.items():
+            # Every row of packs is one pack, since both have one length.
+            packs = start[source == number] // self.plan.settings.row_tokens
+            padding += int(padding_by_pack[packs].sum())
+        return padding
 
 
 def _sources(project: Project, datasets: Mapping[str, Manifest], is_stored: bool) -> list[TokenSource]:

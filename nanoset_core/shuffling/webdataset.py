@@ -11,6 +11,7 @@ import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.outputs.manifest import FileFact
+from nanoset_core.shuffling.contexts import SourceContexts
 from nanoset_core.shuffling.plan import ShufflePlan
 from nanoset_core.shuffling.shards import TarFacts
 from nanoset_core.storage.atomic import write_atomic
@@ -26,9 +27,23 @@ LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
 
 
 def write_lists(
-    plan: ShufflePlan, shards: Sequence[TarFacts], folder: Path, *, name: str, tokenizer: str | None = None
+    plan: ShufflePlan,
+    shards: Sequence[TarFacts],
+    folder: Path,
+    *,
+    name: str,
+    tokenizer: str | None = None,
+    sources: Sequence[SourceContexts] | None = None,
 ) -> dict[str, FileFact]:
     """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) beside a plan's shards.
+
+    Args:
+        plan: of the shards.
+        shards: what each holds.
+        folder: of the tars.
+        name: of the dataset.
+        tokenizer: what DCLM's record calls the tokenizer.
+        sources: counts of the sources; None: those of the plan.
 
     Returns:
         File name → size and sha256 of all tars and lists.
@@ -48,7 +63,7 @@ def write_lists(
     ]
     texts = {
         WIDS_NAME: _pretty({"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": name, "shardlist": tars}),
-        EXP_DATA_NAME: _pretty(_exp_data(plan, shards, name, tokenizer)),
+        EXP_DATA_NAME: _pretty(_exp_data(plan, shards, name, tokenizer, sources or plan.table.sources)),
         # OpenLM drops what follows the last newline, so the last line needs its own.
         MANIFEST_NAME: b"".join(orjson.dumps(row) + b"\n" for row in rows),
     }
@@ -59,22 +74,28 @@ def write_lists(
     return files
 
 
-def _exp_data(plan: ShufflePlan, shards: Sequence[TarFacts], name: str, tokenizer: str | None) -> dict[str, Any]:
+def _exp_data(
+    plan: ShufflePlan,
+    shards: Sequence[TarFacts],
+    name: str,
+    tokenizer: str | None,
+    sources: Sequence[SourceContexts],
+) -> dict[str, Any]:
     return {
         "name": name,
         "dataset_url": "./",
         "manifest_url": f"./{MANIFEST_NAME}",
         "tokenized": True,
         "tokenizer": tokenizer,
-        "num_tokens": plan.tokens,
-        "pad_tokens": plan.pad_tokens,
+        "num_tokens": sum(facts.tokens for facts in shards),
+        "pad_tokens": sum(facts.pad_tokens for facts in shards),
         "num_sequences": plan.contexts,
         "sequence_length": plan.sequence_length,
         "size": sum(facts.size_bytes for facts in shards),
         "seed": plan.settings.seed,
         "eod": plan.settings.eod,
         "pad_id": plan.settings.pad_id,
-        "sources": [{"name": source.name, "tokens": source.tokens_used} for source in plan.table.sources],
+        "sources": [{"name": source.name, "tokens": source.tokens_used} for source in sources],
     }
 
 

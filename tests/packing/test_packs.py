@@ -37,6 +37,7 @@ from nanoset_core.pipeline.packs import (
 )
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Key
+from nanoset_core.shuffling import iterate_shard
 from nanoset_core.verification import packs as packs_check
 from nanoset_core.verification.verify import verify_project
 
@@ -87,6 +88,33 @@ def test_every_document_is_in_packs_of_its_corpus_or_view(project):
         facts = manifest.facts
         assert facts["tokens"] == facts["packs"] * spec.length == rows[:, 4].sum() + facts["padding"]
         assert facts["concatenated"]["cut_tokens"] > facts["cut_tokens"]
+
+
+def test_tars_over_packs_count_the_padding_that_they_hold(built, tmp_path):
+    unneeded = shutil.ignore_patterns("webdatasets", "shuffle_plans")
+    shutil.copytree(built.parent, tmp_path / "project", symlinks=True, ignore=unneeded)
+    file = tmp_path / "project/nanoset.yaml"
+    text = file.read_text().replace("packing: {tail: carry}", "packing: {tail: pad}")
+    file.write_text(text.replace('eod: "<|endoftext|>"}', 'eod: "<|endoftext|>", pad: "<|pad|>"}'))
+    project = Project.open(file)
+    for name in project.config.packs:
+        make_packs(project, name)
+    shuffling.make_plan(project, "shuffled")
+    shuffling.write_group(project, "shuffled", 0)
+    manifest = shuffling.finish(project, "shuffled")
+
+    pad = project.special("pad")
+    rows = [json.loads(line) for line in (manifest.folder / "manifest.jsonl").read_text().splitlines()]
+    for row in rows:
+        contexts = np.array(list(iterate_shard(manifest.folder / f"{row['shard']}.tar")))
+        assert row["pad_tokens"] == np.count_nonzero(contexts == pad)
+        assert row["tokens"] == contexts.size - row["pad_tokens"]
+    total = sum(row["pad_tokens"] for row in rows)
+    assert total == manifest.facts["pad_tokens"] > 0
+    assert total == sum(source["pad_tokens"] for source in manifest.facts["sources"])
+    record = json.loads((manifest.folder / "exp_data.json").read_text())
+    assert (record["pad_tokens"], record["num_tokens"]) == (total, manifest.facts["tokens"])
+    assert sum(source["tokens"] for source in record["sources"]) == record["num_tokens"]
 
 
 def test_plans_packs_before_they_are_built(built, project, tmp_path):
