@@ -16,6 +16,7 @@ import dagster as dg
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.pipeline.project import Project
+from nanoset_core.serialization.text import format_cell
 from nanoset_core.untrusted import Multiline, visible
 
 ROWS_SHOWN = 100
@@ -80,20 +81,30 @@ def size_bytes(manifest: Manifest) -> int:
 
 
 def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.TableMetadataValue:
-    """Return a table of the first ROWS_SHOWN rows, of plain values and the same keys; whole numbers as text.
+    """Return a table of the first ROWS_SHOWN rows, of plain values and the same keys; numbers as text.
 
-    total: how many there are; where it is more, a last row says how many are left out.
+    If rows are left out, a last row says how many.
+
+    Args:
+        rows: The rows, or the first of them.
+        total: How many there are in all; default: as many as `rows` holds.
     """
-    first = islice(rows, ROWS_SHOWN)
+    iterator = iter(rows)
+    first = list(islice(iterator, ROWS_SHOWN))
+    if total is None:
+        total = len(first) + sum(1 for _ in iterator)
     shown = [{visible(key): _cell(value) for key, value in row.items()} for row in first]
-    if shown and (left_out := (total or 0) - len(shown)) > 0:
-        shown.append(dict.fromkeys(shown[0], "") | {next(iter(shown[0])): f"… and {left_out:,} more"})
+    n_left_out = total - len(shown)
+    if shown and n_left_out > 0:
+        first_column = next(iter(shown[0]))
+        shown.append(dict.fromkeys(shown[0], "") | {first_column: f"… and {n_left_out:,} more"})
     return dg.MetadataValue.table(list(map(dg.TableRecord, shown)), None if shown else dg.TableSchema([]))
 
 
 def _cell(value: Any) -> Any:
-    if type(value) is int:
-        return f"{value:,}"
+    number = format_cell(value)
+    if number is not None:
+        return number
     return visible(value) if isinstance(value, str) else value
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.serialization.text import format_count
+from nanoset_core.serialization.text import format_cell, format_count
 from nanoset_core.untrusted import visible, visible_json, visible_value
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def _cell(value: Any) -> Any:
     if isinstance(value, tuple):
         text, style = value
         return Text(visible(text), style)
-    return f"{value:,}" if isinstance(value, int) else visible(value)
+    number = format_cell(value)
+    return visible(value) if number is None else number
 
 
 def print_json(value: object, *, ensure_ascii: bool = True) -> None:

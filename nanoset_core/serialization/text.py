@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
+
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -34,3 +36,14 @@ def format_count(count: int, noun: str) -> str:
 def format_number(value: float) -> str:
     """Return a number with separators, a whole one without a fraction: 1e6 → 1,000,000."""
     return f"{int(value):,}" if isinstance(value, int) or value.is_integer() else f"{value:,}"
+
+
+def format_cell(value: object) -> str | None:
+    """Return a number of a table with separators, whatever its type (also NumPy's); None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, Integral):
+        return f"{int(value):,}"
+    if isinstance(value, Real):
+        return format_number(float(value))
+    return None

@@ -7,6 +7,7 @@ import re
 import shutil
 
 import dagster as dg
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.ui import corpus
 from nanoset_assets.ui.corpus import length_metadata, tokenized_files, what_changed
-from nanoset_assets.ui.metadata import INLINE_CHARACTERS, code, markdown, table
+from nanoset_assets.ui.metadata import INLINE_CHARACTERS, ROWS_SHOWN, code, markdown, table
 from nanoset_assets.ui.nanoset import handoff_metadata, plan_metadata, split_metadata, webdataset_metadata
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples, first_step
 from nanoset_core.cli.terminal import member_rows, place_of
@@ -57,6 +58,32 @@ def test_a_table_says_what_it_leaves_out():
     assert shown[2] == {"file": "… and 1,000 more", "lines": ""}
     assert rows_of(table([{"file": "a", "lines": 1}], total=1)) == [{"file": "a", "lines": "1"}]
     assert rows_of(table([])) == []
+
+
+def test_a_table_says_how_many_rows_it_leaves_out_whether_or_not_it_is_told():
+    rows = [{"file": str(number), "lines": number} for number in range(ROWS_SHOWN + 1_234)]
+
+    for source in (rows, iter(rows)):
+        last = rows_of(table(source))[-1]
+        assert last == {"file": "… and 1,234 more", "lines": ""}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (1_234_567, "1,234,567"),
+        (np.int64(1_234_567), "1,234,567"),
+        (1_234_567.0, "1,234,567"),
+        (12_345.25, "12,345.25"),
+        (np.float32(0.5), "0.5"),
+        (float("nan"), "nan"),
+        (True, True),
+        ("1234567", "1234567"),
+        (None, None),
+    ],
+)
+def test_numbers_of_tables_have_separators(value, shown):
+    assert rows_of(table([{"name": value}])) == [{"name": shown}]
 
 
 def test_markdown_stops_before_it_would_be_folded():
