@@ -194,7 +194,7 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
         write_rows(folder / MATCHES, rows, (*PLACE, *_FOUND_THERE))
         counts = {"documents": int(sharded.firsts[-1]), "contaminated": len({row["document"] for row in rows})}
         texts = {f"evaluation_{name}": count for name, count in evaluation.facts.items()}
-        shown = {"first": [{**row, "share": round(row["share"], 4)} for row in rows[:_SHOWN]]}
+        shown: dict[str, Any] = {"first": [{**row, "share": round(row["share"], 4)} for row in rows[:_SHOWN]]}
         if len(rows) >= BOILERPLATE_DOCUMENTS:
             shown[_BOILERPLATE] = summarize(rows)._asdict()
         return counts | {"matches": len(rows), "evaluation": evaluation.digest, _SHARDS: digests} | texts | shown, {}

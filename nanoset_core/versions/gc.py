@@ -132,7 +132,8 @@ def plan_gc(project: Project, **policy: Any) -> Collection:
 class OldVersions(NamedTuple):
     """Versions of outputs and index files that are not current, and that nothing current needs."""
 
-    count: int
+    n_items: int
+    """Versions and index files."""
     size: int
     """Bytes."""
 
