@@ -22,7 +22,7 @@ from nanoset_core.indexed.layout import positions_in
 from nanoset_core.tokenization.bpe.arrays import Bools, Bytes, Ints, Words
 from nanoset_core.tokenization.bpe.reference import load_tokenizer
 from nanoset_core.tokenization.files import TokenizerPath, define
-from nanoset_core.tokenization.files.examination import types_within
+from nanoset_core.tokenization.files.parts import types_within
 from nanoset_core.tokenization.files.source import token_bytes
 from nanoset_core.views.hashing import STEP, mix
 

@@ -278,7 +278,10 @@ class CompatibilityCheck:
         """
         copies = {}
         for path, name, sha256 in self.files:
-            copy = copies[path] = folder / sha256 / path.name
+            # Files of one folder stay together under their names: a tokenizer is read with those next to it.
+            together = "".join(digest for other, _, digest in self.files if other.parent == path.parent)
+            copy = folder / hashlib.sha256(together.encode()).hexdigest() / path.name
+            copies[path] = copy
             if not copy.is_file() and not self.store.fetch(name, copy, sha256=sha256):
                 raise self._unseen(None)
         return copies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,14 @@ from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenization.files import ranks, sentencepiece
 from nanoset_core.tokenization.files.examination import MIN_UNMERGED_SHARE, Examination, examine
+from nanoset_core.tokenization.files.named_tokens import (
+    Addition,
+    files_beside,
+    lacking_notices,
+    read_named_tokens,
+    resolve,
+)
+from nanoset_core.tokenization.files.parts import own_tokens
 from nanoset_core.tokenization.files.source import (
     Content,
     Kind,
@@ -60,6 +68,8 @@ class Definition:
     """What other files than a tokenizer.json define."""
     model_changes: Mapping[str, Any]
     """Setting of the model → the value that is used in place of that in the tokenizer.json."""
+    added_tokens: Sequence[Mapping[str, Any]]
+    """All added tokens, if files next to the tokenizer.json add some; else nothing."""
     notices: Sequence[str]
     """What the user should know about the tokenizer, a sentence each."""
 
@@ -76,10 +86,12 @@ class Definition:
     def json(self) -> bytes:
         """Return a tokenizer.json: the file itself, what is changed in it, or what other files were made into."""
         content = read_regular(self.source.path) if self.content is None else self.content.json
-        if not self.model_changes:
+        if not self.model_changes and not self.added_tokens:
             return content
         tokenizer = orjson.loads(content)
         tokenizer["model"].update(self.model_changes)
+        if self.added_tokens:
+            tokenizer["added_tokens"] = list(self.added_tokens)
         return orjson.dumps(tokenizer)
 
 
@@ -114,24 +126,33 @@ def _define(source: TokenizerFile, _stamp: object) -> Definition:
     content = _read(kind, digests, source)
     meaning = orjson.dumps(content.meaning, option=orjson.OPT_SORT_KEYS)
     fingerprint = _fingerprint(digests, meaning)
-    # What these files were made into has no settings that could be changed: only notices are of interest.
+    # What these files were made into is used as it is: only notices are of interest.
     # A merges.txt that was cut at the end of a line looks whole: one token without a merge tells.
     min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
-    examination = _examined(source, fingerprint, content.json, min_unmerged_share)
+    examination = _examined(source, fingerprint, content, min_unmerged_share)
     notices = [*([content.notice] if content.notice else []), *examination.notices]
-    return Definition(source, kind, fingerprint, content, {}, _sentences(source, notices))
+    return Definition(source, kind, fingerprint, content, {}, (), _sentences(source, notices))
 
 
 def _define_json(source: TokenizerFile) -> Definition:
     """Read a tokenizer.json, whose fingerprint is its sha256 as long as it is used as it is."""
     digest = sha256_file(source.path)
     examination = _examined(source, digest, None)
+    meaning: dict[str, Any] = {**examination.model_changes}
+    if examination.added_tokens:
+        meaning["added_tokens"] = examination.added_tokens
     fingerprint = digest
-    if examination.model_changes:
-        meaning = orjson.dumps(examination.model_changes, option=orjson.OPT_SORT_KEYS)
-        fingerprint = _fingerprint(["tokenizer.json", digest], meaning)
-    notices = _sentences(source, examination.notices)
-    return Definition(source, "tokenizer.json", fingerprint, None, examination.model_changes, notices)
+    if meaning:
+        fingerprint = _fingerprint(["tokenizer.json", digest], orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS))
+    return Definition(
+        source,
+        "tokenizer.json",
+        fingerprint,
+        None,
+        examination.model_changes,
+        examination.added_tokens,
+        _sentences(source, examination.notices),
+    )
 
 
 def _fingerprint(digests: Sequence[str], meaning: bytes) -> str:
@@ -144,27 +165,46 @@ def _sentences(source: TokenizerFile, notices: Sequence[str]) -> tuple[str, ...]
 
 
 def _examined(
-    source: TokenizerFile, identity: str, content: bytes | None, min_unmerged_share: float = MIN_UNMERGED_SHARE
+    source: TokenizerFile, identity: str, made: Content | None, min_unmerged_share: float = MIN_UNMERGED_SHARE
 ) -> Examination:
     """Examine a tokenizer; a large one, which takes a second, only once for all processes.
 
     Args:
         source: Its file.
-        identity: A digest of what is examined.
-        content: The tokenizer.json that the file was made into; None if the file is one.
+        identity: A digest of what is examined, without the files next to it.
+        made: What the file was made into; None if it is a tokenizer.json.
         min_unmerged_share: See `examine`.
     """
-    memory = Knowledge("examination", identity, cache_folder())
+    beside = files_beside(source.path)
+    digests = [f"{path.name} {sha256_file(path)}" for path in beside]
+    memory = Knowledge("examination", " ".join([identity, *digests]), cache_folder())
     saved = memory.load()
     if saved is not None:
         return Examination(**from_array(saved["examination"]))
-    if content is None:
-        content = read_regular(source.path)
+    content = read_regular(source.path) if made is None else made.json
     try:
         parsed = orjson.loads(content)
     except orjson.JSONDecodeError:
         return Examination()  # the tokenizers library says what is wrong when it loads the file
+    if not isinstance(parsed, dict):
+        return Examination()
+
+    # Special tokens that only files next to the tokenizer name.
+    own_ids = {token["id"] for token in own_tokens(parsed) if isinstance(token.get("id"), int)}
+    named = read_named_tokens(beside, own_ids)
+    if made is None:
+        addition = resolve(named, parsed, content)
+    else:
+        addition = Addition(notices=lacking_notices(named, parsed, made.special_tokens))
+    if addition.added_tokens:
+        parsed["added_tokens"] = list(addition.added_tokens)
+
     examination = examine(parsed, source, min_unmerged_share=min_unmerged_share)
+    examination = replace(
+        examination,
+        added_tokens=addition.added_tokens,
+        notices=[*addition.notices, *examination.notices],
+    )
     if len(content) >= _LEAST_KEPT_BYTES:
         memory.save({"examination": to_array(asdict(examination))})
     return examination

@@ -11,6 +11,7 @@ import orjson
 
 from nanoset_core.errors import FormatError
 from nanoset_core.serialization.text import format_count
+from nanoset_core.tokenization.files.parts import own_tokens, types_within
 from nanoset_core.tokenization.files.source import byte_characters
 
 NEVER_IN_UTF_8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
@@ -33,6 +34,8 @@ class Examination:
 
     model_changes: Mapping[str, Any] = field(default_factory=dict)
     """Setting of the model → the value that is used in place of the file's."""
+    added_tokens: Sequence[Mapping[str, Any]] = ()
+    """All added tokens, if files next to the tokenizer.json add some; else nothing."""
     notices: Sequence[str] = ()
     """What the user should know; each continues a sentence that begins with the path of the file."""
 
@@ -53,7 +56,7 @@ def examine(tokenizer: Any, where: object, *, min_unmerged_share: float = MIN_UN
     model = tokenizer.get("model") if isinstance(tokenizer, dict) else None
     if not isinstance(model, dict) or not _is_vocabulary(model.get("vocab")):
         return Examination()
-    added_tokens = _added_tokens(tokenizer)
+    added_tokens = own_tokens(tokenizer)
     _check_vocabulary(model, where)
     empty_tokens = _check_normal_forms(tokenizer, added_tokens, where)
 
@@ -79,7 +82,7 @@ def examine(tokenizer: Any, where: object, *, min_unmerged_share: float = MIN_UN
     if model.get("type") in ("BPE", None):
         notices += _missing_merges(model, added_tokens, min_unmerged_share)
         notices += _vanishing_characters(tokenizer, model)
-    return Examination(changes, notices)
+    return Examination(changes, notices=notices)
 
 
 def _is_vocabulary(value: Any) -> bool:
@@ -87,13 +90,6 @@ def _is_vocabulary(value: Any) -> bool:
     if isinstance(value, dict):
         return all(isinstance(ident, int) for ident in value.values())
     return isinstance(value, list)
-
-
-def _added_tokens(tokenizer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the added tokens that have a text."""
-    tokens = tokenizer.get("added_tokens")
-    entries = tokens if isinstance(tokens, list) else []
-    return [token for token in entries if isinstance(token, dict) and isinstance(token.get("content"), str)]
 
 
 def _check_vocabulary(model: Mapping[str, Any], where: object) -> None:
@@ -260,17 +256,3 @@ def _vanishing_characters(tokenizer: Mapping[str, Any], model: Mapping[str, Any]
         return
     alphabet = sum(len(token) == 1 for token in vocabulary)
     yield f"has tokens for {format_count(alphabet, 'character')}, and neither an unk_token nor all bytes. {remedy}"
-
-
-def types_within(part: Any) -> set[str]:
-    """Return the types of a part of a tokenizer.json and of all parts in it."""
-    types = set()
-    unread = [part]
-    while unread:
-        value = unread.pop()
-        if isinstance(value, list):
-            unread += value
-        elif isinstance(value, dict):
-            types.add(str(value.get("type")))
-            unread += value.values()
-    return types

@@ -14,6 +14,7 @@ import orjson
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.working_copies import local_copy_of
+from nanoset_core.tokenization.files import named_tokens
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import RemoteFolder
@@ -34,7 +35,7 @@ _SUFFIXES = (".json", ".tiktoken", ".model")
 _HEAD_BYTES = 4096
 _LFS_POINTER = b"version https://git-lfs"
 _RANKS_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s*(\n|$)")
-_COMPANIONS = ("tokenizer_config.json", "merges.txt")
+_COMPANIONS = (*named_tokens.FILES, "merges.txt")
 _TEKKEN_KEYS = (b'"num_vocab_tokens"', b'"token_bytes"', b'"is_control"')
 _VOCABULARY = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\d')
 
@@ -130,21 +131,26 @@ def file_in(folder: Path) -> Path:
 
 
 def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
-    """List all files that a tokenizer is read from."""
+    """List all files that a tokenizer is read from, those next to it that name special tokens included."""
     if tokenizer is None:
         return []
     source = as_source(tokenizer)
-    merges = source.merges_file
-    is_read = source.merges is not None or (source.name == "vocab.json" and merges.is_file())
-    return [source.path, *([merges] if is_read else [])]
+    merges = [source.merges_file] if _has_merges(source) else []
+    return [source.path, *merges, *named_tokens.files_beside(source.path)]
+
+
+def _has_merges(source: TokenizerFile) -> bool:
+    return source.merges is not None or (source.name == "vocab.json" and source.merges_file.is_file())
 
 
 def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
     """Return the same tokenizer by the paths that its files have in this process; see `local_copy_of`."""
-    path, *merges = map(local_copy_of, tokenizer_files(tokenizer))
-    if path == as_source(tokenizer).path:
+    source = as_source(tokenizer)
+    path = local_copy_of(source.path)
+    if path == source.path:
         return tokenizer
-    here = replace(as_source(tokenizer), path=path, merges=merges[0] if merges else None)
+    merges = local_copy_of(source.merges_file) if _has_merges(source) else None
+    here = replace(source, path=path, merges=merges)
     return here if here.settings else path
 
 
