@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.config.project import ProjectConfig
-from nanoset_core.errors import ConfigError, FormatError, NanosetError, StorageError, one_line
+from nanoset_core.errors import ConfigError, FormatError, NanosetError, StorageError, one_line, raised
 from nanoset_core.execution.progress import Progress
 from nanoset_core.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, LACKING, MAPPINGS, PLAN_FILE, STAGE, split_bytes
@@ -263,6 +263,8 @@ class MappingsStage(_SplitStage):
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
         """Return why the split cannot be planned, where its datasets are there and their .idx files not too big."""
+        if errors := raised(check_split_text, project, key.subject, split_of(key)):
+            return one_line(errors[0])
         try:
             current = [current_dataset(project, corpus) for corpus in project.nanoset(key.subject).corpora]
             if any(wanted.parents.get(one.name, one.digest) != one.digest for one in current):

@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from nanoset_core.config.orders import reordering_warnings
 from nanoset_core.config.project import ProjectConfig
 from nanoset_core.config.webdataset import WebdatasetSpec
-from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StaleError
+from nanoset_core.errors import (
+    ConfigError,
+    FormatError,
+    MissingError,
+    NanosetError,
+    StaleError,
+    one_line,
+    raised,
+)
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
@@ -27,7 +35,7 @@ from nanoset_core.pipeline.packs import PACKS, current_dataset, dataset_node, pa
 from nanoset_core.pipeline.project import Project, holding
 from nanoset_core.pipeline.raw import current_inventory
 from nanoset_core.pipeline.same_text import check_webdataset_text
-from nanoset_core.pipeline.stage import Key, Node, Stage
+from nanoset_core.pipeline.stage import Budget, Key, Node, Stage
 from nanoset_core.pipeline.views import is_view
 from nanoset_core.shuffling.contexts import SourceContexts
 from nanoset_core.shuffling.members import compressor_identity
@@ -55,6 +63,7 @@ VERSION = 2
 PLANS = "shuffle_plans"
 STAGE = "webdatasets"
 PLAN_FILE = "plan.json"
+_CONTEXTS_AT_ONCE = 1 << 20
 _TAR = re.compile(r"shard-\d{8,}\.tar")
 
 
@@ -305,7 +314,10 @@ class PackPadding:
         sources = list(table.sources)
         for number in self.by_source:
             first, stop = table.first_contexts[number : number + 2].tolist()
-            padding = self._padding(np.arange(first, stop, dtype=np.int64))
+            padding = 0
+            for begin in range(first, stop, _CONTEXTS_AT_ONCE):
+                end = min(begin + _CONTEXTS_AT_ONCE, stop)
+                padding += self._padding(np.arange(begin, end, dtype=np.int64))
             source = sources[number]
             tokens_used = source.tokens_used - padding
             sources[number] = replace(source, tokens_used=tokens_used, pad_tokens=source.pad_tokens + padding)
@@ -363,6 +375,11 @@ class PlanStage(Stage):
             "compressor": compressor_identity() if spec.member == "json.gz" else None,
         }
         return Recipe(PLANS, key.subject, VERSION, parents, options)
+
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
+        """Return that two of its corpora hold the same file."""
+        errors = raised(check_webdataset_text, project, key.subject)
+        return one_line(errors[0]) if errors else None
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
         corpora = config.webdatasets[key.subject].names

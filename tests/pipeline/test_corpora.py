@@ -406,3 +406,10 @@ def test_a_webdataset_of_two_corpora_of_one_folder_is_refused(sources):
     corpora = "corpora: {again: {folder: web}}\nwebdatasets: {tars: {corpora: [web, again]}}\n"
     with pytest.raises(ConfigError, match=r"webdatasets\.tars"):
         check_all_text(blended(sources, "[web]", corpora))
+
+
+def test_status_says_that_two_corpora_of_a_blend_hold_the_same_file(sources):
+    shutil.rmtree(sources / "raw/code")
+    run_stages(blended(sources, "[web]", raw_links=[("again", "web")]))
+    rows = project_status(blended(sources, "[web, again]"))
+    assert any("hold the same file" in " ".join(row.why) for row in rows if row.name == "both")
