@@ -64,6 +64,8 @@ ANY_PATH = LocationType(anywhere=True)
 
 def _own_or_above(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
     """Return the nanoset.yaml of this folder, or, as git does, that of the nearest folder above, and say so."""
+    if os.path.isdir(value):
+        return value / CONFIG_FILE
     is_default = context.get_parameter_source(parameter.name or "") is ParameterSource.DEFAULT
     is_needed = context.params.get("prefix") is None  # verify PREFIX reads none
     if not is_default or not is_needed or os.path.exists(value):
@@ -105,8 +107,8 @@ def flag(names: str, help: str, **given: Any) -> Callable[[Decorated], Decorated
 
 CONFIG_OPTION = option(
     "--config -c",
-    "The project's nanoset.yaml; default: that of this folder, or of the nearest above.",
-    **{"type": FILE, "default": Path(CONFIG_FILE), "show_default": True, "envvar": "NANOSET_CONFIG"},
+    "The project's nanoset.yaml, or its folder; default: that of this folder, or of the nearest above.",
+    **{"type": PATH, "default": Path(CONFIG_FILE), "show_default": True, "envvar": "NANOSET_CONFIG"},
     callback=_own_or_above,
 )
 

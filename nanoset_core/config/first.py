@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanoset_core.config import CONFIG_FILE
+from nanoset_core.config.beside import text_beside
 from nanoset_core.config.corpora_found import FoundCorpus, divided, with_keys
 from nanoset_core.config.nanoset import NanosetSpec
 from nanoset_core.config.template import SCHEMA_FILE, Noted, config_text, schema_text
@@ -56,6 +57,8 @@ class Start:
     """False where it was there already, as it would have been written."""
     chosen: Sequence[str]
     """What was chosen by what is there, and why; a line each."""
+    beside: Sequence[str] = ()
+    """Files of text in the folder that are outside of its raw folder, relative to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,12 @@ class _Tokenizer:
 
 
 def write_config(
-    folder: Path, *, key_prefix: Sequence[str] = (), text_key: str | None = None, ask: Ask | None = None
+    folder: Path,
+    *,
+    key_prefix: Sequence[str] = (),
+    text_key: str | None = None,
+    tokenizer: Path | None = None,
+    ask: Ask | None = None,
 ) -> Start:
     """Write nanoset.yaml and its JSON schema into `folder`, for the corpora found in its raw folder.
 
@@ -89,11 +97,12 @@ def write_config(
         folder: of the project.
         key_prefix: put before the keys of its assets in Dagster.
         text_key: key of the text of all corpora; default: what their first lines tell.
+        tokenizer: File or folder of the tokenizer; default: the one in the project's folder.
         ask: asks the user where something cannot be told.
 
     Raises:
-        ConfigError: there is another one already, a folder in raw cannot be a corpus, or a corpus has several keys that
-            may be its text.
+        ConfigError: there is another one already, `tokenizer` is none, a folder in raw cannot be a corpus, or a corpus
+            has several keys that may be its text.
         MissingError, InputError: a corpus cannot be listed, or a file of text is in none.
         StorageError: the folder cannot be written to.
     """
@@ -104,20 +113,28 @@ def write_config(
         ask = _unanswered
     values: dict[str, Any] = {}
     try:
-        values = _first_values(raw, text, _tokenizer(folder, ask), text_key, ask)
+        values = _first_values(raw, text, _tokenizer(folder, tokenizer, ask), text_key, ask)
         values |= {"dagster": {"key_prefix": list(key_prefix)}} if key_prefix else {}
         content = config_text(values).encode()
     except ConfigError as found:
         error = found
     if there and not (path.is_file() and path.read_bytes() == content):
-        raise ConfigError("there is a configuration already", where=path, remedy="edit it, or remove it first")
+        raise ConfigError(
+            "there is a configuration already, and nothing was changed",
+            where=path,
+            expected="no file, or the one that would be written for the text and the tokenizer as they are now",
+            remedy="edit it, or remove it first",
+        )
     for fault in (*text.faults.values(), *filter(None, [error])):
         raise fault
     with writing_to(folder):
-        write_atomic(folder / SCHEMA_FILE, schema_text().encode())
+        schema = schema_text().encode()
+        schema_file = folder / SCHEMA_FILE
+        if not (schema_file.is_file() and schema_file.read_bytes() == schema):
+            write_atomic(schema_file, schema)
         if not there:
             write_atomic(path, content)
-    return Start(path, text, not there, list(_told(values)))
+    return Start(path, text, not there, list(_told(values)), text_beside(folder))
 
 
 def _unanswered(_question: str, _answers: Sequence[str]) -> str | None:
@@ -133,21 +150,26 @@ def _told(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield from _told(value, f"{above}{key}.")
 
 
-def _tokenizer(folder: Path, ask: Ask) -> _Tokenizer:
-    """Look at the tokenizer in a folder: its end token, and special tokens that it adds itself."""
+def _tokenizer(folder: Path, named: Path | None, ask: Ask) -> _Tokenizer:
+    """Look at the tokenizer that was named, or the one in a folder: its end token, and special tokens that it adds.
+
+    A tokenizer in the folder that cannot be used is left for the user to name; one that was named is an error.
+    """
     from nanoset_core.tokenization.bpe.reference import encode_text, shared_tokenizer
     from nanoset_core.tokenization.end_token import EndToken, chosen_end, end_reason
     from nanoset_core.tokenization.files import tokenizer_path
     from nanoset_core.tokenization.tokenizer import special_tokens, token_id, tokenizer_facts
 
     try:
-        file = tokenizer_path(folder)
+        file = tokenizer_path(folder if named is None else named)
         facts, end, special = tokenizer_facts(file), chosen_end(file), special_tokens(file)
     except (NanosetError, OSError):
+        if named is not None:
+            raise
         return _Tokenizer({"path": "tokenizer.json", "eod": "<|endoftext|>"}, {}, lambda text: None)
     if end is None and special and (answer := ask("Which token ends documents?", special)) is not None:
         end = EndToken(answer, "your choice", token_id(file, answer, "eod"))
-    tokenizer: dict[str, Any] = {"path": file.name}
+    tokenizer: dict[str, Any] = {"path": file.name if named is None else _path_from(folder, file)}
     tokenization: dict[str, Any] = {}
     if end is None:
         why = "The tokenizer names no token that ends documents: name one as tokenizer.eod, and set this to true."
@@ -163,6 +185,13 @@ def _tokenizer(folder: Path, ask: Ask) -> _Tokenizer:
         return len(text.encode(errors="replace")) / tokens if tokens else None
 
     return _Tokenizer(tokenizer, tokenization, bytes_of)
+
+
+def _path_from(folder: Path, file: Path) -> str:
+    """Return a path as nanoset.yaml in a folder names it: relative if it is below the folder, else absolute."""
+    absolute = file.resolve()
+    base = folder.resolve()
+    return absolute.relative_to(base).as_posix() if absolute.is_relative_to(base) else str(absolute)
 
 
 def _first_values(raw: Path, text: RawText, tokenizer: _Tokenizer, text_key: str | None, ask: Ask) -> dict[str, Any]:
@@ -220,12 +249,20 @@ def _held_out(
         }
         for kind in SPLITS
     }
+    small = [one.name for one in found if one.name not in of[one.split]]
+
+    # Evaluations during training read valid; a run without a test at its end is usual.
+    shared = ""
+    if of["test"] and not of["valid"]:
+        of["valid"] = of["test"]
+        shared = " There are no files for valid: those for test are read for it, too."
+
     blends = {kind: _blend(some) for kind, some in of.items() if some}
     files = (f"{format_count(len(one.contents.texts), 'file')} of {one.folder} for {one.split}" for one in found)
-    small = [one.name for one in found if one.name not in of[one.split]]
     why = f"By the names of files and folders: {', '.join(files)}."
     why += f" {', '.join(small)} left out: there might be no sample." if small else ""
     lacking = " and ".join(kind for kind in SPLITS if not of[kind])
+    why += shared
     why += f" There is nothing for {lacking}." if lacking else ""
     tokens = {kind: sum(amount.tokens for amount in some.values()) for kind, some in of.items()}
     return {"blend_per_split": Noted(blends, why)}, tokens
@@ -320,8 +357,9 @@ def _schedule(tokens: Mapping[SplitName, float], length: int) -> Noted:
     iterations = max(int(train * _OF_EPOCH / batch), 1)
     interval = min(max(iterations // 10, 1), 1000)
     times = {"valid": iterations // interval + 1, "test": 1}
-    evaluated = [samples[kind] * _OF_EPOCH / times[kind] for kind in SPLITS[1:] if samples[kind]]
-    evaluations = min(max(int(min(evaluated) / batch), 1), 100) if evaluated else 0
+    evaluated = [samples[kind] * _OF_EPOCH / times[kind] for kind in SPLITS[1:] if samples.get(kind)]
+    # An evaluation reads valid: without a sample of it there is none.
+    evaluations = min(max(int(min(evaluated) / batch), 1), 100) if samples.get("valid") else 0
     values = {"iterations": iterations, "global_batch_size": batch, "eval_interval": interval}
     about = float(f"{tokens['train']:.2g}")
     why = f"About one epoch, by the first MiB of each corpus: {about:,.0f} tokens, {train:,} samples."

@@ -238,14 +238,22 @@ class ProjectConfig:
         return self.tokenization.workers or available_processors()
 
 
+def config_file(path: Path) -> Path:
+    """Return the nanoset.yaml that a path names: the path itself, or the file in a project's folder."""
+    return path / CONFIG_FILE if path.is_dir() else path
+
+
 def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
     """Read and check a nanoset.yaml. The result is immutable, with every mapping and list in it.
+
+    Args:
+        path: The file, or the folder of a project, whose nanoset.yaml is read.
 
     Raises:
         MissingError: no such file.
         ConfigError: it is not YAML, or has mistakes; all of them, each with its line.
     """
-    file = expanded(path, "the configuration").resolve()
+    file = config_file(expanded(path, "the configuration")).resolve()
     check_utf_8(file)
     try:
         value, text = read_yaml(file, remedy="correct the line; `nanoset init` writes an example")

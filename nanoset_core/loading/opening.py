@@ -13,6 +13,7 @@ from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_split
 from nanoset_core.mapping.config import MASKS, NanosetConfig
 from nanoset_core.mapping.indices import BlendIndices, MemberIndices
 from nanoset_core.mapping.planned import MemberPlan, SplitPlan
+from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.serialization.parsing import parse
@@ -82,13 +83,38 @@ def open_version(
     name, split, _ = manifest.name.split("/")
     plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
     if plan is None:
-        lacks, remedy = manifest.facts.get(LACKING), "give it a share in nanoset.yaml, and build again"
-        what = f"the {split} split of {name} has no {'sample' if lacks is not None else 'share of the data'}"
-        found = config.split if lacks is None else lacks
-        raise MissingError(what, where=manifest.url(), found=found, remedy=remedy)
+        raise _nothing_in(name, split, manifest, config)
     if masks is not None and (chosen := _masks(outputs, name, masks)):
         config = config.with_masks(chosen, _end_token(outputs, plan))
     return open_split(plan, config, outputs.folder / STAGE / name / CACHE, outputs.access)
+
+
+def _nothing_in(name: str, split: str, manifest: Manifest, config: NanosetConfig) -> MissingError:
+    """Return the error for a split without samples, which says why as nanoset.yaml puts it."""
+    lacking = manifest.facts.get(LACKING)
+    if lacking is not None:
+        return MissingError(
+            f"the {split} split of {name} has no sample",
+            where=manifest.url(),
+            found=lacking,
+            remedy="give it a share in nanoset.yaml, and build again",
+        )
+    if config.blend_per_split is not None:
+        others = [kind for kind, blend in zip(SPLITS, config.blend_per_split, strict=True) if blend is not None]
+        return MissingError(
+            f"the {split} split of {name} has no blend",
+            where=manifest.url(),
+            found=f"blends for {' and '.join(others)}" if others else "no blend",
+            expected=f"a blend for {split}",
+            remedy=f"add {split} to blend_per_split in nanoset.yaml and build again, or read one of the other splits",
+        )
+    return MissingError(
+        f"the {split} split of {name} has no share of the data",
+        where=manifest.url(),
+        found=f"split: {config.split}",
+        expected=f"a share for {split}",
+        remedy="give it a share in nanoset.yaml and build again, or read another split",
+    )
 
 
 def _masks(outputs: OutputRoot, name: str, asked: Mapping[str, bool | None]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nanoset_core.config.evaluation import evaluation_warnings
 from nanoset_core.config.exports import exports_read
 from nanoset_core.config.nanoset import corpora_of
 from nanoset_core.config.orders import nanoset_order_warnings
@@ -221,7 +222,9 @@ class HandoffStage(Stage):
         return HANDOFF
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        return nanoset_order_warnings(config.nanosets[key.subject], config.views, config.packs)
+        spec = config.nanosets[key.subject]
+        yield from nanoset_order_warnings(spec, config.views, config.packs)
+        yield from evaluation_warnings(spec)
 
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         spec = project.nanoset(manifest.name.removesuffix(f"/{HANDOFF}"))

@@ -1,6 +1,7 @@
 """`nanoset init`: what it finds, chooses and says, and that a build takes it."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from tokenizers import AddedToken, Tokenizer, models
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import init
+from nanoset_core.config.evaluation import evaluation_warnings
 from nanoset_core.config.first import write_config
 from nanoset_core.config.project import load_config
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.handoff.writers import UNKNOWN_TOKENIZER
 
 README = Path(__file__).parents[2] / "README.md"
@@ -54,6 +56,10 @@ KINDS = {
     "folders": (
         {"train/a.arrow": (60, dict), "validation/a.jsonl.zst": (20, dict)},
         {"train": "train", "valid": "validation"},
+    ),
+    "train and test": (
+        {"wiki/train-00000.jsonl": (60, dict), "wiki/test-00000.jsonl": (20, dict)},
+        {"train": "wiki", "valid": "wiki_test", "test": "wiki_test"},
     ),
     "other keys": ({"web/a.jsonl.gz": (600, nested), "code/a.jsonl": (600, renamed)}, {}),
 }
@@ -122,6 +128,135 @@ def test_nothing_is_built_that_was_not_asked_for(tmp_path, start):
     assert folders.isdisjoint({"webdatasets", "shuffle_plans", "packed"})
 
 
+def test_test_files_are_read_for_valid_if_there_are_none_for_it_and_that_is_said(start):
+    output = start({"wiki/train-00000.jsonl": (60, dict), "wiki/test-00000.jsonl": (20, dict)})
+    assert "There are no files for valid: those for test are read for it, too." in output
+
+
+def test_without_held_out_files_that_hold_a_sample_no_evaluation_is_asked_for(tmp_path, tokenizer_file):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    write(tmp_path, "web/train.jsonl", sentences("web", 400))
+    write(tmp_path, "web/test.jsonl", sentences("web", 1))
+    schedule = load_config(write_config(tmp_path).path).nanosets["pretrain"].schedule
+    assert schedule.eval_iters == 0
+
+
+@pytest.mark.parametrize("kind", ["split", "blend_per_split"])
+def test_an_evaluation_of_a_valid_without_samples_is_warned_of_everywhere(make_project, kind):
+    schedule = "schedule: {iterations: 40, global_batch_size: 4, eval_interval: 10, eval_iters: 2}\n"
+    data = {"split": 'blend: web\n    split: "1,0,0"', "blend_per_split": "blend_per_split: {train: web, test: code}"}
+    config = make_project(
+        replacements={
+            "blend: {web: 0.7, code: 0.3}": data[kind],
+            '    split: "80,15,5"\n': "",
+            "samples: {train: 400}\n": schedule,
+        }
+    )
+    build_all(config)
+    text = run("status", "--config", config).output
+    start_text = (config.parent / "data/nanosets/pretrain/handoff/current/START.md").read_text()
+    for place in (text, start_text):
+        assert "eval_iters: 2 asks for 40 samples of valid, which " in place
+        assert "or set eval_iters to 0" in place
+    with pytest.raises(MissingError) as caught:
+        load_nanoset(config.parent / "data", "pretrain", "valid")
+    found = {"split": "split: 1,0,0", "blend_per_split": "blends for train and test"}
+    assert caught.value.found == found[kind]
+
+
+def test_no_evaluation_is_no_reason_for_a_warning(make_project):
+    schedule = "schedule: {iterations: 40, global_batch_size: 4, eval_interval: 10, eval_iters: 0}\n"
+    replacements = {'split: "80,15,5"': 'split: "1,0,0"', "samples: {train: 400}\n": schedule}
+    config = load_config(make_project(replacements=replacements))
+    assert not [*evaluation_warnings(config.nanosets["pretrain"])]
+
+
+@pytest.mark.parametrize("here", ["project", "."])
+def test_the_command_that_is_named_works_from_the_folder_where_the_user_is(tmp_path, tokenizer_file, monkeypatch, here):
+    folder = tmp_path / "my project"
+    write(folder, "web/a.jsonl", sentences("web", 60))
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    monkeypatch.chdir(folder if here == "." else tmp_path)
+    output = run("init", here if here == "." else folder.name).output
+    line = output.rpartition("then run `")[2].partition("`")[0]
+    assert line == ("nanoset build" if here == "." else "nanoset build -c 'my project'")
+    outcome = run(*shlex.split(line)[1:], "--dry-run")
+    assert outcome.exit_code == 0, outcome.output
+
+
+def test_a_command_names_the_project_if_the_environment_names_another(tmp_path, monkeypatch):
+    write(tmp_path, "web/a.jsonl", sentences("web", 60))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NANOSET_CONFIG", "/elsewhere")
+    assert "`nanoset build -c .`" in run("init").output
+
+
+def test_every_command_takes_the_folder_of_a_project(make_project, monkeypatch):
+    config = make_project()
+    for words in (["status"], ["map", "pretrain", "--plan"], ["gc"], ["verify"], ["build", "--dry-run"]):
+        for named in (["-c", config.parent], ["--config", config]):
+            output = run(*words, *named).output
+            assert "no such configuration" not in output
+            assert "is a directory" not in output
+    monkeypatch.setenv("NANOSET_CONFIG", str(config.parent))
+    assert "corpus" in run("status").output
+    assert load_config(config.parent).file == config
+    with pytest.raises(MissingError) as caught:
+        load_config(config.parent / "raw")
+    assert caught.value.where == str(config.parent / "raw" / "nanoset.yaml")
+
+
+def test_a_second_init_says_that_it_changed_nothing(tmp_path, start):
+    start({"web/a.jsonl": (60, dict)})
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    second = run("init", tmp_path)
+    assert second.exit_code == 0
+    assert f"nothing was changed: {tmp_path / 'nanoset.yaml'} is there already" in second.output
+    assert "chose" not in second.output
+    (tmp_path / "nanoset.yaml").write_text((tmp_path / "nanoset.yaml").read_text() + "# mine\n")
+    before[tmp_path / "nanoset.yaml"] = (tmp_path / "nanoset.yaml").stat().st_mtime_ns
+    with pytest.raises(ConfigError, match="nothing was changed"):
+        CliRunner().invoke(nanoset, ["init", str(tmp_path)], catch_exceptions=False)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("place", ["project/tok/tokenizer.json", "elsewhere/tokenizer.json"])
+@pytest.mark.parametrize("names", ["file", "folder"])
+def test_the_tokenizer_that_is_named_is_written_relative_to_the_project_or_absolute(
+    tmp_path, tokenizer_file, place, names
+):
+    file = tmp_path / place
+    file.parent.mkdir(parents=True)
+    file.write_bytes(tokenizer_file.read_bytes())
+    write(tmp_path / "project", "web/a.jsonl", sentences("web", 60))
+    named = file if names == "file" else file.parent
+    output = run("init", tmp_path / "project", "--tokenizer", named).output
+    assert "name your tokenizer" not in output
+    written = yaml.safe_load((tmp_path / "project/nanoset.yaml").read_text())["tokenizer"]
+    assert written["path"] == ("tok/tokenizer.json" if place.startswith("project") else str(file))
+    assert written["eod"] == "<|endoftext|>"
+
+
+def test_a_named_tokenizer_that_is_none_is_refused_and_nothing_is_written(tmp_path):
+    write(tmp_path, "web/a.jsonl", sentences("web", 60))
+    outcome = run("init", tmp_path, "--tokenizer", tmp_path / "raw")
+    assert outcome.exit_code != 0
+    assert not (tmp_path / "nanoset.yaml").exists()
+
+
+def test_text_outside_of_the_raw_folder_is_named(tmp_path, start):
+    for name in ("a.jsonl", "more/deep/b.parquet", "data/train-0.parquet", "c.json.gz"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    for name in ("tokenizer_config.json", "vocab.json", ".cache/x.jsonl", "data/shards/web/documents.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}")
+    output = start({"web/a.jsonl": (60, dict)})
+    (line,) = [line for line in output.splitlines() if "outside of" in line]
+    assert line.startswith(f"not read: 4 files of text outside of {tmp_path / 'raw'}: a.jsonl, c.json.gz, data/train")
+    assert "move it to" in line
+
+
 def test_nothing_but_test_files_is_for_training(tmp_path):
     write(tmp_path, "web/test-0.jsonl", sentences("web", 9))
     config = load_config(write_config(tmp_path).path)
@@ -133,6 +268,7 @@ def test_a_held_out_part_without_a_sample_is_left_out_with_a_word(tmp_path):
     write(tmp_path, "web/test.jsonl", sentences("web", 1))
     start = write_config(tmp_path)
     assert dict(load_config(start.path).nanosets["pretrain"].blend_per_split) == {"train": "web"}
+    assert "those for test are read" not in str(start.chosen)
     [said] = [line for line in start.chosen if "blend_per_split" in line]
     assert "web_test left out" in said
 
