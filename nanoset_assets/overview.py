@@ -26,7 +26,7 @@ from nanoset_assets.loaded import not_loaded
 from nanoset_assets.stages_table import GROUP
 from nanoset_assets.ui.metadata import failure, markdown, table
 from nanoset_core.config import CONFIG_FILE
-from nanoset_core.errors import NanosetError
+from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.pipeline.graph import asked_nodes
 from nanoset_core.pipeline.project import Project
 from nanoset_core.pipeline.stage import Node
@@ -134,7 +134,7 @@ def _unloadable(
     context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, shown: str
 ) -> dg.SensorResult:
     """Return the tick of a project whose nanoset.yaml cannot be loaded: the check says why, once for each error."""
-    result = Look({}, [], [f"{CONFIG_FILE} cannot be loaded, so nothing is built: {error}"])
+    result = Look({}, [], [f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"])
     mark = _digest(str(error))
     if mark == shown:
         return tick_result(context, [], result.warnings, "")

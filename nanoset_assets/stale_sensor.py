@@ -107,7 +107,8 @@ def _due(
         state: the outputs of the project.
         active_runs: those that were active before the outputs were read.
         loaded_assets: those that a run can make.
-        again: also take inventories, which the sensor over raw text requests otherwise, and what has failed.
+        again: also take what has failed, and inventories that differ from the text, which the sensor over raw text
+            requests otherwise. An inventory whose check was cut off is taken in any case: its text has not changed.
 
     Returns:
         The runs, and label of output → reason.
@@ -127,8 +128,8 @@ def _due(
         return None
 
     def can_be_requested(step: Step) -> bool:
-        if step.node.stage is raw.INVENTORY and not again:
-            return False
+        if step.node.stage is raw.INVENTORY and not step.done and not again:
+            return False  # the sensor over raw text requests it
         reason = reason_to_wait(step)
         if reason is not None:
             waiting_reasons[step.node.label] = reason

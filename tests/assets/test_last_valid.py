@@ -234,13 +234,26 @@ def test_text_whose_run_failed_for_the_mistake_is_built_once_it_is_corrected(bui
     assert built.tick() == ["web"]
 
 
+def test_a_corpus_that_was_materialized_by_hand_meanwhile_is_built_once_it_is_corrected(built):
+    text = built.config_file.read_text()
+    built.config_file.write_text("")
+    job = built.definitions.resolve_job_def("corpus")
+    assert not job.execute_in_process(instance=built.instance, partition_key="web", raise_on_error=False).success
+    built.config_file.write_text(text)
+    # The checks of that run did not end, so nothing may be made of this corpus until they have.
+    assert built.automation() == {name: {"web"} for name in ("raw_jsonl", "tokenized_shards", "indexed_dataset")}
+    built.carry_out()
+    assert built.automation() == {}
+
+
 def test_the_overview_shows_the_mistake_once(built):
     first = built.evaluate(OVERVIEW)
     built.config_file.write_text(built.config_file.read_text() + "pakced: [web]\n")
     tick = built.evaluate(OVERVIEW, first.cursor)
     (check,) = tick.asset_events
     assert not check.passed
-    assert "pakced: this key is not known" in check.description
+    assert "this key is not known" in check.description
+    assert "nanoset.yaml:" in check.description
     assert built.evaluate(OVERVIEW, tick.cursor).asset_events == []
     built.config_file.write_text(built.config_file.read_text().replace("pakced: [web]\n", ""))
     _, check = built.evaluate(OVERVIEW, tick.cursor).asset_events
