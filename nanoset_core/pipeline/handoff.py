@@ -229,7 +229,8 @@ class HandoffStage(Stage):
     def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
         spec = project.nanoset(manifest.name.removesuffix(f"/{HANDOFF}"))
         if get_preset(spec.preset).hashes_tokenizer and not spec.tokenizer_identifiers:
-            yield f"{UNKNOWN_TOKENIZER}: {manifest.url(START)} has the lines to add"
+            # Without the path of this version, so that a warning that was seen stays known after a rebuild.
+            yield f"{UNKNOWN_TOKENIZER}: {START} of the handoff has the lines to add"
 
 
 TRAINER_FILES = HandoffStage()
