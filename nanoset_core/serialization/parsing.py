@@ -399,7 +399,7 @@ def _parsed(text: str) -> Any:
                 found = f"more in line {mark.line + 1}, column {mark.column + 1}"
                 raise _TooMuchError("values are nested too deeply", found, f"at most {MOST_DEPTH:,} within each other")
             self.depth += 1
-            node = super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+            node = super().compose_node(parent, index)
             self.depth -= 1
             return node
 
@@ -417,15 +417,15 @@ def _parsed(text: str) -> Any:
             if digits > _MOST_DIGITS:
                 what = f"a whole number of {digits:,} characters, of which at most {_MOST_DIGITS} make sense"
                 raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
-            return int(super().construct_yaml_int(node))  # type: ignore[no-untyped-call]
+            return int(super().construct_yaml_int(node))
 
     Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
     loader = Loader(text)
-    root = loader.get_single_node()  # type: ignore[no-untyped-call]
+    root = loader.get_single_node()
     if root is None:
         return None
     _check_size(root)
-    return loader.construct_document(root)  # type: ignore[no-untyped-call]
+    return loader.construct_document(root)
 
 
 def _check_size(root: Any) -> None:
@@ -461,7 +461,7 @@ def _children(node: Any) -> list[Any]:
     """Return the nodes right below one: the items of a list, the keys and values of a mapping."""
     if isinstance(node.value, str):
         return []
-    children = []
+    children: list[Any] = []
     for item in node.value:
         children.extend(item if isinstance(item, tuple) else [item])
     return children
