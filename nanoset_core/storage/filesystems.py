@@ -15,6 +15,7 @@ from urllib.parse import urljoin, urlsplit
 
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.storage import s3_requests
+from nanoset_core.storage.long_listings import LongListing
 from nanoset_core.storage.s3_requests import CONNECTIONS, DamagedTransferError, retried
 from nanoset_core.storage.store import Store, Stored, changed, checked_name, gone, in_parallel
 from nanoset_core.storage.unanswered import unanswered
@@ -82,12 +83,18 @@ class FilesystemStore(Store):
 
     def list(self, folder: str = "") -> Iterator[Stored]:
         """Folder by folder, as they are asked for."""
+        yield from self._list(folder, LongListing(self.url(folder)))
+
+    def _list(self, folder: str, listing: LongListing) -> Iterator[Stored]:
+        """Yield the files below a folder; `listing` counts those of the whole listing."""
+        listing.check_depth(folder)
         found = self._entries(folder)
+        listing.count(len(found))
         unsized = [name for name, info in found.items() if not _is_folder(info) and info.get("size") is None]
         asked = dict(zip(unsized, in_parallel(self.stat, unsized, CONNECTIONS), strict=True))
         for name in sorted(found, key=lambda name: f"{name}{'/' * _is_folder(found[name])}".encode()):
             if _is_folder(found[name]):
-                yield from self.list(name)
+                yield from self._list(name, listing)
             elif (stored := asked[name] if name in asked else self._stored(name, found[name])) is not None:
                 yield stored
 

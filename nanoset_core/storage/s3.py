@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage import s3_requests
+from nanoset_core.storage.long_listings import LongListing
 from nanoset_core.storage.s3_requests import (
     MULTIPART_BYTES,
     DamagedTransferError,
@@ -61,6 +62,8 @@ SMALL_BYTES = 256 << 10
 _FILE_PARTS_AT_ONCE = 4
 _STREAM_PARTS_AT_ONCE = 2
 _TURN = {"ContinuationToken": "NextContinuationToken"}
+_ENTRIES = ("Contents", "CommonPrefixes", "Uploads")
+"""Keys of a listing's page that hold what is listed."""
 _READING = ("get_object", "head_object", "upload_part_copy", "delete_object")
 """Requests that find out that there is no such object."""
 _WORKING = ("upload_part_copy", "complete_multipart_upload")
@@ -170,14 +173,18 @@ class S3Store(Store):
 
     def _pages(self, operation: str, folder: str, turn: dict[str, str], **about: Any) -> Iterator[Any]:
         """Yield the pages of a listing; `turn`: argument of the next request → where the answer has it."""
+        listing = LongListing(self.url(folder), self.server.address or "AWS")
         goes_on = True
         while goes_on:
             page, goes_on = self.ask(
                 operation, None, lambda page: (page, page["IsTruncated"]), Prefix=self._prefix(folder), **about
             )
+            entries = [entry for kind in _ENTRIES for entry in page.get(kind, ())]
             yield page
             if goes_on:
-                about |= {name: page[key] for name, key in turn.items()}
+                next_turn = {name: page[key] for name, key in turn.items()}
+                listing.turn_page(len(entries), repr(next_turn), repr(entries[:1]))
+                about |= next_turn
 
     def stat(self, name: str) -> Stored | None:
         return unless_missing(lambda: self.ask("head_object", name, partial(_head, name), ChecksumMode="ENABLED"))

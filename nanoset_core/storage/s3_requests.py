@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.storage.unanswered import warn
+from nanoset_core.untrusted import without_secrets
 
 T = TypeVar("T")
 ATTEMPTS = 10
@@ -37,7 +38,8 @@ _TRANSIENT = re.compile(
     "|XAmzContentChecksumMismatch|XAmzContentSHA256Mismatch"
 )
 """S3's codes, besides those of status 429 and from 500 on."""
-_USER = re.compile(r"//[^/\s\"']*@")
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MOST_CAUSES = 10
 MULTIPART_BYTES = 64 << 20
 """Files above this are sent in parts of at least this size."""
 MOST_PARTS = 10_000
@@ -171,6 +173,24 @@ def is_missing(error: Exception) -> bool:
     return code in ("NoSuchKey", "404", "NotFound") or (status == 404 and code not in ("NoSuchBucket", "NoSuchUpload"))
 
 
+def is_redirect(error: BaseException) -> bool:
+    """Return whether a server sent a request elsewhere, once or without end.
+
+    botocore follows a redirect of S3 by asking the same endpoint again, until Python's stack is full.
+    """
+    cause: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if cause is None:
+            return False
+        is_endless = isinstance(cause, RecursionError) or type(cause).__name__ == "TooManyRedirects"
+        if is_endless or status_of(cause)[0] in _REDIRECTS:
+            return True
+        inner = getattr(cause, "kwargs", None)  # botocore keeps what its HTTP client raised there
+        wrapped = inner.get("error") if isinstance(inner, dict) else None
+        cause = wrapped if isinstance(wrapped, BaseException) else cause.__cause__
+    return False
+
+
 def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
     """Send a request until it succeeds or fails for good: up to 10 times, after waits that double, with full jitter.
 
@@ -186,13 +206,15 @@ def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) ->
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    known = (BotoCoreError, ClientError, *_failures())
+    known = (BotoCoreError, ClientError, RecursionError, *_failures())
 
     def fate(error: Exception, attempt: int) -> Exception | None:
         status, code = status_of(error)
         is_answer = (reads and is_missing(error)) or status in (412, 416) or code == "NoSuchUpload"
         if is_answer or not isinstance(error, known):
             return error
+        if is_redirect(error):
+            return _failure(error, where, attempt)
         is_transient = status >= 500 or status == 429 or _TRANSIENT.fullmatch(code) or isinstance(error, _failures())
         return None if is_transient and attempt < ATTEMPTS else _failure(error, where, attempt)
 
@@ -236,14 +258,20 @@ def unless_missing(call: Callable[[], T]) -> T | None:
 
 
 def _described(error: Exception) -> str:
-    """Return what failed, without what stands before the host in the addresses that are named."""
-    return _USER.sub("//", f"{status_of(error)[1] or type(error).__name__}: {error}".removesuffix(": "))
+    """Return what failed."""
+    return without_secrets(f"{status_of(error)[1] or type(error).__name__}: {error}".removesuffix(": "))
 
 
 def _failure(error: Exception, where: str, attempts: int) -> NanosetError:
     status, code = status_of(error)
     if status in (401, 403) or type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
         remedy = "give this process credentials that may read and write there, by the usual AWS chain"
+    elif is_redirect(error):
+        remedy = (
+            "correct storage.endpoint_url or AWS_ENDPOINT_URL, or storage.region: what answers there redirects requests"
+        )
+        found = f"a redirect ({status or 'without end'})"
+        return StorageError("the bucket is elsewhere", where=where, found=found, remedy=remedy)
     elif code == "NoSuchBucket":
         remedy = "make the bucket, or correct its name"
     elif status == 404:

@@ -15,7 +15,7 @@ from typing import Any
 
 from nanoset_core.untrusted import safe_logger
 
-SILENT_SECONDS = 15.0
+SILENT_SECONDS = 10.0
 """How long servers may send and take nothing before a warning says so."""
 TOLD_SECONDS = 30.0
 """Between two warnings of a process, since a server fails many requests at once."""
@@ -32,6 +32,11 @@ def warn(text: str, *about: object) -> None:
     if now - _told_at >= TOLD_SECONDS:
         _told_at = now
         logger.warning(text, *about)
+
+
+def safe_warning(text: str, *about: object) -> None:
+    """Log a warning about a server that answers, but not to an end."""
+    logger.warning(text, *about)
 
 
 class Unanswered:
@@ -70,7 +75,7 @@ class Unanswered:
     def _watch(self) -> None:
         """Look for silence; end once nothing is asked for, so that no thread stays."""
         pause = threading.Event()
-        while not pause.wait(SILENT_SECONDS / 3):
+        while not pause.wait(SILENT_SECONDS / 5):
             with self._lock:
                 asked = list(self._asked.values())
                 self._is_watched = bool(asked)

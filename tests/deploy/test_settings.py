@@ -126,7 +126,7 @@ def test_kubernetes_knows_every_field_of_the_manifests():
     from dagster_k8s.models import k8s_model_from_dict, k8s_snake_case_dict
     from kubernetes import client
 
-    versions = {"v1": "V1", "apps/v1": "V1", "rbac.authorization.k8s.io/v1": "V1"}
+    versions = {"v1": "V1", "apps/v1": "V1", "rbac.authorization.k8s.io/v1": "V1", "networking.k8s.io/v1": "V1"}
     for manifest in manifests():
         model = getattr(client, versions[manifest["apiVersion"]] + manifest["kind"])
         made = k8s_model_from_dict(model, k8s_snake_case_dict(model, manifest))
@@ -215,3 +215,42 @@ def test_the_image_holds_what_is_there_and_versions_that_belong_together():
     assert re.search(r"^USER (?!root)", text, re.M)
     pins = dict(re.findall(r"^([\w-]+)==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.M))
     assert pins["dagster-postgres"] == pins["dagster-k8s"] == pins["dagster-aws"]
+
+
+def kubernetes_objects() -> list[dict[str, Any]]:
+    folder = DEPLOY / "kubernetes"
+    names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    return [found for name in names for found in yaml.safe_load_all((folder / name).read_text())]
+
+
+def policies() -> list[dict[str, Any]]:
+    return [found["spec"] for found in kubernetes_objects() if found["kind"] == "NetworkPolicy"]
+
+
+def test_nothing_in_the_namespace_can_be_reached_unless_it_is_allowed():
+    denied = [policy for policy in policies() if policy["podSelector"] == {}]
+    assert [policy["policyTypes"] for policy in denied] == [["Ingress"]]
+    assert not any("ingress" in policy for policy in denied)
+
+
+@pytest.mark.parametrize(
+    ("app", "port", "readers"),
+    [("nanoset-code", 4000, {"nanoset-daemon", "nanoset-webserver"}), ("nanoset-webserver", 3000, {"nanoset-login"})],
+)
+def test_each_service_without_a_login_is_open_to_its_readers_alone(app, port, readers):
+    services = {found["metadata"]["name"]: found for found in kubernetes_objects() if found["kind"] == "Service"}
+    assert services[app]["spec"]["ports"] == [{"port": port, "targetPort": port}]
+    (policy,) = [found for found in policies() if found["podSelector"].get("matchLabels") == {"app": app}]
+    (rule,) = policy["ingress"]
+    (source,) = rule["from"]
+    selector = source["podSelector"]
+    named = set(selector.get("matchLabels", {}).values())
+    named |= {value for one in selector.get("matchExpressions", ()) for value in one["values"]}
+    assert named == readers
+    assert rule["ports"] == [{"protocol": "TCP", "port": port}]
+
+
+def test_images_can_be_pinned_by_digest():
+    assert "FROM ${PYTHON_IMAGE}" in (DEPLOY / "Dockerfile").read_text()
+    services = yaml.safe_load((DEPLOY / "machine" / "compose.yaml").read_text())["services"]
+    assert services["postgres"]["image"].startswith("${POSTGRES_IMAGE:-")

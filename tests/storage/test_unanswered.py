@@ -68,12 +68,12 @@ def test_a_web_server_that_is_silent_is_named(silences):
 @pytest.mark.parametrize(
     ("patience", "heard_at", "now", "seconds"),
     [
-        (0, None, 14, None),
-        (0, None, 15, 15),
-        (45, None, 59, None),
-        (45, None, 60, 60),
-        (0, 10, 24, None),
-        (0, 10, 26, 16),
+        (0, None, 9, None),
+        (0, None, 10, 10),
+        (45, None, 54, None),
+        (45, None, 55, 55),
+        (0, 10, 19, None),
+        (0, 10, 21, 11),
     ],
 )
 def test_silence_is_counted_from_the_last_sign_of_a_server(monkeypatch, caplog, patience, heard_at, now, seconds):
