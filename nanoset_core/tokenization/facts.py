@@ -55,9 +55,12 @@ class ShardFacts:
     purged: int = 0
     """Documents that were left out, since they are erased; see tokenization/purged.py."""
 
+    vanished: int = 0
+    """Characters, or bytes, that the tokenizer has no token for, so that they are missing from the tokens."""
+
     def to_json(self) -> dict[str, Any]:
         """Return the facts as manifests hold them."""
-        rare = (*_RARE, "repeated", "purged")
+        rare = (*_RARE, "repeated", "purged", "vanished")
         return {name: value for name, value in asdict(self).items() if value or name not in rare}
 
     @staticmethod

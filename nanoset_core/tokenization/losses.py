@@ -142,9 +142,18 @@ class Losses:
                 clauses.append(f"{format_count(sum(counts.values()), 'document')} with ids {what}: {files}")
         return "; ".join(clauses)
 
+    def vanished_text(self) -> str:
+        """Describe how much text the tokenizer dropped; empty if nothing."""
+        if not self.facts.vanished:
+            return ""
+        count = format_count(self.facts.vanished, "character")
+        return f"{count} are missing from the tokens: the tokenizer has no token for them, and no unk_token"
+
     def beyond_rejects(self) -> str:
         """Describe what no list of rejected lines holds, as one clause; empty where there is nothing."""
-        return "; ".join(filter(None, (self.unreadable_text(), self.zeroed_text(), self.padded_text())))
+        return "; ".join(
+            filter(None, (self.unreadable_text(), self.zeroed_text(), self.padded_text(), self.vanished_text()))
+        )
 
     def texts(self) -> list[str]:
         """Return all clauses that are not empty."""
@@ -154,6 +163,7 @@ class Losses:
             self.zeroed_text(),
             self.padded_text(),
             self.ids_text(),
+            self.vanished_text(),
         )
         return [text for text in texts if text]
 

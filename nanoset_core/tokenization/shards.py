@@ -32,6 +32,7 @@ from nanoset_core.tokenization.facts import ShardFacts, facts_of
 from nanoset_core.tokenization.files import TokenizerPath, define, local_tokenizer, stat_signature
 from nanoset_core.tokenization.framing import Framing, frame
 from nanoset_core.tokenization.repeats import Repeats
+from nanoset_core.tokenization.vanishing import vanishing_characters
 from nanoset_core.untrusted import safe_logger
 
 STAGE = "shards"
@@ -145,6 +146,7 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping
     settings, engine, digest = task.settings, _engine(task), task.recipe.digest
     task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
     audit = distrust.Audit(engine, settings.audit, digest)
+    vanishing = vanishing_characters(engine)
     facts, repeats = ShardFacts(stored_bytes=task.source.size), Repeats()
     read, told, counted = 0, time.monotonic(), list[tuple[Piece, int]]()
     erased, back = purged.noted(task.root, task.recipe.name), list[purged.Place]()
@@ -173,6 +175,8 @@ def _write_shard(task: ShardTask, folder: Path) -> tuple[dict[str, Any], Mapping
             if add_rows is not None:
                 add_rows(batch, framed.lengths, framed.kept)
             facts += facts_of(batch, framed)
+            if vanishing is not None:
+                facts.vanished += vanishing.count(batch.texts)
             counted += batch.counted
             repeats.add(encoded)
             read += batch.stored_bytes

@@ -168,6 +168,8 @@ class ReferenceEngine:
 
     def split(self, text: str) -> list[tuple[str, tuple[int, int]]]:
         """Return the pre-tokens of a text, with their (begin, end excl) in characters."""
+        if self._pre_tokenizer is None:
+            return [(text, (0, len(text)))]
         pieces: list[tuple[str, tuple[int, int]]] = self._pre_tokenizer.pre_tokenize_str(text)
         return pieces
 

@@ -72,6 +72,8 @@ class Definition:
     """All added tokens, if files next to the tokenizer.json add some; else nothing."""
     notices: Sequence[str]
     """What the user should know about the tokenizer, a sentence each."""
+    drops_characters: bool
+    """Whether characters that the tokenizer has no token for are missing from the tokens of a text."""
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
@@ -131,7 +133,8 @@ def _define(source: TokenizerFile, _stamp: object) -> Definition:
     min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
     examination = _examined(source, fingerprint, content, min_unmerged_share)
     notices = [*([content.notice] if content.notice else []), *examination.notices]
-    return Definition(source, kind, fingerprint, content, {}, (), _sentences(source, notices))
+    drops_characters = examination.drops_characters
+    return Definition(source, kind, fingerprint, content, {}, (), _sentences(source, notices), drops_characters)
 
 
 def _define_json(source: TokenizerFile) -> Definition:
@@ -152,6 +155,7 @@ def _define_json(source: TokenizerFile) -> Definition:
         examination.model_changes,
         examination.added_tokens,
         _sentences(source, examination.notices),
+        examination.drops_characters,
     )
 
 

@@ -36,6 +36,8 @@ class Examination:
     """Setting of the model → the value that is used in place of the file's."""
     added_tokens: Sequence[Mapping[str, Any]] = ()
     """All added tokens, if files next to the tokenizer.json add some; else nothing."""
+    drops_characters: bool = False
+    """Whether characters that the tokenizer has no token for are missing from the tokens of a text."""
     notices: Sequence[str] = ()
     """What the user should know; each continues a sentence that begins with the path of the file."""
 
@@ -79,10 +81,12 @@ def examine(tokenizer: Any, where: object, *, min_unmerged_share: float = MIN_UN
             'library then cuts every text between any two characters. Set "normalized": false for them'
         )
     notices += _repeated_ids(model)
+    vanishing = []
     if model.get("type") in ("BPE", None):
         notices += _missing_merges(model, added_tokens, min_unmerged_share)
-        notices += _vanishing_characters(tokenizer, model)
-    return Examination(changes, notices=notices)
+        vanishing = list(_vanishing_characters(tokenizer, model))
+        notices += vanishing
+    return Examination(changes, drops_characters=bool(vanishing), notices=notices)
 
 
 def _is_vocabulary(value: Any) -> bool:
