@@ -126,8 +126,12 @@ def load_graph_state(
         assets.setdefault(node.asset, set()).add(node.partition)
     known = {asset: latest_data_versions(instance, names.asset(asset), parts) for asset, parts in assets.items()}
     for node, step in steps.items():  # what an output is made from before it, as by a run
-        if step.done and known[node.asset].get(node.partition) != step.digest and node not in active_runs:
-            instance.report_runless_asset_event(_found(graph, step, names))
+        if not step.done or known[node.asset].get(node.partition) == step.digest:
+            continue
+        # A new history knows none of a project's thousands of outputs: ask for their runs only if there are any.
+        if active_runs.runs and node in active_runs:
+            continue  # its run records it
+        instance.report_runless_asset_event(_found(graph, step, names))
     faulty = unsound_checks(instance, [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in assets])
     paths = {(names.path(asset), partition) for asset, partition in faulty}
     return GraphState(steps, frozenset(node for node in steps if (node.asset, node.partition) in paths))

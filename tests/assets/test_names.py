@@ -225,3 +225,16 @@ def test_what_was_made_again_with_the_same_bytes_asks_for_nothing(make_project, 
     assert host.asked() == set()
     host.build_corpora("web")
     assert host.asked() == set()
+
+
+def test_a_hosts_automation_makes_only_partitions_of_a_set_of_its_own(make_project, instance):
+    file = make_project()
+    file.write_text(file.read_text() + "packed: [code]\n")
+    host = Conditions(file, instance)
+    instance.add_dynamic_partitions("packed_dataset", ["code"])
+    host.asked()
+    host.build_corpora("web", "code")
+    evaluated = dg.evaluate_automation_conditions(
+        host.definitions, instance, asset_selection=dg.AssetSelection.all(), cursor=host.cursor
+    )
+    assert evaluated.get_requested_partitions(dg.AssetKey("packed_dataset")) == {"code"}
