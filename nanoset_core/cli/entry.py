@@ -21,11 +21,13 @@ import click
 from nanoset_core.cli import commands
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.streams import UnfailingFile
-from nanoset_core.errors import NanosetError, closest_name
+from nanoset_core.errors import ConfigError, NanosetError, closest_name
 from nanoset_core.execution.interruption import INTERRUPTED, disturb_no_more, interruptible, received_signal
 from nanoset_core.storage.os_errors import refusal
-from nanoset_core.untrusted import Multiline, without_secrets
+from nanoset_core.untrusted import Multiline, visible, without_secrets
 
+_SHOWN_CHARACTERS = 200
+"""Of a text that cannot be encoded."""
 PLUGINS = "nanoset.commands"
 
 
@@ -120,6 +122,13 @@ def _run(arguments: Sequence[str] | None) -> int:
 def message(error: BaseException) -> Multiline:
     """Return what went wrong and what to do; of an unexpected error with the path of a file with the traceback."""
     known = error if isinstance(error, NanosetError) else refusal(error, "what was being read or written")
+    if known is None and isinstance(error, UnicodeEncodeError) and visible(error.object) != error.object:
+        known = ConfigError(
+            "a text that was given is not UTF-8",
+            found=ascii(error.object[:_SHOWN_CHARACTERS]),
+            expected="UTF-8 in arguments and in names of files",
+            remedy="write it in UTF-8",
+        )
     if known is not None:
         return Multiline(known)
     trace = without_secrets("".join(traceback.format_exception(error)))

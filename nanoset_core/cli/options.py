@@ -37,6 +37,8 @@ class LocationType(click.Path):
         self._anywhere = anywhere
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty.", param, ctx)
         if not isinstance(value, str) or not is_remote(value):
             return super().convert(value, param, ctx)
         if not self._anywhere:

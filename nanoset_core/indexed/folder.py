@@ -91,6 +91,9 @@ def pairs_at(place: Location) -> list[Location]:
         return [prefix]
     within = [place / stem for stem in _stems(place)]
     begun = [prefix.with_name(stem) for stem in beside if stem.startswith(f"{prefix.name}_")]
+    if not within and not begun and place == place.parent and str(place) != ".":
+        what, remedy = "no dataset in this folder", "name a prefix of .bin and .idx, or a folder that holds some"
+        raise MissingError(what, where=place, remedy=remedy)
     return within or begun or [prefix]
 
 

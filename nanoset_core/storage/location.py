@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
 from typing import Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.serialization.settings import Range
@@ -258,6 +259,7 @@ def remote_location(
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
     _check_without_secrets(url, rest, where)
+    _check_address(url, where)
     first, _, path = rest.rstrip("/").partition("/")
     parts = path.split("/") if path else []
     if not is_remote(url) or not first or {"", ".", ".."} & set(parts) or "\0" in url or "?" in first:
@@ -271,6 +273,17 @@ def remote_location(
     kind = S3Reader if only_read else S3Store
     store = kind(first, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous)
     return RemoteFolder(store, path)
+
+
+def _check_address(url: str, where: str) -> None:
+    """Raise ConfigError for a URL whose host or port cannot be read, such as `http://[::1`."""
+    try:
+        _ = urlsplit(url).port
+    except ValueError as error:
+        expected = "scheme://host/path, with an IPv6 address in brackets and a port of digits"
+        raise ConfigError(
+            "this is not a URL", where=where, found=f"{url!r}: {error}", expected=expected, remedy="correct it"
+        ) from error
 
 
 def _check_without_secrets(url: str, rest: str, where: str) -> None:
