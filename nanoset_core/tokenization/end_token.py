@@ -77,13 +77,22 @@ def named_end(tokenizer: TokenizerPath, text: str) -> EndToken:
 def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
     """Return the token of the vocabulary that pre-training ends documents with; None where none is known.
 
-    What the files name comes first, unless it ends turns of a chat and the vocabulary has a token for documents.
+    What the files name comes first, unless it ends turns of a chat, or is a token that the tokenizer.json itself lacks,
+    and the vocabulary has a token for documents.
     """
     special = special_ids(tokenizer)
+    new_names = define(tokenizer).new_names
     named = [_with_id(tokenizer, end) for end in (*_by_trainers(tokenizer), *_by_generation(tokenizer))]
-    there = [end for end in named if end.ident is not None]
-    common = [EndToken(name, "its common name", special[name]) for name in _OF_DOCUMENTS if name in special]
-    return next((end for end in (*there, *common) if not end.is_of_chats), there[0] if there else None)
+    known = [end for end in named if end.ident is not None and end.text not in new_names]
+    common = [
+        EndToken(name, "its common name", special[name])
+        for name in _OF_DOCUMENTS
+        if name in special and name not in new_names
+    ]
+    # A token that only files next to the tokenizer.json name comes last: a model that was trained has none for it.
+    candidates = [*known, *common, *(end for end in named if end.text in new_names)]
+    of_documents = [end for end in candidates if not end.is_of_chats]
+    return next(iter(of_documents or candidates), None)
 
 
 def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:

@@ -74,6 +74,8 @@ class Definition:
     """What the user should know about the tokenizer, a sentence each."""
     drops_characters: bool
     """Whether characters that the tokenizer has no token for are missing from the tokens of a text."""
+    new_names: Sequence[str] = ()
+    """Tokens that only files next to a tokenizer.json name, and that are added."""
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
@@ -156,6 +158,7 @@ def _define_json(source: TokenizerFile) -> Definition:
         examination.added_tokens,
         _sentences(source, examination.notices),
         examination.drops_characters,
+        examination.new_names,
     )
 
 
@@ -207,6 +210,7 @@ def _examined(
     examination = replace(
         examination,
         added_tokens=addition.added_tokens,
+        new_names=addition.new_names,
         notices=[*addition.notices, *examination.notices],
     )
     if len(content) >= _LEAST_KEPT_BYTES:

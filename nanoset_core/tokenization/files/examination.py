@@ -36,6 +36,8 @@ class Examination:
     """Setting of the model → the value that is used in place of the file's."""
     added_tokens: Sequence[Mapping[str, Any]] = ()
     """All added tokens, if files next to the tokenizer.json add some; else nothing."""
+    new_names: Sequence[str] = ()
+    """Tokens that only files next to the tokenizer.json name, and that are added."""
     drops_characters: bool = False
     """Whether characters that the tokenizer has no token for are missing from the tokens of a text."""
     notices: Sequence[str] = ()

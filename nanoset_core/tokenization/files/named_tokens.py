@@ -236,6 +236,8 @@ class Addition:
 
     added_tokens: Sequence[Mapping[str, Any]] = ()
     """All added tokens of the tokenizer, its own included, as a tokenizer.json has them; none: those of its file."""
+    new_names: Sequence[str] = ()
+    """Those of them that the tokenizer.json lacks."""
     notices: Sequence[str] = ()
     """What the user should know."""
 
@@ -279,7 +281,7 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     doubts += [f"{name!r}: its flags differ from those in the tokenizer.json" for name in reflagged]
     added = () if doubts else _with_tokens(named, content)
     if added:
-        return Addition(added, notices)
+        return Addition(added, missing, notices)
     reason = f" ({'; '.join(doubts[:_SHOWN])})" if doubts else ""
     notices.append(
         f"lacks {_listed(missing)}, which {' and '.join(named.sources)} next to it names. Texts that hold them are "
