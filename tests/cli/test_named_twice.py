@@ -94,11 +94,19 @@ def test_a_folder_with_a_link_to_one_of_its_files_is_refused(folder):
     assert "raw/y.jsonl" in said
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("spelling", [spelling for spelling in SPELLINGS if spelling not in ("a", "./a")])
 @pytest.mark.parametrize("command", ["merge", "shuffle --seed 1 --chunk 0 --chunks 1"])
-def test_pack_refuses_a_pbin_that_is_named_twice(folder, command, spelling):
+def test_pack_refuses_a_pbin_that_is_named_in_two_ways(folder, command, spelling):
     said = refusal("pack", *command.split(), "a.pbin", f"{spelling.format(folder=folder)}.pbin", "-o", "o.pbin")
     assert "a file is named twice" in said
+
+
+@pytest.mark.parametrize("command", ["merge", "shuffle --seed 1 --chunk 0 --chunks 1"])
+def test_pack_repeats_a_pbin_that_is_named_twice_under_one_name_and_says_so(folder, command):
+    result = CliRunner().invoke(nanoset, ["pack", *command.split(), "a.pbin", "a.pbin", "-o", "o.pbin"])
+    assert result.exit_code == 0, result.output
+    assert "40 documents" in result.stdout
+    assert "notice: a.pbin is read 2 times, as it is named" in result.stderr
 
 
 @pytest.mark.parametrize("link", ["symbolic", "hard"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -99,9 +100,8 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a sound index."""
     from nanoset_core.packed import merge_packed
-    from nanoset_core.tokenization.inputs import check_different
 
-    check_different(files)
+    _check_names(files)
 
     _make("pack merge", output, files, {}, merge_packed, overwrite)
 
@@ -119,7 +119,6 @@ def shuffle(files: tuple[Location, ...], output: Location, overwrite: bool, **se
     Without --chunk the order is that of `shuffle_tokenized_data`, with it that of `create_shuffled_dataset_chunk`.
     """
     from nanoset_core.packed import shuffle_packed, shuffle_packed_chunk
-    from nanoset_core.tokenization.inputs import check_different
 
     in_chunks = settings["chunk"] is not None
     if in_chunks != (settings["chunks"] is not None):
@@ -127,7 +126,7 @@ def shuffle(files: tuple[Location, ...], output: Location, overwrite: bool, **se
     if not in_chunks and len(files) > 1:
         raise click.UsageError("shuffle one file (see `nanoset pack merge`), or a chunk of several: --chunk, --chunks")
 
-    check_different(files)
+    _check_names(files)
 
     def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> PackedFacts:
         if in_chunks:
@@ -231,6 +230,16 @@ def describe(files: tuple[Location, ...]) -> None:
             if len(lengths):
                 empty = f"; {facts.empty_documents:,} have none" if facts.empty_documents else ""
                 echo(f"a document has {spread(lengths)}{empty}")
+
+
+def _check_names(files: Files) -> None:
+    """Refuse a file that is named in two ways. Under one name twice it is meant to be, and is only noted."""
+    from nanoset_core.tokenization.inputs import check_different
+
+    for file, times in Counter(files).items():
+        if times > 1:
+            print_notices([f"{file} is read {times:,} times, as it is named"])
+    check_different(list(dict.fromkeys(files)))
 
 
 def _make(command: str, output: Location, files: Files, settings: Settings, work: Work, overwrite: bool) -> None:
