@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from sample_project import CONFIG, write_raw
 
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.entry import message
+from nanoset_core.cli.terminal import print_json, print_rows
+from nanoset_core.verification.report import Finding
 
 NOT_UTF_8 = "\udcff"
 TOKENIZE = ["tokenize", "--input", "raw/books", "--tokenizer", "tokenizer.json", "--output-prefix"]
@@ -75,3 +78,25 @@ def test_places_that_cannot_be_read_are_mistakes_of_the_configuration(project, c
     assert "s3cret" not in said
     assert "s3/cret" not in said
     assert "internal error" not in said
+
+
+HOSTILE = "id\x1b[2J\x9b31m\nFAKE: done\u202e\u200b[red]|[x](http://h)"
+
+
+@pytest.mark.parametrize("style", [None, "red"])
+def test_a_table_shows_foreign_text_as_it_is_in_one_line(capsys, style):
+    print_rows([{"document": HOSTILE if style is None else (HOSTILE, style)}])
+    said = capsys.readouterr().out
+    assert "id\\x1b[2J\\x9b31m\\nFAKE: done\\u202e\\u200b[red]|[x](http://h)" in said
+
+
+def test_json_shows_foreign_text_escaped_and_unchanged(capsys):
+    print_json({"id": HOSTILE, "url": "ftp://me:s3cret@host"}, ensure_ascii=False)
+    said = capsys.readouterr().out
+    assert all(line.isprintable() for line in said.splitlines())
+    assert json.loads(said) == {"id": HOSTILE, "url": "ftp://…@host"}
+
+
+def test_a_finding_shows_foreign_text_in_one_line_each():
+    finding = Finding("error", "datasets/web", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+    assert [line.isprintable() for line in str(finding).splitlines()] == [True] * 5

@@ -35,7 +35,7 @@ CONFIGURATIONS = {
 CASES = [
     # a project's configuration
     ("status -c nope.yaml", ["nope.yaml", "no such configuration", "nanoset init"]),
-    ("status -c raw", [USAGE, "'raw' is a directory"]),
+    ("status -c raw", ["raw/nanoset.yaml", "no such configuration", "nanoset init"]),
     ("status -c empty.yaml", ["empty.yaml", "is empty", "raw, root and tokenizer", "nanoset init"]),
     ("status -c tab.yaml", ["tab.yaml", "not YAML", "line 11"]),
     ("status -c raw-is-a-file.yaml", ["nanoset.yaml", "a file is where", "name a folder"]),
