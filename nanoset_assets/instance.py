@@ -17,7 +17,7 @@ from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.owners import wait_for_lock
+from nanoset_core.storage.owners import Owner, lock_owner, wait_for_lock
 from nanoset_core.storage.paths import expanded
 
 HOME_VARIABLE = "DAGSTER_HOME"
@@ -28,6 +28,7 @@ _LEAST_BYTES = 64 << 10
 _ROOM = "make room there and run again: what is finished is kept"
 _ASIDE = "move the folder away and run again: a new history is begun, and what is finished is kept"
 _FULL, _IO_FAULT = "database or disk is full", "disk I/O error"
+_LOCKED = "database is locked"
 _FAULTS = {
     _FULL: ("the disk is full, or the quota used up", _ROOM),
     "readonly database": ("the history may not be written", "give this user the right to write there, and run again"),
@@ -36,7 +37,7 @@ _FAULTS = {
         "give this user the right to write there, or make room",
     ),
     _IO_FAULT: ("the disk takes no more, or fails", "make room there, or see what the system log says"),
-    "database is locked": ("another process keeps the history locked", "end that process, or wait, and run again"),
+    _LOCKED: ("another process keeps the history locked", "end that process, or wait, and run again"),
     "malformed": ("the history is damaged", _ASIDE),
     "not a database": ("the history is damaged", _ASIDE),
     "more than one head": ("the history is damaged", _ASIDE),
@@ -127,7 +128,21 @@ def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
         known = (value for said, value in _FAULTS.items() if said in text)
         what, remedy = next(known, ("the history cannot be used", "see what the database says, and run again"))
         found = str(getattr(fault, "orig", None) or fault).strip()
+        owner = _lock_owner(home) if _LOCKED in text else None
+        if owner is not None:
+            found = f"{found}: {owner}"
+            remedy = f"wait and run again, or end that process: {owner.remedy()}"
         raise HistoryError(what, where=home, found=found, remedy=remedy) from error
+
+
+def _lock_owner(home: str | os.PathLike[str]) -> Owner | None:
+    """Return the process that keeps a database of a history locked, if it is one of this machine."""
+    for file in sorted(Path(home).rglob("*.db*")):
+        with contextlib.suppress(OSError):
+            owner = lock_owner(file.stat())
+            if owner is not None:
+                return owner
+    return None
 
 
 def _is_full(folder: str | os.PathLike[str]) -> bool:

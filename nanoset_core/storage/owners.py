@@ -107,7 +107,7 @@ def wait_for_lock(descriptor: int, try_lock: Callable[[], None], path: Path) -> 
         except BlockingIOError:
             pass
         if time.monotonic() - started >= NOTICE_SECONDS:
-            owner = lock_owner(descriptor)
+            owner = lock_owner(os.fstat(descriptor))
             who = "another process" if owner is None else str(owner)
             remedy = "end that process if it hangs" if owner is None else owner.remedy()
             message = f"waits for {who}, which keeps {path} locked; {remedy}"
@@ -118,12 +118,13 @@ def wait_for_lock(descriptor: int, try_lock: Callable[[], None], path: Path) -> 
         pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
 
-def lock_owner(descriptor: int) -> Owner | None:
-    """Return the process of this machine that holds a lock on an open file; None if that is not known.
+def lock_owner(status: os.stat_result) -> Owner | None:
+    """Return another process of this machine that holds a lock on a file; None if that is not known.
+
+    The file is not opened: closing it would drop the locks that this process has on it.
 
     Linux lists all locks in /proc/locks, each with the process that took it and the device and inode of its file.
     """
-    status = os.fstat(descriptor)
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ import time
 import pytest
 from sample_project import outputs_of
 
+from nanoset_assets.instance import HistoryError, history_faults
 from nanoset_core.storage.owners import Owner
 
 BUILD = [sys.executable, "-m", "nanoset_core.cli", "build", "--config"]
@@ -79,3 +82,29 @@ def test_a_build_that_waits_for_a_stopped_one_says_how_to_continue_and_end_it(ma
 )
 def test_how_a_process_is_ended_depends_on_where_it_runs(owner, remedy):
     assert owner.remedy() == remedy
+
+
+HELD_DATABASE = """
+import sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("CREATE TABLE IF NOT EXISTS t (x)")
+connection.execute("BEGIN EXCLUSIVE")
+print("locked", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_history_that_another_process_keeps_locked_names_that_process(tmp_path):
+    database = tmp_path / "storage" / "runs.db"
+    database.parent.mkdir()
+    command = [sys.executable, "-c", HELD_DATABASE, str(database)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder,
+        contextlib.closing(sqlite3.connect(database, timeout=0)) as connection,
+    ):
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(HistoryError) as caught, history_faults(tmp_path):
+            connection.execute("INSERT INTO t VALUES (1)")
+        holder.kill()
+    assert f"process {holder.pid} on " in caught.value.found
+    assert f"`kill {holder.pid}` ends it" in caught.value.remedy
