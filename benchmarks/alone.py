@@ -19,7 +19,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.indexed import MMapIndexedDatasetBuilder, optimal_dtype
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.layout import optimal_dtype
 
 Batches: TypeAlias = Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]
 """(ids of documents back to back, tokens of each document)."""

@@ -26,8 +26,11 @@ from benchmarks.s3 import BUCKET, KEYS, moto_server
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler
-from nanoset_core.pipeline import indexed, packed, raw, tokenization
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.pbin import stage as packed
+from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 

@@ -21,13 +21,14 @@ import numpy as np
 import orjson
 
 from benchmarks.harness import options
-from nanoset_core.contamination.grams import LEAST_LETTERS
-from nanoset_core.contamination.search import Evaluation, Match, TextSource, facts_of
-from nanoset_core.contamination.texts import read_texts
-from nanoset_core.contamination.words import WordVocabulary
-from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.raw.contents import stat_file
-from nanoset_core.tokenization.bpe import Engine, make_engine
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.stages.contamination.grams import LEAST_LETTERS
+from nanoset_core.stages.contamination.search import Evaluation, Match, TextSource, facts_of
+from nanoset_core.stages.contamination.texts import read_texts
+from nanoset_core.stages.contamination.words import WordVocabulary
+from nanoset_core.text.contents import stat_file
+from nanoset_core.tokenizers.engines import Engine, make_engine
 
 BATCH = 1000
 SHOWN = 10

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import head, interleaved_calls, options, show
-from nanoset_core.exits.standalone import ExportOptions, export_pair
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
 
 FILE_BYTES = 1 << 26
 

@@ -30,19 +30,24 @@ from nanoset_core.cli.entry import nanoset
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import bounded
-from nanoset_core.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, pointer_chunks
+from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, pointer_chunks
 from nanoset_core.lineage.documents import Lineage
-from nanoset_core.pipeline import handoff, indexed, mapping, raw, shuffling, tokenization
-from nanoset_core.pipeline.packs import current_dataset
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.gc import plan_gc
+from nanoset_core.project.project import Project
+from nanoset_core.project.status import project_status
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.packs.stage import current_dataset
+from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.shards import engine_choice
+from nanoset_core.stages.shards.verify import verify_shards
+from nanoset_core.stages.webdataset import stage as shuffling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.s3_requests import etag_of_bytes
 from nanoset_core.storage.store import Stored
-from nanoset_core.tokenization.shards import engine_choice
-from nanoset_core.verification.corpus import verify_shards
-from nanoset_core.versions.gc import plan_gc
-from nanoset_core.versions.status import project_status
 
 WORKERS = 32
 DOCUMENTS = 9

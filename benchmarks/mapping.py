@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Command, head, interleaved_calls, options, run, show
-from nanoset_core.mapping import build_blending_indices, build_sample_index
-from nanoset_core.mapping.document_index import build_document_index
-from nanoset_core.mapping.shuffle_index import build_shuffle_index
+from nanoset_core.sampling.blending import build_blending_indices
+from nanoset_core.sampling.document_index import build_document_index
+from nanoset_core.sampling.indices import build_sample_index
+from nanoset_core.sampling.shuffle_index import build_shuffle_index
 
 BIG = """
 import numpy as np, sys
-from nanoset_core.mapping import build_blending_indices
+from nanoset_core.sampling import build_blending_indices
 weights = np.random.RandomState(0).dirichlet(np.ones(16))
 print(len(build_blending_indices(weights, int(sys.argv[1]))[0]))
 """

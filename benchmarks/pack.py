@@ -17,12 +17,14 @@ import numpy as np
 
 from benchmarks.harness import Command, apart, compare, head, interleaved_calls, options, show
 from benchmarks.merge import write_parts
-from nanoset_core.indexed import merge_indexed_datasets
-from nanoset_core.packed import PackedDataset, merge_packed, pack_indexed_dataset, write_packed
+from nanoset_core.formats.indexed.builder import merge_indexed_datasets
+from nanoset_core.formats.pbin.dataset import PackedDataset
+from nanoset_core.stages.pbin.selection import merge_packed
+from nanoset_core.stages.pbin.writing import pack_indexed_dataset, write_packed
 
 PARTS = 16
 HAS_PEER = importlib.util.find_spec("modalities") is not None
-IMPORT = "import sys; from nanoset_core import packed; "
+IMPORT = "import sys; from nanoset_core.formats import pbin as packed; "
 PACK = IMPORT + "packed.pack_indexed_dataset(*sys.argv[1:], vocab_size=50257)"
 JOIN = IMPORT + "packed.merge_packed(sys.argv[2:], sys.argv[1])"
 SHUFFLE = IMPORT + "packed.shuffle_packed(*sys.argv[1:], seed=1)"

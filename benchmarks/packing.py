@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import options
-from nanoset_core.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, read_idx
-from nanoset_core.packing.assignment import assign, document_lengths
-from nanoset_core.packing.plan import Cut, Histogram, plan_packs
+from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, read_idx
+from nanoset_core.sampling.packing.assignment import assign, document_lengths
+from nanoset_core.sampling.packing.plan import Cut, Histogram, plan_packs
 
 CHUNK = 1 << 22
 OLMO = """

@@ -19,9 +19,9 @@ KINDS = ("plain", "gzip", "zstd", "parquet")
 READ = """
 import sys
 from pathlib import Path
-from nanoset_core.raw.pieces import SourceRange
-from nanoset_core.raw.survey import take_inventory
-from nanoset_core.raw.documents import read_documents
+from nanoset_core.text.pieces import SourceRange
+from nanoset_core.text.survey import take_inventory
+from nanoset_core.text.documents import read_documents
 folder = Path(sys.argv[1])
 source = SourceRange(take_inventory(folder, "corpus").pieces)
 print(sum(len(batch.texts) for batch in read_documents(folder, source)))

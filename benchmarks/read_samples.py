@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import head, interleaved_calls, options, show
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
-from nanoset_core.loading import NanosetBuilder, NanosetConfig
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.loading.builder import NanosetBuilder
+from nanoset_core.sampling.config import NanosetConfig
 
 IDENTIFIERS = {"class": "Benchmark"}
 BATCH = 64

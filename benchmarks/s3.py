@@ -23,9 +23,9 @@ import numpy as np
 
 from benchmarks.harness import Command, options, run
 from nanoset_core import load_nanoset
-from nanoset_core.config.project import load_config
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.errors import NanosetError
+from nanoset_core.project.settings import load_config
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.s3 import S3Store
 

@@ -27,8 +27,8 @@ OURS = (
     + """
 import sys
 from pathlib import Path
-from nanoset_core.shuffling import PlanSettings, TokenSource, plan_shuffle
-from nanoset_core.shuffling.writing import WriteOptions, write_shards
+from nanoset_core.stages.webdataset import PlanSettings, TokenSource, plan_shuffle
+from nanoset_core.stages.webdataset.writing import WriteOptions, write_shards
 
 source, folder, engine, member, budget, workers = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]
 

@@ -18,16 +18,16 @@ import numpy as np
 
 from benchmarks.growth import write_dataset
 from benchmarks.harness import options
-from nanoset_core.indexed.layout import read_idx
-from nanoset_core.pipeline.choosing import statistics_of
-from nanoset_core.raw.contents import stat_file
-from nanoset_core.tokenization.column_table import ColumnTable
-from nanoset_core.views.attributes import AttributeTables
-from nanoset_core.views.conditions import Range, parse_condition
-from nanoset_core.views.ids import Ids
-from nanoset_core.views.rules import Listed, Rule, Split, Where
-from nanoset_core.views.selection import select
-from nanoset_core.views.writing import write_view_idx
+from nanoset_core.formats.indexed.layout import read_idx
+from nanoset_core.stages.attributes.tables import AttributeTables
+from nanoset_core.stages.shards.column_table import ColumnTable
+from nanoset_core.stages.views.choosing import statistics_of
+from nanoset_core.stages.views.conditions import Range, parse_condition
+from nanoset_core.stages.views.ids import Ids
+from nanoset_core.stages.views.rules import Listed, Rule, Split, Where
+from nanoset_core.stages.views.selection import select
+from nanoset_core.stages.views.writing import write_view_idx
+from nanoset_core.text.contents import stat_file
 
 SHARD = 1_000_000
 TOPICS, QUALITIES = 40, 5

@@ -19,9 +19,9 @@ from typing import Any
 
 from benchmarks.harness import options
 from nanoset_core.demo.writing import EOD, libraries, standard_library, write_demo
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.project import Project
-from nanoset_core.verification.verify import CHECKS, verify_project
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import CHECKS, verify_project
+from nanoset_core.stages.inventory import stage as raw
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nanoset_core.config.project import ProjectConfig
+from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.storage.location import is_in_bucket
 
 

@@ -27,9 +27,9 @@ from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.execution.progress import STEP, Progress, ProgressCallback
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.disk import check_disk, plan_line, text_bytes
-from nanoset_core.pipeline.graph import (
+from nanoset_core.project.disk import check_disk, plan_line, text_bytes
+from nanoset_core.project.dry_run import DryRun, plan, survey
+from nanoset_core.project.graph import (
     Graph,
     Step,
     check_corpora,
@@ -38,13 +38,13 @@ from nanoset_core.pipeline.graph import (
     runnable,
     with_stale_needs,
 )
-from nanoset_core.pipeline.project import Project, names_of
-from nanoset_core.pipeline.same_text import check_all_text
-from nanoset_core.pipeline.stage import Node
-from nanoset_core.pipeline.stages import sweep
+from nanoset_core.project.project import Project, names_of
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.registry import sweep
+from nanoset_core.stages.same_text import check_all_text
+from nanoset_core.stages.stage import Node
 from nanoset_core.storage.leases import Work, leased
-from nanoset_core.tokenization.distrust import noted
-from nanoset_core.versions.dry_run import DryRun, plan, survey
+from nanoset_core.tokenizers.distrust import noted
 
 _RETRIES_TAG = "dagster/max_retries"
 USER_TAG = "user"

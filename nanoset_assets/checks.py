@@ -10,15 +10,15 @@ from nanoset_assets.instance_state import CHECK
 from nanoset_assets.stages_table import key_of, partitions_of, subjects_of
 from nanoset_assets.ui.metadata import table, visible_metadata
 from nanoset_core.errors import NanosetError
-from nanoset_core.pipeline.attributes import ATTRIBUTES
-from nanoset_core.pipeline.contamination import CONTAMINATION
-from nanoset_core.pipeline.handoff import TRAINER_FILES
-from nanoset_core.pipeline.held_out import HELD_OUT
-from nanoset_core.pipeline.stage import Key, Node, Stage
-from nanoset_core.pipeline.tokenization import TOKENIZED
+from nanoset_core.project.verify import CHECKS
+from nanoset_core.stages.attributes.stage import ATTRIBUTES
+from nanoset_core.stages.contamination.stage import CONTAMINATION
+from nanoset_core.stages.handoff.stage import TRAINER_FILES
+from nanoset_core.stages.held_out.stage import HELD_OUT
+from nanoset_core.stages.report import Report
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Key, Node, Stage
 from nanoset_core.untrusted import Multiline, visible
-from nanoset_core.verification.report import Report
-from nanoset_core.verification.verify import CHECKS
 
 LOSSES = "losses"
 """The name of the check that warns of text that did not become tokens."""

@@ -20,23 +20,23 @@ from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.cli.terminal import print_json, print_rows
-from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.execution.progress import STEP, Progress
-from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import HANDOFF
 from nanoset_core.outputs.root import Seen
-from nanoset_core.pipeline.disk import plan_line
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import REPLACED
-from nanoset_core.raw.contents import some
-from nanoset_core.serialization.text import format_bytes
-from nanoset_core.tokenization.knowledge import nothing_cached
+from nanoset_core.project.disk import plan_line
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig, load_config
+from nanoset_core.records.text import format_bytes
+from nanoset_core.stages.handoff.writers import START
+from nanoset_core.stages.stage import REPLACED
+from nanoset_core.text.contents import some
+from nanoset_core.tokenizers.knowledge import nothing_cached
 from nanoset_core.untrusted import shell_word
 
 if TYPE_CHECKING:
     from nanoset_assets.build import BuildReport
-    from nanoset_core.pipeline.graph import Graph
-    from nanoset_core.versions.status import Row
+    from nanoset_core.project.graph import Graph
+    from nanoset_core.project.status import Row
 
 _NAMED = 3
 """Corpora, nanosets and webdatasets that one line names."""
@@ -150,7 +150,7 @@ def show_dry_run(
 
 def _rows(report: BuildReport) -> list[Row]:
     """Return the state of the outputs that a build looked at."""
-    from nanoset_core.versions.status import graph_status
+    from nanoset_core.project.status import graph_status
 
     looked_at = {step.node.row for step in report.steps}
     rows = graph_status(report.graph, report.aside)

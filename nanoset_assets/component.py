@@ -18,10 +18,10 @@ from nanoset_assets.hosted import Automation, ProjectDefs
 from nanoset_assets.last_valid import check_file, definitions_from_file
 from nanoset_assets.names import names_of
 from nanoset_assets.stages_table import AssetRun
-from nanoset_core.config import CONFIG_FILE
-from nanoset_core.config.project import ProjectConfig, check_config, config_from, load_config
 from nanoset_core.errors import ConfigError, raised
-from nanoset_core.serialization.settings import json_schema
+from nanoset_core.project.settings import ProjectConfig, check_config, config_from, load_config
+from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.records.settings import json_schema
 
 _INLINE = "project"
 _TEMPLATE = "{{"
@@ -122,7 +122,7 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
         return ScaffoldParams
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
-        from nanoset_core.config.first import write_config
+        from nanoset_core.project.first_config import write_config
 
         folder, params = request.target_path, request.params
         names = names_of(params.key_prefix or folder.name, None, "the key prefix; by default the folder's name")

@@ -16,11 +16,11 @@ from nanoset_assets.raw_text_sensor import landing_sensor, raw_text_sensor
 from nanoset_assets.stages_table import stage_asset, subjects_of
 from nanoset_assets.stale_sensor import eager, job_of, reconcile_schedule, stale_sensor
 from nanoset_assets.step_job import STEP_JOB, step_job
-from nanoset_core.config import CONFIG_FILE
-from nanoset_core.config.project import ProjectConfig
-from nanoset_core.pipeline.raw import INVENTORY
-from nanoset_core.pipeline.stage import Key, Node
-from nanoset_core.pipeline.stages import stages
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.registry import stages
+from nanoset_core.stages.stage import Key, Node
 
 __all__ = ["build_definitions", "definitions_of", "defs"]
 

@@ -13,11 +13,11 @@ from nanoset_assets.instance_state import CONFIG_ERROR_TAG, is_run_process, owne
 from nanoset_assets.names import Names, names_of
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.cli.progress import Watch
-from nanoset_core.config.project import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import NOTE, WAITING, Progress, ProgressCallback, silent
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Node
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig, load_config
+from nanoset_core.stages.stage import Node
 from nanoset_core.storage.leases import at_work
 from nanoset_core.untrusted import visible
 

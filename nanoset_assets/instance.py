@@ -13,8 +13,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
+from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.owners import Owner, lock_owner, wait_for_lock

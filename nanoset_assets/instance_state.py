@@ -25,14 +25,14 @@ from nanoset_assets.dagster_compat import (
 from nanoset_assets.names import Names
 from nanoset_assets.ui.metadata import place, size_bytes
 from nanoset_assets.ui.nanoset import reader_metadata
-from nanoset_core.config.project import ProjectConfig
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.pipeline.graph import Graph, GraphState, Step
-from nanoset_core.pipeline.handoff import TRAINER_FILES
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.raw import INVENTORY
-from nanoset_core.pipeline.stage import CorpusStage, Node, Stage
-from nanoset_core.pipeline.stages import stages
+from nanoset_core.project.graph import Graph, GraphState, Step
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.handoff.stage import TRAINER_FILES
+from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.registry import stages
+from nanoset_core.stages.stage import CorpusStage, Node, Stage
 
 CHECK = "verified"
 """The name of every check: one an asset, which blocks what is made of it."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nanoset_assets.stages_table import subjects_of
-from nanoset_core.config.project import ProjectConfig
-from nanoset_core.pipeline.stage import Node
-from nanoset_core.pipeline.stages import stages
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.registry import stages
+from nanoset_core.stages.stage import Node
 
 RELOAD = "choose Reload on the page Deployment, Code locations"
 

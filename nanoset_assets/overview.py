@@ -25,15 +25,15 @@ from nanoset_assets.instance_state import LOADED
 from nanoset_assets.loaded import not_loaded
 from nanoset_assets.stages_table import GROUP
 from nanoset_assets.ui.metadata import failure, markdown, table
-from nanoset_core.config import CONFIG_FILE
 from nanoset_core.errors import NanosetError, one_line
-from nanoset_core.pipeline.graph import asked_nodes
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Node
-from nanoset_core.pipeline.tokenization import TOKENIZED
-from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.project.graph import asked_nodes
+from nanoset_core.project.project import Project
+from nanoset_core.project.status import Row, project_status
+from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Node
 from nanoset_core.untrusted import visible
-from nanoset_core.versions.status import Row, project_status
 
 OVERVIEW = "overview"
 """The name of the asset, and of the sensor that keeps it up to date."""

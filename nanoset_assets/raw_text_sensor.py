@@ -28,11 +28,11 @@ from nanoset_assets.instance_state import (
 )
 from nanoset_assets.loaded import not_loaded
 from nanoset_core.errors import InputError, NanosetError, raised
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.graph import check_corpora, graph_over, named_corpora
-from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.contents import Contents, some
-from nanoset_core.raw.survey import RawText, is_quiescent
+from nanoset_core.project.graph import check_corpora, graph_over, named_corpora
+from nanoset_core.project.project import Project
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.text.contents import Contents, some
+from nanoset_core.text.survey import RawText, is_quiescent
 from nanoset_core.untrusted import visible
 
 SENSOR = "raw_text"

@@ -30,25 +30,30 @@ from nanoset_assets.ui.nanoset import (
     tars_metadata,
     webdataset_metadata,
 )
-from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import columns, indexed, packed, raw, shuffling, tokenization
-from nanoset_core.pipeline.attributes import ATTRIBUTES
-from nanoset_core.pipeline.contamination import CONTAMINATION
-from nanoset_core.pipeline.disk import check_disk, stale_outputs
-from nanoset_core.pipeline.exports import EXPORT
-from nanoset_core.pipeline.handoff import TRAINER_FILES
-from nanoset_core.pipeline.held_out import HELD_OUT
-from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS, split_of
-from nanoset_core.pipeline.packed import PACKED_VIEWS
-from nanoset_core.pipeline.packs import PACKS
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Key, Node, Stage
-from nanoset_core.pipeline.views import VIEW
-from nanoset_core.raw.contents import awaited
-from nanoset_core.raw.pieces import Inventory
-from nanoset_core.tokenization.shards import engine_choice
+from nanoset_core.project.disk import check_disk, stale_outputs
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.attributes.stage import ATTRIBUTES
+from nanoset_core.stages.columns import stage as columns
+from nanoset_core.stages.contamination.stage import CONTAMINATION
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.exports.stage import EXPORT
+from nanoset_core.stages.handoff.stage import TRAINER_FILES
+from nanoset_core.stages.held_out.stage import HELD_OUT
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS, split_of
+from nanoset_core.stages.packs.stage import PACKS
+from nanoset_core.stages.pbin import stage as packed
+from nanoset_core.stages.pbin.stage import PACKED_VIEWS
+from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.shards import engine_choice
+from nanoset_core.stages.stage import Key, Node, Stage
+from nanoset_core.stages.views.stage import VIEW
+from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.text.contents import awaited
+from nanoset_core.text.pieces import Inventory
 from nanoset_core.untrusted import visible
 
 WORKERS_POOL = "workers"

@@ -26,14 +26,14 @@ from nanoset_assets.instance_state import (
 )
 from nanoset_assets.loaded import RELOAD, LoadedAssets, not_loaded
 from nanoset_assets.names import Names
-from nanoset_core.config.running import no_cron_line
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.graph import GraphState, Step, graph_over, runnable
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Node
-from nanoset_core.pipeline.stages import stages, sweep
-from nanoset_core.raw.survey import RawText
+from nanoset_core.project.graph import GraphState, Step, graph_over, runnable
+from nanoset_core.project.project import Project
+from nanoset_core.project.running import no_cron_line
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.registry import stages, sweep
+from nanoset_core.stages.stage import Node
+from nanoset_core.text.survey import RawText
 from nanoset_core.untrusted import Multiline, visible
 
 SENSOR = "missing_or_stale"

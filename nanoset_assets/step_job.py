@@ -13,9 +13,9 @@ from nanoset_core.cli.explained import step_line
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.run import Run, explain_step
-from nanoset_core.pipeline.handoff import TRAINER_FILES
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Key, Node
+from nanoset_core.project.project import Project
+from nanoset_core.stages.handoff.stage import TRAINER_FILES
+from nanoset_core.stages.stage import Key, Node
 from nanoset_core.untrusted import markdown_text
 
 STEP_JOB, STEP_OP = "explain_step", "decoded_step"

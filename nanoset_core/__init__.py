@@ -6,16 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_indexed_datasets
+    from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
+    from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+    from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.loading.boundaries import collate_varlen
     from nanoset_core.loading.builder import NanosetBuilder
     from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
     from nanoset_core.loading.opening import load_nanoset
     from nanoset_core.loading.samplers import PretrainingSampler
-    from nanoset_core.mapping.blending import build_blending_indices
-    from nanoset_core.mapping.config import NanosetConfig
-    from nanoset_core.mapping.indices import build_sample_index
-    from nanoset_core.packed import PackedDataset
+    from nanoset_core.sampling.blending import build_blending_indices
+    from nanoset_core.sampling.config import NanosetConfig
+    from nanoset_core.sampling.indices import build_sample_index
     from nanoset_core.storage.location import StorageSpec
 
 __all__ = [
@@ -37,19 +38,19 @@ __all__ = [
 
 _PLACES = {
     "BlendedNanoset": "loading.nanoset",
-    "MMapIndexedDataset": "indexed",
-    "MMapIndexedDatasetBuilder": "indexed",
+    "MMapIndexedDataset": "formats.indexed.dataset",
+    "MMapIndexedDatasetBuilder": "formats.indexed.builder",
     "Nanoset": "loading.nanoset",
     "NanosetBuilder": "loading.builder",
-    "NanosetConfig": "mapping.config",
-    "PackedDataset": "packed",
+    "NanosetConfig": "sampling.config",
+    "PackedDataset": "formats.pbin.dataset",
     "PretrainingSampler": "loading.samplers",
     "StorageSpec": "storage.location",
-    "build_blending_indices": "mapping.blending",
-    "build_sample_index": "mapping.indices",
+    "build_blending_indices": "sampling.blending",
+    "build_sample_index": "sampling.indices",
     "collate_varlen": "loading.boundaries",
     "load_nanoset": "loading.opening",
-    "merge_indexed_datasets": "indexed",
+    "merge_indexed_datasets": "formats.indexed.builder",
 }
 
 

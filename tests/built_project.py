@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sample_project import CONFIG, build_all, jsonl, write_raw
 
-from nanoset_core.pipeline.project import Project
-from nanoset_core.verification.report import Report
+from nanoset_core.project.project import Project
+from nanoset_core.stages.report import Report
 
 EXTRA = """\
   several_epochs:

@@ -7,7 +7,7 @@ from unicodedata import combining, is_normalized, ucd_3_2_0
 
 import numpy as np
 
-from nanoset_core.tokenization.bpe.pretoken_cache import PADDING, Batch, PretokenCache
+from nanoset_core.tokenizers.engines.pretoken_cache import PADDING, Batch, PretokenCache
 
 KNOWN = {b"the": 1000, b" of": 1001, b"exactly8": 1002, b"a seed of more than 16 bytes": 1003}
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from nanoset_core.pipeline.project import Project
-from nanoset_core.tokenization import bpe, distrust, shards
-from nanoset_core.tokenization.bpe.reference import Encoded
+from nanoset_core.project.project import Project
+from nanoset_core.stages.shards import shards
+from nanoset_core.tokenizers import distrust
+from nanoset_core.tokenizers import engines as bpe
+from nanoset_core.tokenizers.engines.reference import Encoded
 
 
 class Sabotaged:

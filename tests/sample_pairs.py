@@ -7,7 +7,7 @@ from os import PathLike
 
 import numpy as np
 
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 
 GROWING = [20 + document % 7 for document in range(160)]
 """Lengths of documents."""

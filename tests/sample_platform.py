@@ -14,9 +14,9 @@ from nanoset_assets import raw_text_sensor, stale_sensor
 from nanoset_assets.build import BuildReport, build
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.hosted import ProjectDefs
-from nanoset_core.config.project import load_config
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import load_config
+from nanoset_core.stages.inventory import stage as raw
 
 
 def age(folder: Path, seconds: float = 3600.0) -> None:

@@ -11,22 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline import (
-    attributes,
-    columns,
-    exports,
-    handoff,
-    indexed,
-    mapping,
-    packed,
-    packs,
-    raw,
-    shuffling,
-    tokenization,
-    views,
-)
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.attributes import stage as attributes
+from nanoset_core.stages.columns import stage as columns
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.exports import stage as exports
+from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.packs import stage as packs
+from nanoset_core.stages.pbin import stage as packed
+from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.views import stage as views
+from nanoset_core.stages.webdataset import stage as shuffling
 
 EOD = "<|endoftext|>"
 

@@ -37,7 +37,7 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 
 def room_of(module: str) -> str:
-    """`nanoset_core.raw.lines` → raw."""
+    """`nanoset_core.text.lines` → raw."""
     return module.split(".")[1] if "." in module else ""
 
 

@@ -162,7 +162,7 @@ def test_paths_in_errors_from_workers_stay_safe():
 
 PRINTING = {
     *("nanoset_core/cli/echo.py", "nanoset_core/cli/terminal.py", "nanoset_core/cli/progress.py"),
-    "nanoset_core/handoff/preflight.py",
+    "nanoset_core/stages/handoff/preflight.py",
 }
 """`echo` itself, tables, JSON, bars, and a script that runs without this package; each makes visible what it prints."""
 

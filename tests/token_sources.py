@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoset_core.shuffling import PlanSettings, TokenSource, iterate_shard, plan_shuffle
-from nanoset_core.shuffling.webdataset import write_lists
-from nanoset_core.shuffling.writing import WriteOptions, write_shards
+from nanoset_core.loading.shard_reader import iterate_shard
+from nanoset_core.stages.webdataset.lists import write_lists
+from nanoset_core.stages.webdataset.plan import plan_shuffle
+from nanoset_core.stages.webdataset.plan_settings import PlanSettings
+from nanoset_core.stages.webdataset.sources import TokenSource
+from nanoset_core.stages.webdataset.writing import WriteOptions, write_shards
 
 
 def held(name, tokens):

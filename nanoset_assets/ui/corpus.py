@@ -12,20 +12,20 @@ import dagster as dg
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, per_second, place, size_bytes, table
 from nanoset_assets.ui.previews import first_documents, first_rejects
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.attributes import COUNTS
-from nanoset_core.pipeline.indexed import shards_of
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.tokenization import losses
-from nanoset_core.raw.contents import Notice
-from nanoset_core.raw.endings import suffix_of
-from nanoset_core.raw.pieces import Inventory, SourceRange, cut_ranges
-from nanoset_core.raw.values import type_of
-from nanoset_core.serialization.text import format_bytes, format_count
-from nanoset_core.tokenization.distrust import described, encoders_of
-from nanoset_core.tokenization.document_table import LineNumbers, counts_by_file
-from nanoset_core.tokenization.losses import read_rejects, stored_sizes
-from nanoset_core.tokenization.shards import DOCUMENTS, REJECTS
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.stages.attributes.stage import COUNTS
+from nanoset_core.stages.dataset.stage import shards_of
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.shards.document_table import LineNumbers, counts_by_file
+from nanoset_core.stages.shards.losses import read_rejects, stored_sizes
+from nanoset_core.stages.shards.shards import DOCUMENTS, REJECTS
+from nanoset_core.stages.shards.stage import losses
+from nanoset_core.text.contents import Notice
+from nanoset_core.text.endings import suffix_of
+from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
+from nanoset_core.text.values import type_of
+from nanoset_core.tokenizers.distrust import described, encoders_of
 
 _BAR = 24
 """Characters of the longest bar."""

@@ -9,13 +9,13 @@ import dagster as dg
 from nanoset_assets.ui.corpus import readers
 from nanoset_assets.ui.metadata import code, markdown, table
 from nanoset_assets.ui.previews import first_documents
-from nanoset_core.exits.formats import FORMATS
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.choosing import gap_warnings, step_rows
-from nanoset_core.pipeline.contamination import MATCHES, boilerplate_text, summary_of
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.views import VIEW
-from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.stages.contamination.stage import MATCHES, boilerplate_text, summary_of
+from nanoset_core.stages.exports.formats import FORMATS
+from nanoset_core.stages.views.choosing import gap_warnings, step_rows
+from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.untrusted import markdown_text
 
 

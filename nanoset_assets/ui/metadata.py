@@ -15,8 +15,8 @@ import dagster as dg
 
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.project import Project
-from nanoset_core.serialization.text import format_cell
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_cell
 from nanoset_core.untrusted import Multiline, visible
 
 ROWS_SHOWN = 100

@@ -19,20 +19,20 @@ from nanoset_core.cli.terminal import (
     quality_rows,
     source_rows,
 )
-from nanoset_core.config import CONFIG_FILE
-from nanoset_core.handoff.writers import START
 from nanoset_core.loading.opening import BLEND, LACKING
-from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.handoff import TRAINER_FILES
-from nanoset_core.pipeline.held_out import SHARED
-from nanoset_core.pipeline.mapping import CORPORA, MIXTURE, samples_read, unused_samples
-from nanoset_core.pipeline.project import Project
-from nanoset_core.serialization.text import format_bytes, format_count
-from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.shards import TarFacts, output_bytes, shard_stem
-from nanoset_core.shuffling.sizing import choose_engine
-from nanoset_core.shuffling.webdataset import MANIFEST_NAME
+from nanoset_core.project.project import Project
+from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.handoff.stage import TRAINER_FILES
+from nanoset_core.stages.handoff.writers import START
+from nanoset_core.stages.held_out.stage import SHARED
+from nanoset_core.stages.mappings.stage import CORPORA, MIXTURE, samples_read, unused_samples
+from nanoset_core.stages.webdataset.lists import MANIFEST_NAME
+from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.stages.webdataset.shards import TarFacts, output_bytes, shard_stem
+from nanoset_core.stages.webdataset.sizing import choose_engine
 from nanoset_core.storage.location import is_remote
 from nanoset_core.untrusted import markdown_text, shell_word
 

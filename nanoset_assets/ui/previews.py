@@ -21,12 +21,12 @@ from nanoset_core.lineage.run import Run, explain_step
 from nanoset_core.lineage.texts import shorten
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.indexed import opened
-from nanoset_core.pipeline.project import Project
-from nanoset_core.serialization.text import format_count
-from nanoset_core.tokenization.document_table import LineNumbers
-from nanoset_core.tokenization.losses import read_rejects
-from nanoset_core.tokenization.shards import REJECTS
+from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.shards.document_table import LineNumbers
+from nanoset_core.stages.shards.losses import read_rejects
+from nanoset_core.stages.shards.shards import REJECTS
 
 SHOWN = 3
 _PIECES_SHOWN = 3

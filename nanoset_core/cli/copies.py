@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.terminal import print_rows
-from nanoset_core.serialization.text import format_count
+from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.pipeline.project import Project
+    from nanoset_core.project.project import Project
 
 MAX_SHOWN = 50
 """Copies that are listed."""

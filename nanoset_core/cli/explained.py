@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.serialization.text import format_count
+from nanoset_core.records.text import format_count
 from nanoset_core.untrusted import Multiline
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ STEPS = StepsType()
 
 def complete(run: Path, log: Path) -> None:
     """Print a run.yaml with what a log says; warn where the log's own numbers are others."""
-    from nanoset_core.handoff.train_log import completed
+    from nanoset_core.stages.handoff.train_log import completed
 
     text, differences = completed(run, log)
     echo(Multiline(text), nl=False)
@@ -72,7 +72,7 @@ def of_run(config: Path, run: Path, asked: Json, document: Json, show: int | Non
     """Return what is asked of a run, and its lines; `show` samples, None is all."""
     from nanoset_core.lineage.run import explain_step, find_steps
     from nanoset_core.lineage.spikes import COMPARED, read_losses, spike_report, spikes_in
-    from nanoset_core.pipeline.project import Project
+    from nanoset_core.project.project import Project
 
     project, steps = Project.open(config), asked["step"]
     with project.outputs.access.named():

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.serialization.text import format_count
+from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.root import OutputRoot
-    from nanoset_core.pipeline.project import Project
+    from nanoset_core.project.project import Project
 
 FOLDER = "known_warnings"
 """Below the root."""

@@ -14,16 +14,16 @@ import click
 from click.core import ParameterSource
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.config import CONFIG_FILE
 from nanoset_core.errors import ConfigError
-from nanoset_core.serialization.settings import MISSING, alternatives, bare, range_of, setting
+from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.records.settings import MISSING, alternatives, bare, range_of, setting
 from nanoset_core.storage.location import is_remote, remote_location
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from nanoset_core.storage.location import Location
-    from nanoset_core.tokenization.files import TokenizerPath
+    from nanoset_core.tokenizers.files import TokenizerPath
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -116,7 +116,7 @@ CONFIG_OPTION = option(
 
 
 def _ids_in(context: click.Context, parameter: click.Parameter, value: Path | None) -> Sequence[str]:
-    from nanoset_core.views.ids import listed_ids
+    from nanoset_core.stages.views.ids import listed_ids
 
     return () if value is None else list[str](listed_ids(value.parent, [value.name]).to_pylist())
 
@@ -184,7 +184,7 @@ def tokenizer_options(use: str = "", *, own_vocab_size: bool = False) -> Callabl
         own_vocab_size: the command has an option --vocab-size itself, which is the tokenizer's too where files of its
             kind leave that open.
     """
-    from nanoset_core.config.tokenization import TokenizerSpec  # most commands need none of the engines behind it
+    from nanoset_core.stages.shards.settings import TokenizerSpec  # most commands need none of the engines behind it
 
     special = "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer"
     checked = "Not needed: files say what they are. Where given, it is checked."
@@ -223,7 +223,7 @@ def text_options(use: str = "", *scratch: str, own_vocab_size: bool = False) -> 
         use: see `tokenizer_options`, as own_vocab_size.
         scratch: what --scratch is called besides.
     """
-    from nanoset_core.config.tokenization import DocumentsSpec
+    from nanoset_core.stages.shards.settings import DocumentsSpec
 
     eod = "The token that ends documents; default: the tokenizer's; of a tokenizer.json that of tokenizer_config.json"
     scratch_names = " ".join(("--scratch", *scratch, "scratch"))
@@ -246,8 +246,8 @@ def _chosen(
 ) -> TokenizerPath | None:
     """Return the tokenizer that the options name; a plain path where it has no settings."""
     from nanoset_core.cli.terminal import print_notices
-    from nanoset_core.tokenization.files import TokenizerFile, define, tokenizer_path
-    from nanoset_core.tokenization.files.source import kind_of, tokenizer_here
+    from nanoset_core.tokenizers.files import TokenizerFile, define, tokenizer_path
+    from nanoset_core.tokenizers.files.source import kind_of, tokenizer_here
 
     if tokenizer is not None and vocab_file is not None:
         found, remedy = f"{tokenizer} and {vocab_file}", "leave one of them out"

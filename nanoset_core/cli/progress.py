@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.streams import stderr_duplicate
 from nanoset_core.execution.progress import NOTE, STEP, WAITING, Progress, ProgressCallback
-from nanoset_core.serialization.text import format_age
+from nanoset_core.records.text import format_age
 from nanoset_core.untrusted import visible
 
 if TYPE_CHECKING:

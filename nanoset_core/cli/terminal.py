@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.serialization.text import format_cell, format_count
+from nanoset_core.records.text import format_cell, format_count
 from nanoset_core.untrusted import visible, visible_json, visible_value
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nanoset_core.lineage.documents import DocumentOrigin
-    from nanoset_core.shuffling.plan import ShufflePlan
+    from nanoset_core.stages.webdataset.plan import ShufflePlan
 
 Row = dict[str, Any]
 """Heading → integer, text, or text and its style."""

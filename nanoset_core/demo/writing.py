@@ -13,12 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.config import CONFIG_FILE
-from nanoset_core.config.template import SCHEMA_FILE, config_text, schema_text
 from nanoset_core.errors import ConfigError
-from nanoset_core.raw.contents import natural_key
+from nanoset_core.project.template import SCHEMA_FILE, config_text, schema_text
+from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
+from nanoset_core.text.contents import natural_key
 
 EOD = "<|endoftext|>"
 TOKENIZER_FILE = "tokenizer.json"

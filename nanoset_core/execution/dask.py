@@ -26,7 +26,7 @@ from nanoset_core.errors import ConfigError, MissingError, NanosetError, StaleEr
 from nanoset_core.execution.dask_connection import TOPIC, Connection, DaskCluster, Told, connected
 from nanoset_core.execution.processes import bounded
 from nanoset_core.execution.progress import Progress, ProgressCallback, Waiting, hearing, silent, tell
-from nanoset_core.serialization.text import format_age
+from nanoset_core.records.text import format_age
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import new_mark, sha256_file
 from nanoset_core.storage.leases import is_live, kept_fresh

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from nanoset_core.errors import ConfigError, joined_lines
 from nanoset_core.execution.interruption import handlers_kept, ignore_sigint, undisturbed
 from nanoset_core.execution.progress import Progress, ProgressCallback, Waiting
-from nanoset_core.serialization.text import format_age
+from nanoset_core.records.text import format_age
 from nanoset_core.storage.atomic import claim_scratch
 from nanoset_core.untrusted import shell_line, shell_word
 

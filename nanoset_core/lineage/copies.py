@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError, StorageError, one_line
-from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.stream import token_starts
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.stream import token_starts
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.by_shard import Sharded
-from nanoset_core.pipeline.choosing import document_groups
-from nanoset_core.pipeline.held_out import document_hashes, stored_hashes
-from nanoset_core.pipeline.indexed import DATASET, opened
-from nanoset_core.pipeline.project import Project
-from nanoset_core.views.hashing import hash_texts
-from nanoset_core.views.ids import Ids
+from nanoset_core.project.project import Project
+from nanoset_core.sampling.hashing import hash_texts
+from nanoset_core.stages.dataset.stage import DATASET, opened
+from nanoset_core.stages.held_out.stage import document_hashes, stored_hashes
+from nanoset_core.stages.per_shard import Sharded
+from nanoset_core.stages.views.choosing import document_groups
+from nanoset_core.stages.views.ids import Ids
 
 MAX_COMPARED = 1_000_000
 """Documents of equal length in a corpus whose tokens are read, on a disk."""

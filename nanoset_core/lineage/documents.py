@@ -19,23 +19,23 @@ from typing import Any
 import numpy as np
 import orjson
 
-from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import MissingError, SampleIndexError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.indexed import opened, shards_of
-from nanoset_core.pipeline.packs import packed_from
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.tokenization import BY_SHARD, SHARDS
-from nanoset_core.pipeline.views import chosen_from, is_view
-from nanoset_core.raw.pieces import Inventory
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.dataset.stage import opened, shards_of
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.packs.stage import packed_from
+from nanoset_core.stages.shards.document_table import DocumentRows, LineNumbers
+from nanoset_core.stages.shards.shards import DOCUMENTS
+from nanoset_core.stages.shards.stage import BY_SHARD, SHARDS
+from nanoset_core.stages.views.stage import chosen_from, is_view
+from nanoset_core.stages.views.writing import documents_in, documents_that_are
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.store import in_parallel
-from nanoset_core.tokenization.document_table import DocumentRows, LineNumbers
-from nanoset_core.tokenization.files import TokenizerPath
-from nanoset_core.tokenization.shards import DOCUMENTS
-from nanoset_core.views.writing import documents_in, documents_that_are
+from nanoset_core.text.pieces import Inventory
+from nanoset_core.tokenizers.files import TokenizerPath
 
 _TABLES_AT_ONCE = 4
 """Tables that are read at once, each of some ten megabytes."""

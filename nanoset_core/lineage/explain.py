@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import SampleIndexError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.pieces import parts_in
 from nanoset_core.lineage.texts import Excerpts, SourceExcerpt
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nanoset_core.config.project import ProjectConfig
 from nanoset_core.errors import ConfigError, MissingError, remedy_for_name
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.positions import DocumentPlaces, Split
 from nanoset_core.lineage.webdataset import Tars
 from nanoset_core.outputs.erasures import Erasure, erasure_of_id, erasure_of_line
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.packs import packed_from
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.views import chosen_from, corpus_of, is_view
-from nanoset_core.raw.pieces import cut_ranges
-from nanoset_core.raw.rejects import Reject
-from nanoset_core.tokenization.losses import read_rejects
-from nanoset_core.tokenization.purged import id_digest
-from nanoset_core.tokenization.shards import REJECTS
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.packs.stage import packed_from
+from nanoset_core.stages.shards.losses import read_rejects
+from nanoset_core.stages.shards.purged import id_digest
+from nanoset_core.stages.shards.shards import REJECTS
+from nanoset_core.stages.views.stage import chosen_from, corpus_of, is_view
+from nanoset_core.text.pieces import cut_ranges
+from nanoset_core.text.rejects import Reject
 
 
 class Wanted(NamedTuple):

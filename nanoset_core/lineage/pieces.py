@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.stream import places_upto, token_starts
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.stream import places_upto, token_starts
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline.packs import is_packs, pieces_of
+from nanoset_core.stages.packs.stage import is_packs, pieces_of
 
 
 class Part(NamedTuple):

@@ -21,8 +21,8 @@ from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
 from nanoset_core.lineage.pieces import parts_of
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.sampling.splits import SPLITS
 
 CHUNK = 1 << 20
 

@@ -14,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
-from nanoset_core.handoff.run import RunSpec, read_run
-from nanoset_core.handoff.steps import Dealer, Steps, Stretch
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.explain import SampleOrigin, explain_samples
 from nanoset_core.lineage.find import Wanted, find_in
 from nanoset_core.lineage.positions import DocumentPlaces, Split
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import HANDOFF, STAGE, open_version
-from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.run_before import HANDOFF_FOLDER, versions_before
+from nanoset_core.project.project import Project
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.handoff.run import RunSpec, read_run
+from nanoset_core.stages.handoff.steps import Dealer, Steps, Stretch
+from nanoset_core.stages.mappings.run_before import HANDOFF_FOLDER, versions_before
 
 TRAIN = SPLITS[0]
 

@@ -19,15 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.explain import sources_of
 from nanoset_core.lineage.pieces import spread
 from nanoset_core.lineage.run import Part, Run
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.pipeline.indexed import opened
-from nanoset_core.pipeline.packs import is_packs, packed_from
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.packs.stage import is_packs, packed_from
 
 NEAR, WINDOW, DEVIATIONS = 8, 50, 6.0
 COMPARED = NEAR // 2 + WINDOW

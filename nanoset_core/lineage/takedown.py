@@ -14,20 +14,20 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.lineage.documents import InspectionContext, Lineage
 from nanoset_core.lineage.positions import Split
 from nanoset_core.lineage.webdataset import Tars
-from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.choosing import document_groups
-from nanoset_core.pipeline.indexed import opened
-from nanoset_core.pipeline.packs import current_dataset, is_packs, packed_from
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.views import chosen_from, is_view
-from nanoset_core.raw.endings import is_table
+from nanoset_core.project.project import Project
+from nanoset_core.sampling.hashing import hash_texts
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.packs.stage import current_dataset, is_packs, packed_from
+from nanoset_core.stages.views.choosing import document_groups
+from nanoset_core.stages.views.ids import COMMENT, Ids
+from nanoset_core.stages.views.rules import Rows
+from nanoset_core.stages.views.stage import chosen_from, is_view
+from nanoset_core.stages.views.writing import documents_that_are
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.views.hashing import hash_texts
-from nanoset_core.views.ids import COMMENT, Ids
-from nanoset_core.views.rules import Rows
-from nanoset_core.views.writing import documents_that_are
+from nanoset_core.text.endings import is_table
 
 MOST_PLACED = 200
 """Documents of a dataset whose samples are looked for."""

@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.raw.contents import stat_file
-from nanoset_core.raw.documents import DocumentBatch, RowReader
-from nanoset_core.raw.endings import is_cuttable, is_table
-from nanoset_core.raw.fingerprints import WINDOW_BYTES, FingerprintMemory
-from nanoset_core.raw.lines import LineBlock, read_lines
-from nanoset_core.raw.parsing import Fields, NotADocumentError, parse_line
-from nanoset_core.raw.pieces import Inventory, Piece, StoredPiece, blocks_of, is_same_object, open_raw, status_of
-from nanoset_core.raw.rejects import FaultError
-from nanoset_core.raw.tables import TooFarError, read_table
+from nanoset_core.stages.shards.framing import Framing
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.tokenization.bpe import ReferenceEngine, reference_engine
-from nanoset_core.tokenization.bpe.reference import EncodingError, decode_tokens
-from nanoset_core.tokenization.files import TokenizerPath, stat_signature
-from nanoset_core.tokenization.framing import Framing
-from nanoset_core.tokenization.tokenizer import tokenizer_facts
+from nanoset_core.text.contents import stat_file
+from nanoset_core.text.documents import DocumentBatch, RowReader
+from nanoset_core.text.endings import is_cuttable, is_table
+from nanoset_core.text.fingerprints import WINDOW_BYTES, FingerprintMemory
+from nanoset_core.text.lines import LineBlock, read_lines
+from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
+from nanoset_core.text.pieces import Inventory, Piece, StoredPiece, blocks_of, is_same_object, open_raw, status_of
+from nanoset_core.text.rejects import FaultError
+from nanoset_core.text.tables import TooFarError, read_table
+from nanoset_core.tokenizers.engines import ReferenceEngine, reference_engine
+from nanoset_core.tokenizers.engines.reference import EncodingError, decode_tokens
+from nanoset_core.tokenizers.files import TokenizerPath, stat_signature
+from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 SHOWN_CHARACTERS = 160
 MOST_LINE_BYTES = 64 << 20

@@ -14,21 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, one_of, remedy_for_name
-from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.stream import Stream, token_starts
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.stream import Stream, token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
 from nanoset_core.lineage.explain import PieceOrigin, piece_origins
 from nanoset_core.lineage.pieces import parts_of
 from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_tokens, unseen
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline import indexed, packs, shuffling
-from nanoset_core.pipeline.choosing import STAGE as VIEWS
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.views import is_view
-from nanoset_core.shuffling.order import ranks, ranks_of
-from nanoset_core.shuffling.plan import ShufflePlan
-from nanoset_core.shuffling.shards import shard_stem
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.packs import stage as packs
+from nanoset_core.stages.views.choosing import STAGE as VIEWS
+from nanoset_core.stages.views.stage import is_view
+from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset.order import ranks, ranks_of
+from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.stages.webdataset.shards import shard_stem
 
 _BUILD = "run `nanoset build`"
 _KEY = re.compile(r"(?:.*/)?([0-9]+)_([0-9]+)(?:\.npy|\.json\.gz)?")

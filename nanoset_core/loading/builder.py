@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_nanoset, open_split
-from nanoset_core.mapping.cache import FileSet, blend_set, cache_dir_of, index_sets, member_set, open_blend
-from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
-from nanoset_core.mapping.plan import LengthReader, plan_split
-from nanoset_core.mapping.planned import MemberPlan, SplitPlan
-from nanoset_core.mapping.splits import SPLITS
+from nanoset_core.sampling.cache import FileSet, blend_set, cache_dir_of, index_sets, member_set, open_blend
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.indices import build_blend_indices, build_member_indices
+from nanoset_core.sampling.plan import LengthReader, plan_split
+from nanoset_core.sampling.planned import MemberPlan, SplitPlan
+from nanoset_core.sampling.splits import SPLITS
 
 Split = Nanoset | BlendedNanoset
 Splits = tuple[Split | None, Split | None, Split | None]

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import SampleIndexError, StaleError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import Tokens, positions_in
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.layout import Tokens, positions_in
 from nanoset_core.loading.boundaries import cu_seqlens_of
 from nanoset_core.loading.samples import Sample, SampleForm
-from nanoset_core.mapping.cache import open_blend, open_member
-from nanoset_core.mapping.config import NanosetConfig
-from nanoset_core.mapping.indices import BlendIndices, MemberIndices
-from nanoset_core.mapping.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.sampling.cache import open_blend, open_member
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.indices import BlendIndices, MemberIndices
+from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.access import FileAccess
 
 _PIECE_TOKENS = 48  # below this mean length one gather beats a copy per piece

@@ -10,13 +10,13 @@ from typing import Any
 
 from nanoset_core.errors import MissingError, StaleError, one_of, remedy_for_name
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_split
-from nanoset_core.mapping.config import MASKS, NanosetConfig
-from nanoset_core.mapping.indices import BlendIndices, MemberIndices
-from nanoset_core.mapping.planned import MemberPlan, SplitPlan
-from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
-from nanoset_core.serialization.parsing import parse
+from nanoset_core.records.parsing import parse
+from nanoset_core.sampling.config import MASKS, NanosetConfig
+from nanoset_core.sampling.indices import BlendIndices, MemberIndices
+from nanoset_core.sampling.planned import MemberPlan, SplitPlan
+from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.paths import is_inside
 

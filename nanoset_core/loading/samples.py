@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.indexed.layout import Tokens
+from nanoset_core.formats.indexed.layout import Tokens
 from nanoset_core.loading.boundaries import by_document
-from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.sampling.config import NanosetConfig
 
 _NO_TOKEN = -1
 _BARE = ("text", "input_ids")

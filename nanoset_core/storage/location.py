@@ -13,7 +13,7 @@ from typing import Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.serialization.settings import Range
+from nanoset_core.records.settings import Range
 from nanoset_core.storage.filesystems import WRAPPERS, FilesystemStore, is_known
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.paths import expanded, has_control_characters, is_inside

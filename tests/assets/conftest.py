@@ -14,7 +14,7 @@ from dagster_history import quick_history  # noqa: F401 - for all tests of this 
 from sample_platform import Platform, build_template, copy_template
 from sample_project import CONFIG, write_raw
 
-from nanoset_core.verification import corpus as verifying
+from nanoset_core.stages.shards import verify as verifying
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,11 @@ from sample_project import jsonl, sentences
 from nanoset_assets import instance_state as requests
 from nanoset_assets import stale_sensor
 from nanoset_assets.stale_sensor import SENSOR
-from nanoset_core.pipeline import indexed, mapping, raw, shuffling
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.webdataset import stage as shuffling
 
 SPLITS = {"train", "valid", "test"}
 DOWNSTREAM_OF_WEB = [

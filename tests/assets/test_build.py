@@ -22,11 +22,12 @@ from nanoset_assets.instance_state import CHECK
 from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import NOTE, STEP
-from nanoset_core.indexed import MMapIndexedDataset
-from nanoset_core.packed import PackedDataset
-from nanoset_core.pipeline import disk, indexed
-from nanoset_core.pipeline.graph import Graph, graph_over
-from nanoset_core.pipeline.project import Project
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.pbin.dataset import PackedDataset
+from nanoset_core.project import disk
+from nanoset_core.project.graph import Graph, graph_over
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset import stage as indexed
 
 CORPUS = ("raw_jsonl", "tokenized_shards", "indexed_dataset")
 

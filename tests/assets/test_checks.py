@@ -7,10 +7,10 @@ import pytest
 
 from nanoset_assets.checks import TRAINER
 from nanoset_assets.instance_state import CHECK
-from nanoset_core.handoff.writers import UNKNOWN_TOKENIZER
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.shuffling import SHUFFLE_PLAN
-from nanoset_core.verification.verify import CHECKS
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import CHECKS
+from nanoset_core.stages.handoff.writers import UNKNOWN_TOKENIZER
+from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN
 
 BYTES = "a file has other bytes than when it was written"
 SPOILT = {

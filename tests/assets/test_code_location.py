@@ -15,7 +15,7 @@ from dagster._core.scheduler.instigation import (
 )
 
 from nanoset_assets.build import build
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 LABEL = ".dagster/repository"
 OVERVIEW_SENSOR = "overview"

@@ -18,8 +18,8 @@ from dagster_shared.serdes.objects import EnvRegistryKey
 import nanoset_assets
 from nanoset_assets import NanosetComponent, build_definitions
 from nanoset_assets.definitions import definitions_of
-from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError
+from nanoset_core.project.settings import load_config
 
 TYPE = "nanoset_assets.NanosetComponent"
 LISTED = 100

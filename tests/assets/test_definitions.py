@@ -19,9 +19,9 @@ from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_core import load_nanoset
-from nanoset_core.config.project import load_config
 from nanoset_core.errors import MissingError, StaleError
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import load_config
 
 
 @pytest.fixture

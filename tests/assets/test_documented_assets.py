@@ -10,8 +10,8 @@ import pytest
 
 from nanoset_assets import build_definitions
 from nanoset_assets.stages_table import PAGES
-from nanoset_core.config.project import load_config
-from nanoset_core.pipeline.stages import stages
+from nanoset_core.project.settings import load_config
+from nanoset_core.stages.registry import stages
 
 PAGE = Path(__file__).parents[2] / "docs" / "dagster.md"
 EVERYTHING = """\

@@ -12,7 +12,7 @@ from sample_project import jsonl, sentences
 from nanoset_assets.build import build, dry_run
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, int]]:

@@ -15,7 +15,7 @@ from nanoset_assets import stale_sensor
 from nanoset_assets.build import build
 from nanoset_assets.instance_state import close_abandoned_runs
 from nanoset_assets.names import Names
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 TICKS = int(os.environ.get("TICKS", "20"))
 """Looks of a project's sensors; 1,000 take ten minutes."""

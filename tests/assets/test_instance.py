@@ -18,9 +18,9 @@ from nanoset_assets.build import build
 from nanoset_assets.instance import HistoryError, dagster_home, history_faults, open_instance
 from nanoset_assets.instance_state import register
 from nanoset_assets.names import Names
-from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, StorageError
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import load_config
 
 STARTS = 3
 

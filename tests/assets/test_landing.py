@@ -15,7 +15,7 @@ from nanoset_assets.definitions import definitions_of
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.raw_text_sensor import LANDED as SENSOR
 from nanoset_assets.raw_text_sensor import LANDED_TAG
-from nanoset_core.config.project import load_config
+from nanoset_core.project.settings import load_config
 
 DEDUP, CRAWL = dg.AssetKey(["lake", "dedup"]), dg.AssetKey(["lake", "crawl"])
 UPSTREAM = {"web": (DEDUP,), "code": (DEDUP, CRAWL), "books": (CRAWL,)}

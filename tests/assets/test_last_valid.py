@@ -18,8 +18,8 @@ from sample_project import jsonl, sentences
 
 from nanoset_assets import NanosetComponent, build_definitions
 from nanoset_assets.overview import OVERVIEW
-from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, MissingError, NanosetError
+from nanoset_core.project.settings import load_config
 
 REPOSITORY = Path(__file__).parents[2]
 BLEND = dg.AssetKey(["pretrain", "blend"])

@@ -21,15 +21,17 @@ from nanoset_assets.ui.metadata import INLINE_CHARACTERS, ROWS_SHOWN, code, mark
 from nanoset_assets.ui.nanoset import handoff_metadata, plan_metadata, split_metadata, webdataset_metadata
 from nanoset_assets.ui.previews import first_documents, first_rejects, first_samples, first_step
 from nanoset_core.cli.terminal import member_rows, place_of
-from nanoset_core.config.project import load_config
-from nanoset_core.handoff.steps import Dealer
-from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.explain import explain_sample
-from nanoset_core.pipeline import indexed, raw, tokenization
-from nanoset_core.pipeline.packs import current_dataset
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.shuffling import current_plan
-from nanoset_core.tokenization.document_table import LineNumbers
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import load_config
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.handoff.steps import Dealer
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.packs.stage import current_dataset
+from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.document_table import LineNumbers
+from nanoset_core.stages.webdataset.stage import current_plan
 
 ONE_RANGE = {"range_mib: 0.02": "range_mib: 8"}
 BROKEN = b'{"id": "cut", "text": "never en\n\n'

@@ -13,12 +13,12 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import CHECK
 from nanoset_assets.names import Names, names_of
-from nanoset_core.config.project import load_config
-from nanoset_core.config.running import DagsterSpec
 from nanoset_core.errors import ConfigError
-from nanoset_core.pipeline.indexed import DATASET
-from nanoset_core.verification.report import Report
-from nanoset_core.verification.verify import CHECKS
+from nanoset_core.project.running import DagsterSpec
+from nanoset_core.project.settings import load_config
+from nanoset_core.project.verify import CHECKS
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.report import Report
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 
 from nanoset_assets.loaded import LoadedAssets
 from nanoset_assets.overview import OVERVIEW
-from nanoset_core.pipeline.columns import COLUMNS
-from nanoset_core.pipeline.indexed import DATASET
-from nanoset_core.pipeline.shuffling import SHUFFLED_TARS
-from nanoset_core.pipeline.stage import Key, Node
+from nanoset_core.stages.columns.stage import COLUMNS
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.stage import Key, Node
+from nanoset_core.stages.webdataset.stage import SHUFFLED_TARS
 
 NIGHT = datetime(2026, 1, 2, 3, tzinfo=UTC)
 MORE_NANOSET = """\

@@ -19,9 +19,9 @@ from nanoset_assets.build import build
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.overview import CHECK, OVERVIEW
 from nanoset_core import load_nanoset
-from nanoset_core.config.project import load_config
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import load_config
+from nanoset_core.stages.inventory import stage as raw
 
 HANDOFF = dg.AssetKey(["pretrain", "handoff"])
 

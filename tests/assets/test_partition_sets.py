@@ -15,7 +15,7 @@ from sample_platform import age
 from sample_project import jsonl, sentences
 
 from nanoset_assets.build import build
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 PACKED = dg.AssetKey("packed_dataset")
 TABLE = '{"id": "books-1", "score": 3}\n'

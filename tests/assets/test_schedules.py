@@ -14,10 +14,10 @@ from sample_project import jsonl, sentences
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.stale_sensor import SCHEDULE
-from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import load_config
+from nanoset_core.stages.inventory import stage as raw
 
 NIGHT = datetime.datetime(2026, 3, 1, 3, tzinfo=datetime.UTC)
 CHAIN = ["raw_jsonl", "tokenized_shards", "indexed_dataset"]

@@ -20,11 +20,12 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance_state import OWNER_TAG, close_abandoned_runs, is_run_process, owner_tag
 from nanoset_assets.names import Names
 from nanoset_assets.overview import OVERVIEW
-from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.pipeline import raw, tokenization
-from nanoset_core.pipeline.project import Project
-from nanoset_core.verification.verify import verify_corpus
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import load_config
+from nanoset_core.project.verify import verify_corpus
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.shards import stage as tokenization
 
 
 @pytest.fixture

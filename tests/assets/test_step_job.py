@@ -5,7 +5,7 @@ import pytest
 
 from nanoset_core.cli.terminal import place_of
 from nanoset_core.lineage.run import explain_step
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 RUN = (
     "handoff: data/nanosets/pretrain/handoff/current\ndata_parallel_size: 4\nmicro_batch_size: 2\nglobal_batch_size: 16"

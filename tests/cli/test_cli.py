@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from sample_project import EOD, build_all, jsonl, sentences
 
 from nanoset_core.cli import main, nanoset
-from nanoset_core.versions.status import project_status
+from nanoset_core.project.status import project_status
 
 ROOT = str(Path(__file__).parents[2])
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import NanosetError
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
-from nanoset_core.tokenization.tokenizer import tokenizer_facts
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 DOCUMENT = 2
 POSITION = 3

@@ -13,11 +13,11 @@ from tokenizers import AddedToken, Tokenizer, models
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import init
-from nanoset_core.config.evaluation import evaluation_warnings
-from nanoset_core.config.first import write_config
-from nanoset_core.config.project import load_config
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.handoff.writers import UNKNOWN_TOKENIZER
+from nanoset_core.project.evaluation import evaluation_warnings
+from nanoset_core.project.first_config import write_config
+from nanoset_core.project.settings import load_config
+from nanoset_core.stages.handoff.writers import UNKNOWN_TOKENIZER
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -7,7 +7,7 @@ import pytest
 from nanoset_core.cli import terminal
 from nanoset_core.cli.commands.inspect import describe_dataset
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
 

@@ -99,7 +99,7 @@ sys.meta_path.insert(0, Finder())
 @pytest.mark.parametrize("number", [INT, TERM, HUP])
 def test_a_command_that_only_reads(make_project, monkeypatch, capfd, number):
     """In this process: handlers are as before afterwards. The signal comes again as the first one is answered."""
-    from nanoset_core.versions import status
+    from nanoset_core.project import status
 
     config = make_project()
     monkeypatch.setattr(status, "project_status", lambda project: signal.raise_signal(number))

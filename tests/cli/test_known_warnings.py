@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.known_warnings import FOLDER, print_warnings
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 FIRST = "warning: corpus web: 3 documents are empty"
 SECOND = "warning: nanoset pretrain valid: it has no sample"

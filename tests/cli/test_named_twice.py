@@ -12,7 +12,7 @@ from sample_project import EOD, jsonl, sentences
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import NanosetError
-from nanoset_core.packed import pack_indexed_dataset
+from nanoset_core.stages.pbin.writing import pack_indexed_dataset
 
 SPELLINGS = ["a", "./a", "e/../a", "{folder}/a", "d/a", "symbolic", "hard"]
 

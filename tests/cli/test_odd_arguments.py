@@ -12,7 +12,7 @@ from sample_project import CONFIG, write_raw
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.entry import message
 from nanoset_core.cli.terminal import print_json, print_rows
-from nanoset_core.verification.report import Finding
+from nanoset_core.stages.report import Finding
 
 NOT_UTF_8 = "\udcff"
 TOKENIZE = ["tokenize", "--input", "raw/books", "--tokenizer", "tokenizer.json", "--output-prefix"]

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from nanoset_core.cli.options import CONFIG_OPTION, option_for
-from nanoset_core.config.project import ProjectConfig
-from nanoset_core.serialization.settings import Range, settings
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.records.settings import Range, settings
 
 
 @dataclass(frozen=True)

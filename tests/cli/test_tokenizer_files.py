@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
-from nanoset_core.packed import PackedDataset
+from nanoset_core.formats.pbin.dataset import PackedDataset
 
 FILES = Path(__file__).parents[1] / "golden" / "tokenization" / "files"
 EXPECTED = json.loads((FILES / "expected.json").read_bytes())

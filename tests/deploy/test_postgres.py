@@ -23,8 +23,8 @@ from sample_project import jsonl, sentences
 
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
-from nanoset_core.config.project import load_config
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import load_config
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"

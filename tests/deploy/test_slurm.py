@@ -25,11 +25,11 @@ from nanoset_assets.slurm import JOB_TAG, OPTIONS_TAG
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler, SlurmJobs, connections_kept
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.gc import collect
+from nanoset_core.project.project import Project
+from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.versions.gc import collect
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 NAP = (

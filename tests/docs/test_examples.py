@@ -12,8 +12,8 @@ import yaml
 from docs.conftest import PAGES, TOP, Block, blocks
 
 from nanoset_core.cli.entry import nanoset
-from nanoset_core.config.project import config_from
-from nanoset_core.handoff.run import checked_run
+from nanoset_core.project.settings import config_from
+from nanoset_core.stages.handoff.run import checked_run
 
 BASE = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>"}}
 OTHER_PROGRAMS = {".", "aws", "create-dagster", "dask", "dg", "docker", "export", "kubectl", "openssl", "sbatch", "uv"}

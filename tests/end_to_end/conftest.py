@@ -13,8 +13,8 @@ from dagster_history import quick_history  # noqa: F401
 from sample_project import build_all, write_project
 
 from nanoset_core import load_nanoset
-from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.sampling.splits import SPLITS
 
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"]}
 """Of the tokenizer that megatron-core is given here."""

@@ -18,8 +18,8 @@ from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
 from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
-from nanoset_core.pipeline.project import Project
-from nanoset_core.verification.verify import verify_indexed, verify_shards
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import verify_indexed, verify_shards
 
 
 @pytest.fixture
@@ -404,7 +404,8 @@ def test_another_range_size_cuts_other_shards_of_the_same_dataset(built, history
 def test_a_file_that_changes_under_the_build_fails_its_corpus(make_project, instance):
     config = make_project()
     project = Project.open(config)
-    from nanoset_core.pipeline import raw, tokenization
+    from nanoset_core.stages.inventory import stage as raw
+    from nanoset_core.stages.shards import stage as tokenization
 
     raw.make_inventory(project, "web")
     file = config.parent / "raw/web/part-0/web-1.jsonl"

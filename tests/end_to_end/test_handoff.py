@@ -9,22 +9,26 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from end_to_end.conftest import IDENTIFIERS, check_megatron_core
+from project.versions.changing import change_web
 from sample_project import build_all, tree
-from versions.changing import change_web
 
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
-from nanoset_core.config.trainer import UNNAMED
 from nanoset_core.errors import FormatError, InputError, MissingError, NanosetError, SampleIndexError, StaleError
-from nanoset_core.handoff.data_args import read_per_split
 from nanoset_core.lineage import explain
-from nanoset_core.mapping import plan
-from nanoset_core.mapping.config import MASKS
-from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline import handoff, indexed, mapping, raw, tokenization
-from nanoset_core.pipeline.planning import NanosetContext, cache_folder
-from nanoset_core.pipeline.project import Project
-from nanoset_core.verification.verify import verify_nanoset
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import verify_nanoset
+from nanoset_core.sampling import plan
+from nanoset_core.sampling.config import MASKS
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.handoff.data_args import read_per_split
+from nanoset_core.stages.handoff.trainer_settings import UNNAMED
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.mappings.planning import NanosetContext, cache_folder
+from nanoset_core.stages.shards import stage as tokenization
 
 PER_SPLIT = {
     'blend: books\n    sequence_length: 16\n    split: "9,1"\n    trainer_path: /lustre/data': (

@@ -13,8 +13,8 @@ from nanoset_assets.ui.nanoset import split_metadata
 from nanoset_core import load_nanoset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
-from nanoset_core.pipeline.planning import NanosetContext
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.stages.mappings.planning import NanosetContext
 
 MIX = "mix: {text: {share: 3, mix: {web: {}, books: {max_epochs: 0.5}}}, code: {epochs: 0.75}}"
 TRAINER = '{megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: /models/llama}'

@@ -14,10 +14,11 @@ from sample_project import EOD, build_all, jsonl, make_corpora, sentences, tree
 
 from nanoset_core import MMapIndexedDataset, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
-from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline import mapping, planning
-from nanoset_core.pipeline.project import Project
-from nanoset_core.verification.verify import verify_nanoset
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import verify_nanoset
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.mappings import planning
+from nanoset_core.stages.mappings import stage as mapping
 
 WITHOUT_PATHS = {"    trainer_path: /lustre/data\n": ""}
 

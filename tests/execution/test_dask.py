@@ -25,12 +25,13 @@ from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler, connections_kept
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback, hearing, silent, tell
-from nanoset_core.pipeline import raw, shuffling
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stage import Key
-from nanoset_core.pipeline.tokenization import TOKENIZED
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import targets, verify_project
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Key
+from nanoset_core.stages.webdataset import stage as shuffling
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.verification.verify import targets, verify_project
 
 # Work is taken from the standard library: workers import it by name, without the help of this file.
 

@@ -25,7 +25,7 @@ from faults.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, eac
 from faults.uses import USES, Use, commands, make_world
 
 from nanoset_core.cli import main
-from nanoset_core.tokenization import preprocess
+from nanoset_core.stages.shards import preprocess
 
 HEAD, COLUMNS, TRIALS = ("command", "fault"), (), 5
 NOISE = ("Traceback", "internal error", "Exception ignored", "sqlalchemy", "SpawnProcess", "Aborted")
@@ -35,8 +35,8 @@ SAID_AFTER = {
 }
 WORDS = ("error: ", "Error: ", "failed: ", "run the same command again")
 _ON_THEIR_WAY = """isal.isal_zlib multiprocessing.synchronize numpy.random pyarrow.dataset pyarrow.parquet rich.console
-rich.status rich.table tokenizers yaml zstandard nanoset_core.lineage.explain nanoset_core.pipeline.stages
-nanoset_core.shuffling.standalone nanoset_core.verification.verify nanoset_core.versions.status"""
+rich.status rich.table tokenizers yaml zstandard nanoset_core.lineage.explain nanoset_core.stages.registry
+nanoset_core.stages.webdataset.standalone nanoset_core.project.verify nanoset_core.project.status"""
 """What commands import, besides their own modules: forks need no time for it."""
 _NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
 _ANOTHERS = ("nothing says what it was made from", "something else", "would say what it was made from", "already")

@@ -28,12 +28,12 @@ from sample_project import CONFIG, build_all, encoded, sentences, tokenizer_json
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
 from nanoset_core.cli.commands.status import print_tables
-from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.documents import ZEROS, read_documents
-from nanoset_core.raw.pieces import cut_ranges
-from nanoset_core.raw.survey import take_inventory
-from nanoset_core.verification.verify import verify_project
-from nanoset_core.versions.status import project_status
+from nanoset_core.project.project import Project
+from nanoset_core.project.status import project_status
+from nanoset_core.project.verify import verify_project
+from nanoset_core.text.documents import ZEROS, read_documents
+from nanoset_core.text.pieces import cut_ranges
+from nanoset_core.text.survey import take_inventory
 
 HEAD, COLUMNS = ("what", "damage"), ("refused", "warned", "unharmed")
 """The build fails and names the file; everything warns and names it; no document is lost."""

@@ -22,16 +22,17 @@ from faults.formats import Format
 from sample_project import encoded
 
 from nanoset_core.errors import SourceChangedError
-from nanoset_core.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.indexed.layout import DTYPE_CODES
-from nanoset_core.packed import PackedDataset, write_packed
-from nanoset_core.raw.contents import contents_of
-from nanoset_core.raw.documents import read_documents
-from nanoset_core.raw.fingerprints import fingerprint
-from nanoset_core.raw.pieces import Piece, SourceRange
-from nanoset_core.shuffling.reader import iterate_shard, iterate_shards
-from nanoset_core.shuffling.tar_input import _contexts, survey_tars
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.layout import DTYPE_CODES
+from nanoset_core.formats.pbin.dataset import PackedDataset
+from nanoset_core.formats.tars.tar_input import _contexts, survey_tars
+from nanoset_core.loading.shard_reader import iterate_shard, iterate_shards
+from nanoset_core.stages.pbin.writing import write_packed
+from nanoset_core.text.contents import contents_of
+from nanoset_core.text.documents import read_documents
+from nanoset_core.text.fingerprints import fingerprint
+from nanoset_core.text.pieces import Piece, SourceRange
 
 DOCUMENTS = [[(7 * i + j) % 300 for j in range(n)] for i, n in enumerate((5, 1, 40, 3, 3, 120, 2, 9))]
 ROWS = [[(i * 31 + j) % 5000 for j in range(16)] for i in range(6)]

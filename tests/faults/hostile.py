@@ -24,18 +24,18 @@ from faults.runner import Kind, Trial, forked
 from isal import isal_zlib  # noqa: F401
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.pbin.dataset import PackedDataset
+from nanoset_core.formats.tars.tar_input import _contexts, survey_tars
+from nanoset_core.loading.shard_reader import iterate_shard, iterate_shards
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.packed import PackedDataset
-from nanoset_core.raw.contents import contents_of
-from nanoset_core.raw.documents import read_documents
-from nanoset_core.raw.fingerprints import fingerprint
-from nanoset_core.raw.pieces import SourceRange
-from nanoset_core.shuffling.reader import iterate_shard, iterate_shards
-from nanoset_core.shuffling.tar_input import _contexts, survey_tars
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.tokenization.tokenizer import tokenizer_facts
+from nanoset_core.text.contents import contents_of
+from nanoset_core.text.documents import read_documents
+from nanoset_core.text.fingerprints import fingerprint
+from nanoset_core.text.pieces import SourceRange
+from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 HEAD, COLUMNS, TRIALS = ("file",), ("read", "refused"), 1
 MIB = 1 << 20

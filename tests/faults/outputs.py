@@ -14,25 +14,26 @@ import numpy as np
 from faults.formats import Format
 from sample_project import CONFIG, EOD, build_all, sentences, write_raw
 
-from nanoset_core.config.project import load_config
 from nanoset_core.errors import FormatError
-from nanoset_core.handoff.data_args import read_data_args, read_per_split
-from nanoset_core.indexed.layout import idx_path, read_idx
+from nanoset_core.formats.indexed.layout import idx_path, read_idx
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.mapping.cache import index_sets
-from nanoset_core.mapping.planned import read_identifiers
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline import raw, shuffling
-from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.fingerprints import FingerprintMemory
-from nanoset_core.raw.survey import known_inventory, list_corpora
-from nanoset_core.shuffling.inputs import load_sampling
-from nanoset_core.shuffling.shards import read_markers
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import load_config
+from nanoset_core.sampling.cache import index_sets
+from nanoset_core.sampling.planned import read_identifiers
+from nanoset_core.stages.handoff.data_args import read_data_args, read_per_split
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.shards.document_table import DocumentRows, counts_by_file
+from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset.inputs import load_sampling
+from nanoset_core.stages.webdataset.shards import read_markers
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.tokenization.bpe import make_engine
-from nanoset_core.tokenization.bpe.reference import ReferenceEngine
-from nanoset_core.tokenization.document_table import DocumentRows, counts_by_file
-from nanoset_core.tokenization.tokenizer import tokenizer_facts
+from nanoset_core.text.fingerprints import FingerprintMemory
+from nanoset_core.text.survey import known_inventory, list_corpora
+from nanoset_core.tokenizers.engines import make_engine
+from nanoset_core.tokenizers.engines.reference import ReferenceEngine
+from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 _SPLIT = "data/nanosets/pretrain/train"
 

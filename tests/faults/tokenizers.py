@@ -26,11 +26,11 @@ from faults.tokenizer_mutations import Mutation, mutated, mutations
 from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.tokenization.bpe import Engine, make_engine, rules
-from nanoset_core.tokenization.bpe.numpy_engine import NumpyEngine
-from nanoset_core.tokenization.bpe.reference import Encoded, NotRecognisedError, ReferenceEngine
-from nanoset_core.tokenization.files import TokenizerFile, define
-from nanoset_core.tokenization.files.split_patterns import PATTERNS
+from nanoset_core.tokenizers.engines import Engine, make_engine, rules
+from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
+from nanoset_core.tokenizers.engines.reference import Encoded, NotRecognisedError, ReferenceEngine
+from nanoset_core.tokenizers.files import TokenizerFile, define
+from nanoset_core.tokenizers.files.split_patterns import PATTERNS
 
 HEAD, COLUMNS, TRIALS = ("tokenizer", "engine"), ("refused", "tokenizers", "numpy", "gigatoken", "caught"), 300
 _MUTABLE_BYTES = 1 << 20
@@ -149,7 +149,7 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
 
 def small_tokenizers(folder: Path) -> list[Path]:
     """Of every kind, trained on the spot."""
-    from tokenization.bpe.conftest import CHARACTER_KINDS, KINDS
+    from tokenizers.engines.conftest import CHARACTER_KINDS, KINDS
 
     made = {folder / f"{kind}.json": make for kind, make in {**KINDS, **CHARACTER_KINDS}.items()}
     for path, make in made.items():

@@ -12,8 +12,8 @@ import click
 from sample_project import EOD, encoded, jsonl, run_stages, sentences, tokenizer_json
 
 from nanoset_core.cli import nanoset
-from nanoset_core.packed import pack_indexed_dataset
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.stages.pbin.writing import pack_indexed_dataset
 
 _CONFIG = f"""\
 raw: raw

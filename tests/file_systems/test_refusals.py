@@ -14,7 +14,7 @@ import pytest
 from dagster_history import QUICK_COMMAND, quick_history  # noqa: F401 - of the command that builds
 from sample_project import FEWER, run_stages, tree
 
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 AFTERWARDS = """
 import json, sys

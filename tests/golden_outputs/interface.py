@@ -26,16 +26,16 @@ IMPORTED_BY_SCRIPTS = (
     "nanoset_core.errors.NanosetError",
     "nanoset_core.loading.samplers.CyclicSampler",
     "nanoset_core.loading.samplers.PretrainingSampler",
-    "nanoset_core.mapping.blending.build_exhaustive_blending_indices",
-    "nanoset_core.mapping.plan.separate_last_epoch",
-    "nanoset_core.mapping.presets.get_preset",
-    "nanoset_core.mapping.splits.parse_split",
-    "nanoset_core.mapping.splits.rows_by_bookends",
-    "nanoset_core.mapping.splits.rows_by_cuts",
-    "nanoset_core.mapping.splits.split_bookends",
-    "nanoset_core.shuffling.ShardReader",
+    "nanoset_core.sampling.blending.build_exhaustive_blending_indices",
+    "nanoset_core.sampling.plan.separate_last_epoch",
+    "nanoset_core.sampling.presets.get_preset",
+    "nanoset_core.sampling.splits.parse_split",
+    "nanoset_core.sampling.splits.rows_by_bookends",
+    "nanoset_core.sampling.splits.rows_by_cuts",
+    "nanoset_core.sampling.splits.split_bookends",
+    "nanoset_core.stages.webdataset.ShardReader",
 )
-IMPORTED_MODULES = ("nanoset_core.mapping.document_index", "nanoset_core.mapping.shuffle_index")
+IMPORTED_MODULES = ("nanoset_core.sampling.document_index", "nanoset_core.sampling.shuffle_index")
 
 
 def interface(folder: Path) -> dict[str, Any]:

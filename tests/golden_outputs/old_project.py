@@ -14,7 +14,7 @@ from golden_outputs.command import run
 
 from nanoset_assets.definitions import defs
 from nanoset_core import MMapIndexedDataset, PackedDataset, load_nanoset
-from nanoset_core.shuffling import ShardReader
+from nanoset_core.loading.shard_reader import ShardReader
 
 FOLDER = Path(__file__).parents[1] / "golden" / "projects"
 _OF_ALL = (

@@ -7,8 +7,8 @@ from sample_project import jsonl, make_corpora, sentences, write_project
 from nanoset_core.cli import nanoset
 from nanoset_core.lineage import copies
 from nanoset_core.lineage.copies import find_copies
-from nanoset_core.pipeline.held_out import compare_held_out
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.stages.held_out.stage import compare_held_out
 
 VIEWS = "views:\n  kept: {of: web, exclude: drop.txt}\nnanosets:\n"
 

@@ -19,10 +19,15 @@ from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.run import explain_step
 from nanoset_core.lineage.webdataset import explain_context
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.pipeline import handoff, indexed, mapping, packs, shuffling, views
-from nanoset_core.pipeline.indexed import shards_of
-from nanoset_core.pipeline.project import Project
-from nanoset_core.tokenization.shards import DOCUMENTS
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import shards_of
+from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.packs import stage as packs
+from nanoset_core.stages.shards.shards import DOCUMENTS
+from nanoset_core.stages.views import stage as views
+from nanoset_core.stages.webdataset import stage as shuffling
 
 CHANGES = {
     "nanosets:\n": """\

@@ -11,7 +11,7 @@ import pytest
 from nanoset_core.errors import FormatError, MissingError, SampleIndexError
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 SPLITS_OF = [
     ("pretrain", "train"),

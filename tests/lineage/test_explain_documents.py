@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.lineage import positions
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.positions import blended, places_of, renumbered, spans_of
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import BlendedNanoset
-from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.sampling.config import NanosetConfig
 
 
 def slow_places(loaded):

@@ -13,11 +13,11 @@ from sample_project import make_corpora
 from nanoset_core.errors import FormatError
 from nanoset_core.lineage import documents as documents_module
 from nanoset_core.lineage.documents import Lineage
-from nanoset_core.pipeline import tokenization
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.store import in_parallel
-from nanoset_core.tokenization.document_table import DocumentRows
 
 
 def written(path, tokens):

@@ -11,14 +11,14 @@ from click.testing import CliRunner
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
-from nanoset_core.handoff.run import RunSpec
-from nanoset_core.handoff.steps import Dealer
 from nanoset_core.lineage import run as run_module
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.run import Part, Run, explain_step, find_steps
 from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.stages.handoff.run import RunSpec
+from nanoset_core.stages.handoff.steps import Dealer
 
 RUN = """\
 handoff: data/nanosets/{name}/handoff/current

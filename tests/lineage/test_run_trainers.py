@@ -17,12 +17,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nanoset_core.handoff.run import ResumeSpec, RunSpec
-from nanoset_core.handoff.steps import Dealer
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.lineage.run import Part, Run, explain_step
-from nanoset_core.loading import NanosetBuilder, NanosetConfig
+from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.stages.handoff.run import ResumeSpec, RunSpec
+from nanoset_core.stages.handoff.steps import Dealer
 
 STEPS, S = 2000, 16
 SIZES = ("data_parallel_size", "micro_batch_size", "global_batch_size")

@@ -15,8 +15,8 @@ from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.lineage import texts
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.lineage.texts import NotReadError, read_texts
-from nanoset_core.raw import tables
-from nanoset_core.raw.endings import is_cuttable
+from nanoset_core.text import tables
+from nanoset_core.text.endings import is_cuttable
 
 ROWS = sentences("web", 50)
 LINES = [jsonl([row]) for row in ROWS]

@@ -15,14 +15,14 @@ from sample_project import make_corpora
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
-from nanoset_core.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.tars.members import read_member
+from nanoset_core.formats.tars.tar import iterate_members, map_archive
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.webdataset import Tars, explain_context
-from nanoset_core.pipeline import shuffling
-from nanoset_core.pipeline.packs import current_dataset
-from nanoset_core.pipeline.project import Project
-from nanoset_core.shuffling.members import read_member
-from nanoset_core.shuffling.tar import iterate_members, map_archive
+from nanoset_core.project.project import Project
+from nanoset_core.stages.packs.stage import current_dataset
+from nanoset_core.stages.webdataset import stage as shuffling
 
 ALL = ["web", "code", "books"]
 FORMS = {

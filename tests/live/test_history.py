@@ -8,7 +8,7 @@ from live.dagster_dev import dagster_dev, query
 
 from nanoset_assets.build import build
 from nanoset_assets.instance import dagster_home
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 LOCATION = "nanoset_assets.definitions"
 JOB = """{ pipelineOrError(params: {

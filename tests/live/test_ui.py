@@ -11,7 +11,7 @@ from live.dagster_dev import dagster_dev
 
 from nanoset_assets.build import build
 from nanoset_assets.instance import dagster_home
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 PAGE = "/assets/tokenized_shards?view=partitions&partition=books"
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nanoset_core import NanosetBuilder, NanosetConfig, collate_varlen
 from nanoset_core.errors import ConfigError
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.loading.boundaries import bounded_sample, cu_seqlens_of
 
 EOD, LENGTH = 0, 9

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.indexed.layout import write_idx
-from nanoset_core.loading import NanosetBuilder, NanosetConfig
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.layout import write_idx
+from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.samplers import PretrainingSampler
-from nanoset_core.mapping.config import DOCUMENTS
-from nanoset_core.mapping.orders import Read, orders_after
-from nanoset_core.mapping.plan import plan_split
+from nanoset_core.sampling.config import DOCUMENTS, NanosetConfig
+from nanoset_core.sampling.orders import Read, orders_after
+from nanoset_core.sampling.plan import plan_split
 
 IDENTIFIERS = {"class": "Stub", "tokenizer_path": ["stub"], "vocab_size": "50000"}
 SPLITS = ("train", "valid", "test")

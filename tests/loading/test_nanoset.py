@@ -6,13 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError, SampleIndexError, StaleError
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
-from nanoset_core.indexed.dataset import MMapIndexedDataset
-from nanoset_core.loading import BlendedNanoset, Nanoset, NanosetBuilder, NanosetConfig, open_split
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.loading import nanoset as reading
-from nanoset_core.mapping.indices import build_blend_indices, build_member_indices
-from nanoset_core.mapping.plan import plan_split
-from nanoset_core.mapping.presets import PRESETS
+from nanoset_core.loading.builder import NanosetBuilder
+from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset, open_split
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.indices import build_blend_indices, build_member_indices
+from nanoset_core.sampling.plan import plan_split
+from nanoset_core.sampling.presets import PRESETS
 
 
 def write(prefix, lengths, dtype=np.uint16, first=0):

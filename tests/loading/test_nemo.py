@@ -19,14 +19,16 @@ from typing import Any
 import numpy as np
 import pytest
 from lineage.test_run_trainers import source
-from packing.test_writing import write_packs
+from stages.packs.test_writing import write_packs
 
-from nanoset_core.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.loading import NanosetBuilder, NanosetConfig
-from nanoset_core.mapping.orders import Read, orders_after
-from nanoset_core.mapping.plan import plan_split
-from nanoset_core.packing.plan import Cut
-from nanoset_core.packing.writing import Rules
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.loading.builder import NanosetBuilder
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.orders import Read, orders_after
+from nanoset_core.sampling.packing.plan import Cut
+from nanoset_core.sampling.plan import plan_split
+from nanoset_core.stages.packs.writing import Rules
 
 S, SEED = 32, 99
 FOLDER = ("collections", "nlp", "data", "language_modeling", "megatron")

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.loading import samplers
-from nanoset_core.loading.samplers import CyclicSampler, InterleavedSampler, PretrainingSampler, randperm
-from nanoset_core.packed import ResumableSampler
+from nanoset_core.loading.samplers import (
+    CyclicSampler,
+    InterleavedSampler,
+    PretrainingSampler,
+    ResumableSampler,
+    randperm,
+)
 
 ROWS = rows("samplers")
 KEYS = ("total", "consumed", "micro_batch", "dp_rank", "dp_size")

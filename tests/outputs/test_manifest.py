@@ -27,8 +27,8 @@ from nanoset_core.outputs.manifest import (
     unpack,
 )
 from nanoset_core.outputs.root import CURRENT, OutputRoot
+from nanoset_core.project.existing import all_outputs
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.versions.existing import all_outputs
 
 RECIPE = Recipe("shards", "web", 1, {"source": "ab12"}, {"eod": 0, "text_key": "text", "fraction": 0.1})
 

@@ -10,21 +10,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from mapping.slow_corpora import slow_coverage
 from sample_project import make_corpora, write_project
+from sampling.slow_corpora import slow_coverage
 
 from nanoset_assets.ui.nanoset import split_metadata
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import InputError
 from nanoset_core.lineage.documents import Lineage
-from nanoset_core.mapping.plan import LengthReader
-from nanoset_core.pipeline import corpus_parts, indexed, mapping, packs, views
-from nanoset_core.pipeline.corpus_parts import count_copies
-from nanoset_core.pipeline.mapping import BLENDED, INDEX_MAPPINGS
-from nanoset_core.pipeline.packs import current_dataset, packed_from, pieces_of, planned_packs
-from nanoset_core.pipeline.planning import NanosetContext
-from nanoset_core.pipeline.project import Project
-from nanoset_core.versions.status import project_status
+from nanoset_core.project.project import Project
+from nanoset_core.project.status import project_status
+from nanoset_core.sampling.plan import LengthReader
+from nanoset_core.stages import corpus_parts
+from nanoset_core.stages.corpus_parts import count_copies
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.mappings.planning import NanosetContext
+from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
+from nanoset_core.stages.packs import stage as packs
+from nanoset_core.stages.packs.stage import current_dataset, packed_from, pieces_of, planned_packs
+from nanoset_core.stages.views import stage as views
 
 CHANGES = {
     "nanosets:\n": """\

@@ -15,19 +15,23 @@ from s3_server import objects
 from sample_project import build_all, jsonl, outputs_of, sentences
 
 from nanoset_core.errors import MissingError, StorageError
-from nanoset_core.pipeline import indexed, mapping, raw, shuffling, tokenization
-from nanoset_core.pipeline.packs import current_dataset
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.packs.stage import current_dataset
+from nanoset_core.stages.report import live_manifest
+from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.webdataset import stage as shuffling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.verification.report import live_manifest
 
 SCRATCH_MIB = 4
 BUILD_AND_VERIFY = r"""
 import sys
 from sample_project import build_all
-from nanoset_core.verification.verify import verify_project
+from nanoset_core.project.verify import verify_project
 project = build_all(sys.argv[1])
 reports = [report for deep in (False, True) for report in verify_project(project, deep=deep)]
 sys.exit("\n".join(str(error) for report in reports for error in report.errors))

@@ -18,11 +18,13 @@ from sample_project import build_all, outputs_of
 from nanoset_assets.build import build
 from nanoset_core import load_nanoset
 from nanoset_core.errors import StorageError
-from nanoset_core.mapping.splits import SPLITS
-from nanoset_core.pipeline import handoff, mapping, packed
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import verify_project
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.pbin import stage as packed
 from nanoset_core.storage.location import StorageSpec
-from nanoset_core.verification.verify import verify_project
 
 
 def test_the_bucket_holds_what_a_local_root_would(stored, built_here):
@@ -117,7 +119,7 @@ def test_a_pack_made_again_but_not_to_its_end_has_no_manifest_of_before(remote_p
         raise StorageError("no more", where="the wire", remedy="none")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nanoset_core.pipeline.packed.pack_into_store", cut_short)
+        patch.setattr("nanoset_core.stages.pbin.stage.pack_into_store", cut_short)
         with pytest.raises(StorageError):
             packed.pack(Project.open(config, rebuild=True), "web")
     assert before.keys() - objects(filled).keys() == {f"packed/web/{digest}/manifest.json"}

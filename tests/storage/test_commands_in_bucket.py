@@ -16,12 +16,12 @@ from storage.answering import answering, say
 from storage.conftest import total
 
 from nanoset_core.cli import nanoset
-from nanoset_core.config import load_config
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, NanosetError, StorageError
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
-from nanoset_core.packed import write_packed
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.project.settings import load_config
+from nanoset_core.stages.pbin.writing import write_packed
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.tokenization.tokenizer import tokenizer_facts
+from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 TEXT = f"--tokenizer IN/tokenizer.json --workers 1 --eod {EOD}"
 COMMANDS = {

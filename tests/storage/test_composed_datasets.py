@@ -14,13 +14,15 @@ from storage.conftest import total, with_root
 
 from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import read_manifest
-from nanoset_core.pipeline import indexed, raw, tokenization
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.gc import collect, plan_gc
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import verify_indexed, verify_shards
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import read_pieces
-from nanoset_core.verification.verify import verify_indexed, verify_shards
-from nanoset_core.versions.gc import collect, plan_gc
 
 CORPUS = "noise"
 SETTINGS = """\
@@ -172,7 +174,7 @@ def test_deep_verification_reads_each_token_once_and_keeps_none(project, place, 
     small = Project.open(config)
     size = made.files[BIN].size
     assert size > 6 << 20
-    monkeypatch.setattr("nanoset_core.verification.corpus.SAMPLED_DOCUMENTS", 0)
+    monkeypatch.setattr("nanoset_core.stages.shards.verify.SAMPLED_DOCUMENTS", 0)
     found = verify_indexed(small, CORPUS, deep=True)
     assert found.passed
     assert found.figures["tokens_read"] == made.facts["tokens"]

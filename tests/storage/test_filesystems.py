@@ -21,14 +21,14 @@ from web_server import web_server
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError, SourceChangedError, StorageError
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.documents import read_documents
-from nanoset_core.raw.pieces import Piece, SourceRange
+from nanoset_core.project.project import Project
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.storage import filesystems, reading, s3_requests
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.location import remote_location
-from nanoset_core.tokenization.inputs import resolve_inputs
+from nanoset_core.text.documents import read_documents
+from nanoset_core.text.pieces import Piece, SourceRange
 
 fsspec = pytest.importorskip("fsspec")
 MIB = 1 << 20

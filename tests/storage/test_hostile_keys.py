@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from nanoset_core.errors import InputError
-from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.contents import contents_of
-from nanoset_core.raw.survey import list_corpora
+from nanoset_core.project.gc import find_copies
+from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
-from nanoset_core.versions.gc import find_copies
+from nanoset_core.text.contents import contents_of
+from nanoset_core.text.survey import list_corpora
 
 KEYS = ["a/../../../x.jsonl", "a//x.jsonl", "./x.jsonl", "a\nb.jsonl", "\x1b[2Jx.jsonl", "x" * 300 + ".jsonl"]
 

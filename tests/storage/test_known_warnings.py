@@ -1,7 +1,7 @@
 """Warnings that were seen, of a project whose root is a bucket."""
 
 from nanoset_core.cli.known_warnings import print_warnings
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
 
 WARNING = "warning: corpus web: 3 documents are empty"
 

@@ -20,14 +20,14 @@ from click.testing import CliRunner
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import StorageError
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.gc import collect, plan_gc
+from nanoset_core.project.project import Project
+from nanoset_core.project.status import project_status
 from nanoset_core.storage import leases
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import Work, at_work, collecting, leased, leased_names, under_way
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.s3 import Upload
-from nanoset_core.versions.gc import collect, plan_gc
-from nanoset_core.versions.status import project_status
 
 
 @pytest.fixture(params=["local", "place", "ceph_place"])

@@ -24,14 +24,16 @@ from nanoset_core.cli.entry import message
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.pipeline import indexed, raw, tokenization
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.gc import collect, find_copies
+from nanoset_core.project.project import Project
+from nanoset_core.project.status import project_status
+from nanoset_core.project.verify import verify_packed
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.storage import access
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.verification.verify import verify_packed
-from nanoset_core.versions.gc import collect, find_copies
-from nanoset_core.versions.status import project_status
 
 QUESTIONS = (
     "status --json",

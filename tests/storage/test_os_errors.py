@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import MissingError, NanosetError, StorageError
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.os_errors import explained

@@ -11,11 +11,11 @@ from sample_project import jsonl as lines
 from sample_project import make_corpora, sentences, write_raw
 from storage.turns import rounds
 
-from nanoset_core.pipeline import raw
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.project import Project
+from nanoset_core.project.status import project_status
+from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_reading import S3Reader
-from nanoset_core.versions.status import project_status
 
 NAME = f"inventory/web/{MEMORY}"
 

@@ -14,6 +14,7 @@ import s3_server
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.stages.report import Report, check_files
 from nanoset_core.storage import s3 as bucket_module
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.access import FileAccess
@@ -21,7 +22,6 @@ from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Store, in_parallel
-from nanoset_core.verification.report import Report, check_files
 
 RECIPE = Recipe("datasets", "web", 1, options={"seed": 1})
 NAMES = ("tokens.bin", "sub/folder/a b.txt", "ünïcode-漢.txt", "100%+&=#?.txt", "quote'\"`.txt", "empty")

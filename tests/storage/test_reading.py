@@ -16,12 +16,12 @@ from storage.conftest import total
 
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
-from nanoset_core.raw.survey import take_inventory
 from nanoset_core.storage import reading
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.storage.reading import BlockFile
 from nanoset_core.storage.s3 import S3Store
+from nanoset_core.text.survey import take_inventory
 
 LONG_AGO = "Wed, 21 Oct 2015 07:28:00 GMT"
 NAMES = ("plain.jsonl", "a folder/ünï 漢.jsonl", "100%+&=#?versions=1.jsonl", "a*b[1].jsonl")
@@ -44,7 +44,7 @@ class NoWorkers:
 
 
 def test_objects_known_by_their_etags_are_given_to_no_worker(place, data, monkeypatch):
-    monkeypatch.setattr("nanoset_core.raw.fingerprints.SPREAD_BYTES", 1)
+    monkeypatch.setattr("nanoset_core.text.fingerprints.SPREAD_BYTES", 1)
     known = take_inventory(RemoteFolder(place, by_etag=True), "web", executor=NoWorkers())
     assert known.size == len(data) * len(NAMES)
     with pytest.raises(AssertionError):
@@ -67,9 +67,9 @@ def test_a_large_object_is_hashed_piece_by_piece_and_read_once(place, tmp_path, 
     place.put("web/large.jsonl", lines)
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "large.jsonl").write_bytes(lines)
-    monkeypatch.setattr("nanoset_core.raw.fingerprints.PIECE_BYTES", 300_000)
-    monkeypatch.setattr("nanoset_core.raw.fingerprints.WINDOW_BYTES", 4096)
-    monkeypatch.setattr("nanoset_core.raw.fingerprints.SPREAD_BYTES", 1)
+    monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", 300_000)
+    monkeypatch.setattr("nanoset_core.text.fingerprints.WINDOW_BYTES", 4096)
+    monkeypatch.setattr("nanoset_core.text.fingerprints.SPREAD_BYTES", 1)
     executor = Here()
     found = take_inventory(RemoteFolder(place) / "web", "web", executor=executor)
     assert found == take_inventory(tmp_path / "web", "web")

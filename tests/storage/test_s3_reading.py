@@ -13,8 +13,8 @@ from s3_server import requests_answered
 from sample_project import EOD
 from storage.answering import answering, say
 
-from nanoset_core.config import load_config
 from nanoset_core.errors import MissingError, SourceChangedError, StorageError
+from nanoset_core.project.settings import load_config
 from nanoset_core.storage import s3_reading, s3_requests
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3 import S3Store

@@ -12,9 +12,11 @@ from s3_server import bytes_answered, upload_raw
 from sample_project import EOD, jsonl
 
 from nanoset_core.errors import SourceChangedError
-from nanoset_core.pipeline import indexed, raw, tokenization
-from nanoset_core.pipeline.project import Project
-from nanoset_core.verification.corpus import SAMPLED_DOCUMENTS, verify_corpus, verify_indexed
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.verify import SAMPLED_DOCUMENTS, verify_corpus, verify_indexed
 
 CONFIG = """\
 raw: {raw}

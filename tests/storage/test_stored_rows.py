@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from sample_project import make_corpora, tree
 
-from nanoset_core.pipeline import shuffling
-from nanoset_core.pipeline.project import Project
-from nanoset_core.shuffling import writing
-from nanoset_core.shuffling.stored_rows import StoredRows
-from nanoset_core.versions.gc import collect
+from nanoset_core.project.gc import collect
+from nanoset_core.project.project import Project
+from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import writing
+from nanoset_core.stages.webdataset.stored_rows import StoredRows
 
 
 @pytest.fixture

@@ -16,19 +16,21 @@ from nanoset_core.errors import InputError, MissingError, NanosetError, SourceCh
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.texts import file_state
-from nanoset_core.mapping.splits import SPLITS
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.pipeline import mapping, raw, tokenization
-from nanoset_core.pipeline.project import Project
-from nanoset_core.raw.contents import FileStat
-from nanoset_core.raw.fingerprints import fingerprint
-from nanoset_core.raw.rejects import Reject
+from nanoset_core.project.project import Project
+from nanoset_core.project.purge import plan_purge
+from nanoset_core.project.verify import verify_project
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.document_table import FACT, LineNumbers
+from nanoset_core.stages.shards.losses import read_rejects
+from nanoset_core.stages.shards.shards import REJECTS
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.tokenization.document_table import FACT, LineNumbers
-from nanoset_core.tokenization.losses import read_rejects
-from nanoset_core.tokenization.shards import REJECTS
-from nanoset_core.verification.verify import verify_project
-from nanoset_core.versions.purging import plan_purge
+from nanoset_core.text.contents import FileStat
+from nanoset_core.text.fingerprints import fingerprint
+from nanoset_core.text.rejects import Reject
 
 PIECE_BYTES, WINDOW_BYTES = 6000, 256
 CONFIG = f"""\
@@ -62,9 +64,9 @@ def counted(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> P
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nanoset_core.raw.fingerprints.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("nanoset_core.raw.fingerprints.WINDOW_BYTES", WINDOW_BYTES)
-    monkeypatch.setattr("nanoset_core.raw.fingerprints._RACY_NS", -(10**18))  # what was written just now is remembered
+    monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("nanoset_core.text.fingerprints.WINDOW_BYTES", WINDOW_BYTES)
+    monkeypatch.setattr("nanoset_core.text.fingerprints._RACY_NS", -(10**18))  # what was written just now is remembered
 
 
 @pytest.fixture

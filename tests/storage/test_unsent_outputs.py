@@ -11,11 +11,11 @@ from sample_project import build_all
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.pipeline.project import Project
-from nanoset_core.shuffling.shards import TarFacts, read_markers, write_markers
+from nanoset_core.project.diff import find_versions
+from nanoset_core.project.project import Project
+from nanoset_core.stages.webdataset.shards import TarFacts, read_markers, write_markers
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.versions.diff import find_versions
 
 
 def write(folder):

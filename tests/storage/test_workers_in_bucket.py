@@ -22,13 +22,14 @@ from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.execution import dask
 from nanoset_core.execution.dask import FOLDER, compatibility_check, sweep_runs
 from nanoset_core.execution.progress import Progress
-from nanoset_core.pipeline import raw, tokenization
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.gc import collect
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import targets, verify_project
+from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.storage import leases
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.verification.verify import targets, verify_project
-from nanoset_core.versions.gc import collect
 
 TOKENIZED = ("inventory", "shards", "tokenized")
 """Stages whose outputs are there once a corpus was tokenized."""

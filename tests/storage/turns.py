@@ -20,9 +20,9 @@ from chosen_server import CREDENTIALS
 from s3_server import new_bucket, objects, upload_raw, versions
 from sample_project import FEWER, build_all, jsonl, outputs_of, sentences, tokenizer_json, write_project
 
+from nanoset_core.project.gc import collect
 from nanoset_core.storage.leases import FOLDER
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.versions.gc import collect
 
 MACHINES = ("first", "second", "third")
 TURNS = ("build", "build", "kill", "kill", "append", "append", "status", "gc", "verify", "new disk")

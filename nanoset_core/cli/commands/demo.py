@@ -22,8 +22,8 @@ from nanoset_core.cli.options import FOLDER, NumberRange, build_of, option
 @click.pass_context
 def command(context: click.Context, folder: Path, megabytes: float) -> None:
     """Write an example project of real text into FOLDER (default: demo) and build it."""
-    from nanoset_core.config import CONFIG_FILE
     from nanoset_core.demo.writing import write_demo
+    from nanoset_core.records.parsing import CONFIG_FILE
 
     if not write_demo(folder, megabytes=megabytes, say=lambda line: echo(f"{line} …", err=True)):
         echo(f"{folder / CONFIG_FILE} is there already: building what is missing or stale", err=True)

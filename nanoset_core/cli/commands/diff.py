@@ -12,12 +12,12 @@ import click
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.terminal import Row, print_json, print_rows
-from nanoset_core.serialization.text import format_age
+from nanoset_core.records.text import format_age
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.manifest import Manifest
-    from nanoset_core.pipeline.project import Project
-    from nanoset_core.versions.diff import DatasetDiff
+    from nanoset_core.project.diff import DatasetDiff
+    from nanoset_core.project.project import Project
 
 _STYLES = {
     **{"survives": "green", "rebuilt": "green", "to be rebuilt": "yellow", "not built": "yellow"},
@@ -41,9 +41,9 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     Documents and tokens in and out by source file, settings that differ, and which outputs stay as they are; of a view
     the documents that it gained and lost, and the rules and lists that differ.
     """
-    from nanoset_core.pipeline.project import Project
-    from nanoset_core.pipeline.views import is_view
-    from nanoset_core.versions.diff import diff_datasets, find_versions
+    from nanoset_core.project.diff import diff_datasets, find_versions
+    from nanoset_core.project.project import Project
+    from nanoset_core.stages.views.stage import is_view
 
     project = Project.open(config)
     old, new = find_versions(project, first, second)
@@ -78,7 +78,7 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
 
 
 def _show_views(project: Project, old: Manifest, new: Manifest, show: int, as_json: bool) -> None:
-    from nanoset_core.versions.diff_views import diff_views
+    from nanoset_core.project.view_diff import diff_views
 
     values = diff_views(project, old, new, show).to_json()
     if as_json:

@@ -13,7 +13,7 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.explained import OF_SAMPLE, STEPS, check_asked, complete, document_line, of_run, sample_lines
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, JSON_OPTION, option
 from nanoset_core.cli.terminal import print_json
-from nanoset_core.serialization.text import format_count
+from nanoset_core.records.text import format_count
 
 Json = dict[str, Any]
 _IN_SPLIT, _IN_TAR = "sample {sample:,}: ", "sample {key} (number {sample:,} of all) in {tar}: "
@@ -76,8 +76,8 @@ def _of_nanoset(
 ) -> tuple[Any, Iterator[str]]:
     """Return what was asked of a nanoset or webdataset, and its lines."""
     from nanoset_core.lineage import explain, find, webdataset
-    from nanoset_core.mapping.splits import SPLITS
-    from nanoset_core.pipeline.project import Project
+    from nanoset_core.project.project import Project
+    from nanoset_core.sampling.splits import SPLITS
 
     project = Project.open(config)
     # What nanoset.yaml no longer names is recognised by the split.

@@ -9,11 +9,11 @@ import click
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, option, tokenizer_options
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.cli.terminal import print_made
-from nanoset_core.config.exports import FormatName
+from nanoset_core.stages.exports.settings import FormatName
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
-    from nanoset_core.tokenization.files import TokenizerPath
+    from nanoset_core.tokenizers.files import TokenizerPath
 
 _FORMATS = click.Choice(get_args(FormatName))
 
@@ -45,8 +45,8 @@ def command(
     The formats mds and litdata have samples of one length, which are written, in files of 64 MiB with an index.json:
     give them a folder of their own.
     """
-    from nanoset_core.config.exports import IN_SAMPLES
-    from nanoset_core.exits.standalone import ExportOptions, export_pair
+    from nanoset_core.stages.exports.settings import IN_SAMPLES
+    from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
 
     is_sampled = format in IN_SAMPLES
     if is_sampled == (sequence_length is None):

@@ -12,10 +12,10 @@ import click
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange, flag, option
 from nanoset_core.cli.terminal import print_json, print_rows
-from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.records.text import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.versions.gc import Collection
+    from nanoset_core.project.gc import Collection
 
 _SHOWN = 50
 """Outputs in the table."""
@@ -36,8 +36,8 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
     Kept are the current version of every output and all that it was made from or points at, what a running build
     works on, and every file that nanoset did not make. What is removed can be built again.
     """
-    from nanoset_core.pipeline.project import Project
-    from nanoset_core.versions.gc import collect, find_copies, folder_size, plan_gc
+    from nanoset_core.project.gc import collect, find_copies, folder_size, plan_gc
+    from nanoset_core.project.project import Project
 
     project = Project.open(config)
     if copies:

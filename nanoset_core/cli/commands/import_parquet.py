@@ -20,7 +20,7 @@ def command(sources: tuple[Path, ...], output: Path, columns: str | None, overwr
 
     Corpora may hold .parquet and .arrow files as they are; this is for tools that want JSON lines.
     """
-    from nanoset_core.raw.importing import import_once
+    from nanoset_core.text.importing import import_once
 
     facts, made = import_once(sources, output, columns=columns.split(",") if columns else None, overwrite=overwrite)
     counts = f"{facts.rows:,} rows of {facts.files:,} files, {facts.written_bytes:,} bytes of JSON lines"

@@ -32,12 +32,12 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
 
     Its JSON schema is written beside it, so that editors complete keys and show mistakes.
     """
-    from nanoset_core.config.first import write_config
-    from nanoset_core.config.template import schema_text
-    from nanoset_core.pipeline.project import Project
-    from nanoset_core.pipeline.tokenization import check_tokenizer
-    from nanoset_core.raw.contents import some
-    from nanoset_core.serialization.text import format_bytes, format_count
+    from nanoset_core.project.first_config import write_config
+    from nanoset_core.project.project import Project
+    from nanoset_core.project.template import schema_text
+    from nanoset_core.records.text import format_bytes, format_count
+    from nanoset_core.stages.shards.stage import check_tokenizer
+    from nanoset_core.text.contents import some
 
     if schema:
         echo(Multiline(schema_text()), nl=False)

@@ -13,7 +13,7 @@ from nanoset_core.cli.terminal import spread
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
-    from nanoset_core.tokenization.files import TokenizerPath
+    from nanoset_core.tokenizers.files import TokenizerPath
 
 SHOWN_TOKENS = 24
 SHOWN_CHARACTERS = 160
@@ -25,7 +25,7 @@ SHOWN_CHARACTERS = 160
 @option("--sequences", "How many sequences to show.", default=3, show_default=True)
 def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -> None:
     """Show what the indexed dataset at PREFIX (.bin/.idx), or each one in a folder, holds, and its first sequences."""
-    from nanoset_core.indexed.folder import pairs_at
+    from nanoset_core.formats.indexed.folder import pairs_at
 
     for pair in pairs_at(prefix):
         for line in describe_dataset(pair, tokenizer, sequences):
@@ -42,11 +42,11 @@ def describe_dataset(
     """
     import numpy as np
 
-    from nanoset_core.indexed.dataset import MMapIndexedDataset
-    from nanoset_core.indexed.ids import first_foreign
-    from nanoset_core.tokenization.bpe.reference import decode_tokens, load_tokenizer
-    from nanoset_core.tokenization.files import define, tokenizer_path
-    from nanoset_core.tokenization.tokenizer import tokenizer_facts
+    from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+    from nanoset_core.formats.indexed.ids import first_foreign
+    from nanoset_core.tokenizers.engines.reference import decode_tokens, load_tokenizer
+    from nanoset_core.tokenizers.files import define, tokenizer_path
+    from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
     dataset, file = MMapIndexedDataset(str(prefix)), None if tokenizer_file is None else tokenizer_path(tokenizer_file)
     tokenizer, lengths = None if file is None else load_tokenizer(file), dataset.sequence_lengths

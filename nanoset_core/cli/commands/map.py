@@ -36,20 +36,20 @@ from nanoset_core.cli.terminal import (
     print_made,
     print_rows,
 )
-from nanoset_core.config.nanoset import NanosetSpec, ScheduleSpec
-from nanoset_core.config.trainer import EXAMPLE, UNNAMED
 from nanoset_core.errors import ConfigError
-from nanoset_core.mapping.config import DEFAULT_SPLIT
-from nanoset_core.mapping.splits import SPLITS, SplitName, parse_split, split_numbers
+from nanoset_core.sampling.config import DEFAULT_SPLIT
+from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split, split_numbers
+from nanoset_core.stages.handoff.trainer_settings import EXAMPLE, UNNAMED
+from nanoset_core.stages.mappings.settings import NanosetSpec, ScheduleSpec
 from nanoset_core.untrusted import Multiline
 
 if TYPE_CHECKING:
-    from nanoset_core.mapping.config import NanosetConfig
-    from nanoset_core.mapping.corpora import CorpusCoverage
-    from nanoset_core.mapping.coverage import ExceededLimit, MemberCoverage
-    from nanoset_core.mapping.planned import SplitPlan
     from nanoset_core.outputs.manifest import Manifest
-    from nanoset_core.pipeline.project import Project
+    from nanoset_core.project.project import Project
+    from nanoset_core.sampling.config import NanosetConfig
+    from nanoset_core.sampling.corpora import CorpusCoverage
+    from nanoset_core.sampling.coverage import ExceededLimit, MemberCoverage
+    from nanoset_core.sampling.planned import SplitPlan
 
 MANY_EPOCHS = 8
 """Reading a text more often than this gets a warning."""
@@ -138,10 +138,10 @@ def _map_project(
     plan_only: bool,
     as_json: bool,
 ) -> None:
-    from nanoset_core.pipeline import tokenization
-    from nanoset_core.pipeline.project import Project
-    from nanoset_core.pipeline.run_before import going_on
-    from nanoset_core.pipeline.same_text import check_nanoset_text
+    from nanoset_core.project.project import Project
+    from nanoset_core.stages.mappings.run_before import going_on
+    from nanoset_core.stages.same_text import check_nanoset_text
+    from nanoset_core.stages.shards import stage as tokenization
 
     project = Project.open(config)
     tokenization.check_tokenizer(project)
@@ -167,9 +167,9 @@ def _show_plans(
     project: Project, names: Sequence[str], splits: Sequence[SplitName], *, plan_only: bool, as_json: bool
 ) -> None:
     """Print what splits of a project's nanosets will hold; of packs that are not built, as they will be."""
-    from nanoset_core.mapping.plan import LengthReader
-    from nanoset_core.pipeline.packs import PACKS, planned_packs
-    from nanoset_core.pipeline.planning import NanosetContext
+    from nanoset_core.sampling.plan import LengthReader
+    from nanoset_core.stages.mappings.planning import NanosetContext
+    from nanoset_core.stages.packs.stage import PACKS, planned_packs
 
     # Packs that the nanosets read, also if they are not built yet: only a plan can do without them.
     reader = LengthReader(project.outputs.access)
@@ -196,8 +196,9 @@ def _show_plans(
 
 def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
     """Build the index files of nanosets, and if these are of all splits, the files that a trainer is started with."""
-    from nanoset_core.handoff.writers import START
-    from nanoset_core.pipeline import handoff, mapping
+    from nanoset_core.stages.handoff import stage as handoff
+    from nanoset_core.stages.handoff.writers import START
+    from nanoset_core.stages.mappings import stage as mapping
 
     with progress_bars() as (listener, _):
         project = replace(project, listener=listener)
@@ -213,8 +214,8 @@ def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) 
 
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
     """Warn of settings of some nanosets that are allowed but rarely intended, such as orders that are lost."""
-    from nanoset_core.pipeline.handoff import TRAINER_FILES
-    from nanoset_core.pipeline.stage import Key, Node
+    from nanoset_core.stages.handoff.stage import TRAINER_FILES
+    from nanoset_core.stages.stage import Key, Node
 
     # Worded as `nanoset status` does, so that a warning that was seen there is known here.
     lines: list[str] = []
@@ -226,10 +227,10 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
 
 
 def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as_json: bool) -> None:
-    from nanoset_core.handoff.data_args import config_from_arguments
-    from nanoset_core.mapping.coverage import apply_epoch_limits, coverage
-    from nanoset_core.mapping.plan import LengthReader, plan_splits
-    from nanoset_core.mapping.standalone import write_index_files
+    from nanoset_core.sampling.coverage import apply_epoch_limits, coverage
+    from nanoset_core.sampling.plan import LengthReader, plan_splits
+    from nanoset_core.stages.handoff.data_args import config_from_arguments
+    from nanoset_core.stages.mappings.standalone import write_index_files
 
     config = config_from_arguments(options, splits)
     if not plan_only and config.rules.hashes_tokenizer and not config.tokenizer_identifiers:
@@ -259,7 +260,7 @@ def _corpora_alone(
     plan: SplitPlan | None, config: NanosetConfig, rows: Sequence[MemberCoverage]
 ) -> list[CorpusCoverage]:
     """Return what a split without a project reads of each dataset."""
-    from nanoset_core.mapping.corpora import MemberReads, corpus_coverage, separate_corpora
+    from nanoset_core.sampling.corpora import MemberReads, corpus_coverage, separate_corpora
 
     if plan is None:
         return []

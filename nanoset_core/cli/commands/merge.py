@@ -26,7 +26,7 @@ def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
 
     What an earlier call left at OUTPUT_PREFIX is not joined again.
     """
-    from nanoset_core.indexed.folder import merge_folder
+    from nanoset_core.formats.indexed.folder import merge_folder
 
     with progress_bars() as (listener, _):
         merged = merge_folder(folder, output_prefix, overwrite=overwrite, listener=listener)

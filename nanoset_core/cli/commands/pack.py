@@ -23,12 +23,12 @@ from nanoset_core.cli.options import (
 )
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.cli.terminal import print_made, print_notices, rejected_text, spread
-from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
-from nanoset_core.serialization.text import format_count
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 
 if TYPE_CHECKING:
     from nanoset_core.execution.progress import ProgressCallback
-    from nanoset_core.packed import PackedFacts
+    from nanoset_core.stages.pbin.writing import PackedFacts
     from nanoset_core.storage.location import Location
 
     Files: TypeAlias = Sequence[Location]
@@ -84,7 +84,7 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
     Text is tokenized on the way, and gives the bytes of Modalities' own index and pack. Tokens get 1, 2 or 4 bytes by
     Modalities' rule over the tokenizer's vocabulary; without a tokenizer a pair's tokens keep their size.
     """
-    from nanoset_core.packed.standalone import PackOptions, pack_once
+    from nanoset_core.stages.pbin.standalone import PackOptions, pack_once
 
     with progress_bars() as (listener, _):
         made, is_new = pack_once(inputs, output, PackOptions(**options), listener, overwrite=overwrite)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
 @OVERWRITE_OPTION
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a sound index."""
-    from nanoset_core.packed import merge_packed
+    from nanoset_core.stages.pbin.selection import merge_packed
 
     _check_names(files)
 
@@ -118,7 +118,7 @@ def shuffle(files: tuple[Location, ...], output: Location, overwrite: bool, **se
 
     Without --chunk the order is that of `shuffle_tokenized_data`, with it that of `create_shuffled_dataset_chunk`.
     """
-    from nanoset_core.packed import shuffle_packed, shuffle_packed_chunk
+    from nanoset_core.stages.pbin.selection import shuffle_packed, shuffle_packed_chunk
 
     in_chunks = settings["chunk"] is not None
     if in_chunks != (settings["chunks"] is not None):
@@ -147,7 +147,8 @@ def shuffle(files: tuple[Location, ...], output: Location, overwrite: bool, **se
 @OVERWRITE_OPTION
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
     """Keep the documents of FILE that meet all conditions, in their order."""
-    from nanoset_core.packed import DocumentFilter, PackedDataset, filter_packed
+    from nanoset_core.formats.pbin.dataset import PackedDataset
+    from nanoset_core.stages.pbin.selection import DocumentFilter, filter_packed
 
     lists = {name: conditions[name] for name in ("keep", "drop") if conditions[name] is not None}
     settings = conditions | {name: str(path) for name, path in lists.items()}
@@ -166,8 +167,9 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
 @OVERWRITE_OPTION
 def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     """Write FILE again as Modalities can read it: the present layout, and without the fault of Modalities' merge."""
+    from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.outputs.recorded import OutputPlace
-    from nanoset_core.packed import PackedDataset, merge_packed
+    from nanoset_core.stages.pbin.selection import merge_packed
     from nanoset_core.storage.working_copies import downloaded
 
     def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> PackedFacts:
@@ -193,7 +195,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
 @OVERWRITE_OPTION
 def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwrite: bool) -> None:
     """Write the .idx that Modalities keeps beside a plain JSONL file: where each line begins and ends."""
-    from nanoset_core.packed import create_raw_index
+    from nanoset_core.formats.pbin.raw_index import create_raw_index
 
     def run(here: Sequence[Path], target: Path, listener: ProgressCallback) -> dict[str, Any]:
         facts = create_raw_index(here[0], target, on_fault="drop" if drop_faulty else "raise", listener=listener)
@@ -210,7 +212,7 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
 @_FILES
 def describe(files: tuple[Location, ...]) -> None:
     """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
-    from nanoset_core.packed.layout import load_index, open_packed
+    from nanoset_core.formats.pbin.layout import load_index, open_packed
     from nanoset_core.storage.working_copies import room_beside
 
     for file in files:
@@ -234,7 +236,7 @@ def describe(files: tuple[Location, ...]) -> None:
 
 def _check_names(files: Files) -> None:
     """Refuse a file that is named in two ways. Under one name twice it is meant to be, and is only noted."""
-    from nanoset_core.tokenization.inputs import check_different
+    from nanoset_core.stages.shards.inputs import check_different
 
     for file, times in Counter(files).items():
         if times > 1:

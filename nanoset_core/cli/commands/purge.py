@@ -13,11 +13,11 @@ from nanoset_core.cli.copies import print_copies
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, IDS_FILE_OPTION, build_of, flag, option
 from nanoset_core.cli.terminal import print_rows
-from nanoset_core.serialization.text import format_bytes
+from nanoset_core.records.text import format_bytes
 
 if TYPE_CHECKING:
-    from nanoset_core.pipeline.project import Project
-    from nanoset_core.versions.purging import Plan
+    from nanoset_core.project.project import Project
+    from nanoset_core.project.purge import Plan
 
 _SHOWN = 50
 
@@ -43,8 +43,8 @@ def command(
     and left out from now on, but not touched. Nothing is tokenized again; a receipt says what was erased and what is
     there instead.
     """
-    from nanoset_core.pipeline.project import Project
-    from nanoset_core.versions.purging import is_unfinished, plan_purge, purge
+    from nanoset_core.project.project import Project
+    from nanoset_core.project.purge import is_unfinished, plan_purge, purge
 
     wanted = list(dict.fromkeys(filter(None, [*ids, *ids_file])))
     if not wanted:
@@ -67,7 +67,7 @@ def command(
 def _print_erased(project: Project, ids: Sequence[str]) -> None:
     """Print which of some ids an earlier purge erased."""
     from nanoset_core.outputs.erasures import erasure_of_id
-    from nanoset_core.tokenization.purged import id_digest
+    from nanoset_core.stages.shards.purged import id_digest
 
     for identity in ids[:_SHOWN]:
         erasure = erasure_of_id(project.outputs.access, id_digest(identity))

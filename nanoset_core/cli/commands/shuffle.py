@@ -11,15 +11,15 @@ from nanoset_core.cli import terminal
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_FOLDER, PATH, ManyValued, flag, option, option_for, options_for, text_options
 from nanoset_core.cli.progress import progress_bars
-from nanoset_core.config.tokenization import DocumentsSpec, TokenizationSpec
-from nanoset_core.config.webdataset import DEFAULT_LENGTH, WebdatasetSpec
-from nanoset_core.serialization.text import format_bytes, format_count
+from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
+from nanoset_core.stages.webdataset.settings import DEFAULT_LENGTH, WebdatasetSpec
 
 if TYPE_CHECKING:
-    from nanoset_core.shuffling.inputs import ShuffleInputs
-    from nanoset_core.shuffling.standalone import Preview, Shuffled
+    from nanoset_core.stages.webdataset.inputs import ShuffleInputs
+    from nanoset_core.stages.webdataset.standalone import Preview, Shuffled
     from nanoset_core.storage.location import Location
-    from nanoset_core.tokenization.files import TokenizerPath
+    from nanoset_core.tokenizers.files import TokenizerPath
 
 _SOURCES_SHOWN = 50
 _TOTALS = {
@@ -85,13 +85,13 @@ def command(
 ) -> None:
     """Shuffle contexts into tars for webdataset, OpenLM and wids: the same bytes for any machine and engine."""
     from nanoset_core.outputs.recorded import check_apart
-    from nanoset_core.shuffling.inputs import find_inputs, load_sampling
-    from nanoset_core.shuffling.options import ShuffleOptions
-    from nanoset_core.shuffling.standalone import preview, shuffle
-    from nanoset_core.shuffling.webdataset import complete_exp_data
+    from nanoset_core.stages.webdataset.inputs import find_inputs, load_sampling
+    from nanoset_core.stages.webdataset.lists import complete_exp_data
+    from nanoset_core.stages.webdataset.options import ShuffleOptions
+    from nanoset_core.stages.webdataset.standalone import preview, shuffle
     from nanoset_core.storage.paths import check_utf_8
-    from nanoset_core.tokenization.end_token import end_token
-    from nanoset_core.tokenization.files import tokenizer_files
+    from nanoset_core.tokenizers.end_token import end_token
+    from nanoset_core.tokenizers.files import tokenizer_files
 
     found = find_inputs(
         inputs,
@@ -128,7 +128,7 @@ def command(
 
 def _print_preview(found: Preview, inputs: ShuffleInputs) -> None:
     """Print what would be written and what it takes, and the sources."""
-    from nanoset_core.shuffling.quality import shuffle_quality
+    from nanoset_core.stages.webdataset.quality import shuffle_quality
 
     plan, engine, sources = found.plan, found.engine, len(found.plan.table.sources)
     values = plan.to_json() | {

@@ -17,11 +17,11 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, flag
 from nanoset_core.errors import NanosetError
-from nanoset_core.serialization.text import format_age, format_bytes, format_count
+from nanoset_core.records.text import format_age, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.pipeline.project import Project
-    from nanoset_core.versions.status import Row
+    from nanoset_core.project.project import Project
+    from nanoset_core.project.status import Row
 
 _STYLES = dict.fromkeys(("up to date", "being built", "stale", "missing", "failing", "not read"), "yellow")
 _STYLES |= {"up to date": "green", "being built": "cyan", "failing": "bold red"}
@@ -52,9 +52,9 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
     printed once in your terminal, or by --warnings, are counted afterwards.
     """
     from nanoset_core.outputs.root import Seen
-    from nanoset_core.pipeline.project import Project
-    from nanoset_core.pipeline.tokenization import tokenizer_notices
-    from nanoset_core.versions.status import project_status
+    from nanoset_core.project.project import Project
+    from nanoset_core.project.status import project_status
+    from nanoset_core.stages.shards.stage import tokenizer_notices
 
     project = replace(Project.open(config), seen=Seen())
     with terminal.wide_console().status("looking"):
@@ -85,7 +85,7 @@ def print_old_versions(project: Project, *, more_than: int = 0) -> None:
         project: The project.
         more_than: Nothing is printed unless they take more bytes than this.
     """
-    from nanoset_core.versions.gc import old_versions
+    from nanoset_core.project.gc import old_versions
 
     try:
         count, size = old_versions(project)
@@ -168,7 +168,7 @@ def warning_lines(rows: Iterable[Row], notices: Iterable[str] = ()) -> list[str]
         rows: The outputs.
         notices: Notices on the whole project.
     """
-    from nanoset_core.raw.contents import some
+    from nanoset_core.text.contents import some
 
     about_files: list[str] = []
     about_outputs: list[str] = []

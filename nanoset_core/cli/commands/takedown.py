@@ -16,7 +16,7 @@ from nanoset_core.cli.terminal import print_notices, print_rows
 from nanoset_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nanoset_core.config.project import ProjectConfig
+    from nanoset_core.project.settings import ProjectConfig
 
 
 @click.command("takedown", short_help="Leave documents out of views.")
@@ -41,7 +41,7 @@ def command(
     Their tokens stay in the corpus; a view hides them.
     """
     from nanoset_core.lineage.takedown import add_ids, holdings
-    from nanoset_core.pipeline.project import Project
+    from nanoset_core.project.project import Project
     from nanoset_core.storage.leases import builds_under_way
 
     project = Project.open(config)

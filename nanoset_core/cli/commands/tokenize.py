@@ -12,13 +12,13 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, ManyValued, flag, option, option_for, options_for, text_options
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.cli.terminal import print_made, print_notices
-from nanoset_core.config.tokenization import TokenizationSpec
 from nanoset_core.errors import ConfigError
+from nanoset_core.stages.shards.settings import TokenizationSpec
 
 if TYPE_CHECKING:
+    from nanoset_core.stages.shards.framing import SpecialTokens
     from nanoset_core.storage.location import Location
-    from nanoset_core.tokenization.files import TokenizerPath
-    from nanoset_core.tokenization.framing import SpecialTokens
+    from nanoset_core.tokenizers.files import TokenizerPath
 
 
 @click.command("tokenize", cls=ManyValued, short_help="Tokenize files into .bin/.idx pairs.")
@@ -67,12 +67,12 @@ def command(
     """Tokenize files into .bin/.idx pairs, byte for byte as Megatron-LM's, nanotron's or NeMo's tool."""
     from nanoset_core.execution.processes import available_processors, forked_workers
     from nanoset_core.execution.progress import hearing
-    from nanoset_core.tokenization.distrust import described
-    from nanoset_core.tokenization.end_token import chat_notice, end_token, named_end
-    from nanoset_core.tokenization.framing import special_tokens_notices
-    from nanoset_core.tokenization.inputs import by_file, resolve_inputs
-    from nanoset_core.tokenization.preprocess import RANGE_BYTES, PreprocessOptions, own_rejects, preprocess
-    from nanoset_core.tokenization.shards import engine_choice
+    from nanoset_core.stages.shards.framing import special_tokens_notices
+    from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
+    from nanoset_core.stages.shards.preprocess import RANGE_BYTES, PreprocessOptions, own_rejects, preprocess
+    from nanoset_core.stages.shards.shards import engine_choice
+    from nanoset_core.tokenizers.distrust import described
+    from nanoset_core.tokenizers.end_token import chat_notice, end_token, named_end
 
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")

@@ -13,13 +13,13 @@ from nanoset_core.cli import terminal
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, CONFIG_OPTION, JSON_OPTION, ManyValued, flag, option, tokenizer_options
 from nanoset_core.cli.progress import Lines
-from nanoset_core.serialization.text import format_count
+from nanoset_core.records.text import format_count
 from nanoset_core.untrusted import Multiline, visible
 
 if TYPE_CHECKING:
+    from nanoset_core.stages.report import Figure, Report
     from nanoset_core.storage.location import Location
-    from nanoset_core.tokenization.files import TokenizerPath
-    from nanoset_core.verification.report import Figure, Report
+    from nanoset_core.tokenizers.files import TokenizerPath
 
 _SHARES = ("rejected_fraction", "unreadable_fraction", "duplicate_documents")
 """Figures that are shares, besides those named share_…"""
@@ -65,16 +65,16 @@ def command(
             raise click.UsageError("--select is for projects, not for a PREFIX")
         if eod is not None and tokenizer is None:
             raise click.UsageError("--eod needs a --tokenizer, which has the token's id")
-        from nanoset_core.indexed.folder import pairs_at
-        from nanoset_core.verification.dataset import verify_prefix
+        from nanoset_core.formats.indexed.folder import pairs_at
+        from nanoset_core.stages.dataset.verify import verify_prefix
 
         reports = (verify_prefix(pair, tokenizer, eod, deep=deep) for pair in pairs_at(prefix))
     else:
         if tokenizer is not None or eod is not None:
             raise click.UsageError("--tokenizer and --eod are for a PREFIX; a project names its own")
-        from nanoset_core.pipeline.project import Project
-        from nanoset_core.pipeline.tokenization import check_tokenizer
-        from nanoset_core.verification.verify import verify_project
+        from nanoset_core.project.project import Project
+        from nanoset_core.project.verify import verify_project
+        from nanoset_core.stages.shards.stage import check_tokenizer
 
         project = Project.open(config, Lines().listen)
         check_tokenizer(project)

@@ -21,9 +21,9 @@ def command(name: str, config: Path, as_json: bool) -> None:
 
     `nanoset build` makes its dataset.
     """
-    from nanoset_core.config.orders import view_order_warnings
-    from nanoset_core.pipeline.choosing import GAPS, gap_warnings, plan_view, step_rows
-    from nanoset_core.pipeline.project import Project
+    from nanoset_core.project.orders import view_order_warnings
+    from nanoset_core.project.project import Project
+    from nanoset_core.stages.views.choosing import GAPS, gap_warnings, plan_view, step_rows
 
     with progress_bars() as (listener, _):
         project = Project.open(config, listener)

@@ -28,11 +28,11 @@ from faults.runner import Skipped
 from s3_server import Kept, new_bucket, restore, upload_raw
 from sample_project import jsonl
 
-from nanoset_core.pipeline.project import Project
+from nanoset_core.project.gc import collect
+from nanoset_core.project.project import Project
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import SHA256, S3Store
 from nanoset_core.storage.store import Stored
-from nanoset_core.versions.gc import collect
 
 MACHINES = 2
 """workers of the cluster"""

@@ -16,9 +16,9 @@ from s3_server import snapshot
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.manifest import Manifest, read_manifest
-from nanoset_core.pipeline.project import Project
-from nanoset_core.verification.verify import verify_project
-from nanoset_core.versions.gc import collect
+from nanoset_core.project.gc import collect
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import verify_project
 
 
 def _check(config: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from sample_project import CONFIG, encoded, run_stages, sentences, tokenizer_json, tree, write_raw
 
-from nanoset_core.pipeline.project import Project
-from nanoset_core.pipeline.stages import sweep
+from nanoset_core.project.project import Project
+from nanoset_core.stages.registry import sweep
 
 _MORE = """\
   zipped:

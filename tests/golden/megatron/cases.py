@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoset_core.mapping.config import NanosetConfig
+from nanoset_core.sampling.config import NanosetConfig
 
 FOLDER = Path(__file__).parent
 CASES = json.loads((FOLDER / "manifest.json").read_bytes())["cases"]

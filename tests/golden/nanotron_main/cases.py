@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from golden.trainers.cases import array_parts, digest
 
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 
 EOD = 3
 READ = 16

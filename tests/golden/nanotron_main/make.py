@@ -19,7 +19,7 @@ from unittest.mock import MagicMock
 import numpy as np
 from golden.nanotron_main.cases import EOD, LINES, draw, facts, write_datasets
 
-from nanoset_core.exits.standalone import ExportOptions, export_pair
+from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
 
 CASES = 100
 _EMPTY = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoset_core.indexed import MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_bytes().splitlines()]
 FIRST_SAMPLES = 24

@@ -1,1 +1,0 @@
-"""Documents that hold texts of evaluations: found by n-grams of words, over the tokens."""

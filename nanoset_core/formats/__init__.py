@@ -1,0 +1,1 @@
+"""File formats of the trainers, as bytes: how to read and write each, and nothing about projects."""

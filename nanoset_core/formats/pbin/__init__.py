@@ -1,0 +1,1 @@
+"""Modalities' packed datasets: `.pbin` files."""

@@ -1,0 +1,1 @@
+"""Tars of samples in the layout of OpenLM, DCLM and webdataset."""

@@ -1,0 +1,109 @@
+"""Group the members of a tar into samples, as webdataset does, and find those that hold tokens.
+
+webdataset (`base_plus_ext` and `group_by_keys`) splits a member's path at the first dot of its last part: what is
+before it is the sample's key, what follows is the extension. Neighbouring members with one key are one sample. Members
+without a key belong to no sample: folders, links, names without a dot, and hidden files such as `.DS_Store`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from nanoset_core.errors import FormatError
+from nanoset_core.formats.tars.tar import Archive, TarMember, iterate_entries
+
+DATA_KEYS = ("npy", "json.gz", "json", "txt")
+"""Extensions that can hold tokens. If a sample has several, the first of these is read."""
+_META = re.compile(r"__[^/]*__(\.|$)")
+"""Names of members that describe a tar, such as `__meta__.json`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TarSample:
+    """The members of one sample, or one member that belongs to no sample."""
+
+    key: str
+    """What their paths have in common; the whole path of a member that belongs to no sample."""
+    members: Mapping[str, TarMember]
+    """Extension in lower case → member. Empty if the member belongs to no sample."""
+
+    @property
+    def data_key(self) -> str | None:
+        """The first of `DATA_KEYS` that the sample has, or None."""
+        for data_key in DATA_KEYS:
+            if data_key in self.members:
+                return data_key
+        return None
+
+    @property
+    def member_count(self) -> int:
+        """Number of entries of the archive that this is."""
+        return max(len(self.members), 1)
+
+    @property
+    def name(self) -> str:
+        """A name to show: that of its first member."""
+        for member in self.members.values():
+            return member.name
+        return self.key
+
+
+def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
+    """Yield the samples of an archive in order, and each entry that belongs to none as a sample without members.
+
+    Args:
+        archive: its bytes.
+        where: what messages call it.
+
+    Raises:
+        FormatError: the archive is damaged, or two members of one sample have the same extension.
+    """
+    key = ""
+    members: dict[str, TarMember] = {}
+    for entry in iterate_entries(archive, where):
+        parts = _key_and_extension(entry)
+        if parts is None:
+            # Does not end the sample before it: macOS puts `._0.npy` between the members of a sample.
+            yield TarSample(entry.name, {})
+            continue
+        entry_key, extension = parts
+        if members and entry_key != key:
+            yield TarSample(key, members)
+            members = {}
+        key = entry_key
+        if extension in members:
+            raise FormatError(
+                "two members of a sample have the same extension",
+                where=f"{where}, offset {entry.offset}",
+                found=f"{members[extension].name!r} and {entry.name!r}",
+                expected="samples with different names, or different extensions",
+                remedy="make the tar again with a name for each sample; webdataset refuses it, too",
+            )
+        members[extension] = entry
+    if members:
+        yield TarSample(key, members)
+
+
+def iterate_token_members(archive: Archive, where: object) -> Iterator[TarMember]:
+    """Yield every member that has one of `DATA_KEYS`, of all samples; pass over the others.
+
+    For tars of ours, which have one such member a sample. A list of numbers is a context whatever its kind.
+
+    Raises:
+        FormatError: as `iterate_samples`.
+    """
+    for sample in iterate_samples(archive, where):
+        for extension, member in sample.members.items():
+            if extension in DATA_KEYS:
+                yield member
+
+
+def _key_and_extension(entry: TarMember) -> tuple[str, str] | None:
+    """Return the key of a member's sample and its extension in lower case; None if it belongs to no sample."""
+    folder, slash, name = entry.name.rpartition("/")
+    stem, dot, extension = name.partition(".")
+    if not entry.is_file or not stem or not dot or _META.match(name):
+        return None
+    return f"{folder}{slash}{stem}", extension.lower()

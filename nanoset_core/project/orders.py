@@ -1,0 +1,126 @@
+"""Orders of views that do not reach the model: settings that are allowed, and rarely what their author means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from nanoset_core.sampling.presets import get_preset
+from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
+from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
+from nanoset_core.stages.packs.settings import PacksSpec
+from nanoset_core.stages.views.settings import ViewOrderSpec, ViewSpec, chain_of
+
+_CUT = (
+    "the view {view} is sorted by {column}, and `split: {split}` cuts it at the end of that order: {held_out} would be "
+    "the documents with the {extreme} {column}, and train has none of them. Choose both by a hash instead: "
+    "two views of {view}, one with `split: {{by: id, keep: [0.01, 1]}}` for train and one with "
+    "`split: {{by: id, keep: [0, 0.01]}}` for {held_out}, named in `blend_per_split`"
+)
+_SHUFFLED = (
+    "the view {view} is sorted by {column}, but the trainer shuffles the samples, so this order has no effect. Remove "
+    "`order`, or train with a reader that keeps it (see docs/choosing.md, Readers that keep an order)"
+)
+_REORDERED = "the view {view} is sorted by {column}, but {what}, so this order has no effect: remove `order`"
+_BUDGET = (
+    "`{key}` takes documents in the order of their hashes, and not the first ones by {column}: {key} is applied before "
+    "the order. To keep the documents with the {best} {column}, choose them by a condition, such as "
+    '`where: "{column} {sign} …"`; `nanoset view {view}` shows how many documents and tokens a condition leaves'
+)
+
+
+def sorting_of(views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec], name: str) -> ViewOrderSpec | None:
+    """Return the order by a column in which a trainer finds the documents of a corpus, view or packs.
+
+    Args:
+        views: Name → settings of each view.
+        packs: Name → settings of each packs.
+        name: Name of the corpus, view or packs.
+
+    Returns:
+        The order, or None: documents are in the order of the raw text, shuffled by a seed, or laid into packs.
+    """
+    if name in packs or name not in views:
+        return None
+
+    order: ViewOrderSpec | None = None
+    for view in chain_of(views, name):
+        spec = views[view].order
+        if not isinstance(spec, str):
+            order = spec
+    if order is None or order.by is None:
+        return None
+    return order
+
+
+def nanoset_order_warnings(
+    spec: NanosetSpec, views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec]
+) -> Iterator[str]:
+    """Yield a warning for each sorted view whose order spoils the splits of a nanoset or is lost in training.
+
+    Trainers that read `.bin` and `.idx` pairs shuffle the samples of each split after `split` has cut the dataset.
+    """
+    for view in spec.corpora:
+        order = sorting_of(views, packs, view)
+        if order is None:
+            continue
+
+        held_out = _held_out_splits(spec, view)
+        if held_out:
+            # The documents at the end of the order: those that come last in an ascending one are the greatest.
+            extreme = "lowest" if order.descending else "highest"
+            yield _CUT.format(
+                view=view, column=order.by, split=spec.shares, held_out=" and ".join(held_out), extreme=extreme
+            )
+        if not keeps_order(spec):
+            yield _SHUFFLED.format(view=view, column=order.by)
+
+
+def keeps_order(spec: NanosetSpec) -> bool:
+    """Return whether the trainer of a nanoset reads the documents of each corpus in the order of its dataset."""
+    preset = get_preset(spec.preset)
+    return preset.windows and not preset.shuffles_blend
+
+
+def reordering_warnings(
+    corpora: Sequence[str], views: Mapping[str, ViewSpec], packs: Mapping[str, PacksSpec], what: str
+) -> Iterator[str]:
+    """Yield a warning for each sorted view among some corpora whose documents an output puts into another order.
+
+    Args:
+        corpora: Names of what the output is made of.
+        views: Name → settings of each view.
+        packs: Name → settings of each packs.
+        what: What the output does, as a clause.
+    """
+    for view in corpora:
+        order = sorting_of(views, packs, view)
+        if order is not None:
+            yield _REORDERED.format(view=view, column=order.by, what=what)
+
+
+def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
+    """Yield a warning if a view is sorted by a column and has a budget, which does not follow that order."""
+    order = sorting_of(views, {}, name)
+    if order is None or isinstance(views[name].order, str):
+        return
+    for view in chain_of(views, name):
+        for key in ("documents", "tokens"):
+            if getattr(views[view], key) is None:
+                continue
+            yield _BUDGET.format(
+                key=f"views.{view}.{key}",
+                column=order.by,
+                best="highest" if order.descending else "lowest",
+                sign=">=" if order.descending else "<=",
+                view=name,
+            )
+
+
+def _held_out_splits(spec: NanosetSpec, corpus: str) -> list[SplitName]:
+    """Return the splits beside train for which `split` takes the end of a corpus."""
+    if spec.shares is None or corpus not in corpora_of(spec.blend):
+        return []
+    train, *others = parse_split(spec.shares)
+    if not train:
+        return []
+    return [split for split, share in zip(SPLITS[1:], others, strict=True) if share > 0]

@@ -1,0 +1,241 @@
+"""Settings of runs: the executor and the environment variables that replace it, automation, names in Dagster."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from nanoset_core.errors import ConfigError, combined, raised
+from nanoset_core.records.parsing import Rule, broken
+from nanoset_core.records.settings import Range
+from nanoset_core.untrusted import visible
+
+ADDRESS_VARIABLE = "NANOSET_DASK_ADDRESS"
+FILE_VARIABLE = "NANOSET_DASK_SCHEDULER_FILE"
+WAIT_VARIABLE = "NANOSET_DASK_WAIT"
+_ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+):[0-9]{1,5}")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST_WAIT = 366 * 86_400
+_SHORTEST_JOB = 120
+_MEMORY = re.compile(r"[0-9]+(\.[0-9]+)?(M|G|T)i?B")
+_SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+=/-]*")
+_DIRECTIVE = re.compile(r"-\S(.*\S)?")
+_CRON = re.compile(r"[0-9*/,-]+( +[0-9A-Za-z*/,#?-]+){4}")
+"""The shape of a cron line; whether its numbers can be is known to the scheduler."""
+LEAST_SETTLE_SECONDS = 2
+"""A file written later than that could change again without a trace in its times."""
+_TEXTS = {
+    "twice": ("the Dask scheduler is named twice", "remove the other one", "one of them"),
+    "address": (
+        "this is not the address of a Dask scheduler",
+        "copy it from the scheduler's output, or name its scheduler_file, or set executor.kind to processes",
+        "tcp://host:port or tls://host:port, as the scheduler prints it when it starts",
+    ),
+    "wait": (
+        "this is no time to wait",
+        "write 90, 30m or 24h",
+        "seconds, or a number with s, m, h or d, up to 366d",
+    ),
+    "jobs": ("the number of Slurm jobs is missing", 'add it: "jobs: 20"'),
+    "time": ("this is no time limit for a Slurm job", "write 90m, 4h or 2d", "m, h or d, from 2m to 366d"),
+    "name": (
+        "this cannot be written into a job's script",
+        "write the name as `sinfo` or `sacctmgr` shows it",
+        "letters, digits and . _ - , : @ % + = /",
+    ),
+    "directive": (
+        "this cannot be a line of a job's script",
+        'write one option of sbatch for each entry, such as "--constraint=ib"',
+        "one line that begins with - and that can be seen as it is",
+    ),
+    "memory": ("this is no size of memory", "write 8GB", "a number with MB, GB or TB"),
+    "cron": (
+        "this is not a cron line",
+        'write five fields in quotes, such as "0 3 * * *"',
+        'minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; or null',
+    ),
+    "timezone": (
+        "this timezone is not known",
+        "look the name up there, or remove the key to get UTC",
+        "a name of the IANA database, such as UTC or Europe/Vienna",
+    ),
+}
+"""Rule of runs → what is wrong, the remedy, and what is expected; see `broken`."""
+_KEYS = {
+    "processes": (),
+    "dask": ("address", "scheduler_file", "wait"),
+    "slurm": ("wait", "jobs", "partition", "account", "time", "cpus", "memory", "directives"),
+}
+"""Kind → its keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSpec:
+    """What tokenizes, writes tars and verifies deeply; the bytes do not depend on it."""
+
+    kind: Literal["processes", "dask", "slurm"] = "processes"
+    """Processes of this machine, the workers of a Dask cluster, or workers that the build starts as Slurm jobs."""
+    address: str | None = None
+    """Address of the Dask scheduler, such as tcp://scheduler:8786."""
+    scheduler_file: str | None = None
+    """Instead of the address: the file that `dask scheduler --scheduler-file` writes."""
+    wait: str | float | None = None
+    """How long a build waits for scheduler and workers: 24h, 30m, or seconds; absent = 60, for Slurm's queue 24h."""
+    jobs: Annotated[int, Range(1, 10_000)] | None = None
+    """Slurm: number of jobs while the build runs."""
+    partition: str | None = None
+    """Slurm: where the jobs are queued; absent = the site's default."""
+    account: str | None = None
+    """Slurm: account that is charged; absent = the user's default."""
+    time: str | None = None
+    """Slurm: time limit of a job, such as 4h, after which another one takes its place; absent = 1h."""
+    cpus: Annotated[int, Range(1, 1_024)] | None = None
+    """Slurm: processors of a job, and worker processes in it; absent = 1."""
+    memory: str | None = None
+    """Slurm: memory of a job, such as 8GB; absent = 2GB for each processor."""
+    directives: tuple[str, ...] | None = None
+    """Slurm: what else a job's #SBATCH lines say, such as "--constraint=ib"."""
+
+    @property
+    def wait_seconds(self) -> float:
+        """`wait` in seconds."""
+        seconds = None if self.wait is None else _seconds(self.wait)
+        return seconds if seconds is not None else 86_400.0 if self.kind == "slurm" else 60.0
+
+    @property
+    def time_seconds(self) -> int:
+        """The time limit of a Slurm job, in seconds."""
+        return int(_seconds(self.time or "1h") or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationSpec:
+    """When new text is looked for, and what is missing or stale is built."""
+
+    enabled: bool = True
+    """Whether sensors and schedule run unless switched off in the UI; false: none runs unless switched on there."""
+    sensor_seconds: Annotated[int, Range(1, 86_400)] = 30
+    """Seconds between two looks at the raw folder, and between two at what is missing or stale."""
+    settle_seconds: Annotated[float, Range(LEAST_SETTLE_SECONDS, 7 * 86_400)] = 30.0
+    """Seconds for which a file must have been left alone before it is read, save in a build by hand."""
+    reconcile: str | None = "0 3 * * *"
+    """When everything is compared with what it should be: a cron line; null = never."""
+    timezone: str = "UTC"
+    """Time zone of the cron line, such as Europe/Vienna."""
+
+
+@dataclass(frozen=True, slots=True)
+class DagsterSpec:
+    """Names of the project in Dagster, so that they differ from those of other projects and assets."""
+
+    key_prefix: tuple[str, ...] = ()
+    """Before the key of every asset, and in the names of partitions, jobs, sensors and schedule."""
+    group_prefix: str | None = None
+    """Before the name of every group of assets; absent = made of key_prefix."""
+
+
+def chosen_executor(
+    file: Path, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
+) -> tuple[ExecutorSpec, str]:
+    """Return the executor to use, and what names it: the environment, where that names a scheduler, else nanoset.yaml.
+
+    Args:
+        file: nanoset.yaml, for messages.
+        spec: what it says.
+        environment: NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE (relative to the current folder) replace
+            kind, address and scheduler_file, NANOSET_DASK_WAIT replaces wait; an empty one counts as absent.
+
+    Raises:
+        ConfigError: the environment names both, or something invalid.
+    """
+    address, scheduler_file, wait = (
+        environment.get(name) or None for name in (ADDRESS_VARIABLE, FILE_VARIABLE, WAIT_VARIABLE)
+    )
+    where = f"{file}: executor{_named_by(spec)}"
+    errors = list(broken(f"{WAIT_VARIABLE} in the environment", _TEXTS, _wait_rule(wait, "")))
+    if address is not None or scheduler_file is not None:
+        where = f"{ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE} in the environment"
+        path = None if scheduler_file is None else str(Path(scheduler_file).absolute())
+        spec = ExecutorSpec("dask", address, path, spec.wait)
+        errors += broken(where, _TEXTS, *_scheduler_rules(spec, ""))
+    if errors:
+        raise combined(errors, "the environment")
+    return replace(spec, wait=wait or spec.wait), where
+
+
+def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
+    """Yield an error for each key that its kind lacks or does not have, and for the environment's variables."""
+    where = f"{file}: executor"
+    lacks = f"{spec.kind} have no" if spec.kind == "processes" else f"the executor {spec.kind} has no"
+    for key, value in asdict(spec).items():
+        if key != "kind" and key not in _KEYS[spec.kind] and value is not None:
+            of = " or ".join(other for other, keys in _KEYS.items() if key in keys)
+            what, remedy = f"{lacks} {key}", f"set executor.kind to {of}, or remove the key"
+            yield ConfigError(what, where=f"{where}.{key}", found=repr(value), remedy=remedy)
+    is_slurm, time = spec.kind == "slurm", _seconds(spec.time or "1h") or 0
+    yield from broken(
+        where,
+        _TEXTS,
+        *(_scheduler_rules(spec, _named_by(spec)) if spec.kind == "dask" else ()),
+        (is_slurm and spec.jobs is None, "jobs", ".jobs", None),
+        (is_slurm and not _SHORTEST_JOB <= time <= _LONGEST_WAIT, "time", ".time", spec.time),
+        (is_slurm and not _MEMORY.fullmatch(spec.memory or "2GB"), "memory", ".memory", spec.memory),
+        _wait_rule(spec.wait, ".wait"),
+        *(_job_script_rules(spec) if is_slurm else ()),
+    )
+    yield from raised(chosen_executor, file, spec)
+
+
+def _job_script_rules(spec: ExecutorSpec) -> Iterator[Rule]:
+    """Yield a rule for each text that becomes part of a line of a job's script, which a shell runs."""
+    for key, value in (("partition", spec.partition), ("account", spec.account)):
+        is_broken = value is not None and not _SLURM_NAME.fullmatch(value)
+        yield is_broken, "name", f".{key}", repr(value)
+    for number, directive in enumerate(spec.directives or ()):
+        is_broken = not _DIRECTIVE.fullmatch(directive) or visible(directive) != directive
+        yield is_broken, "directive", f".directives[{number}]", repr(directive)
+
+
+def _named_by(spec: ExecutorSpec) -> str:
+    """The key that names the workers; "" where several do."""
+    return "" if spec.kind != "dask" else ".address" if spec.scheduler_file is None else ".scheduler_file"
+
+
+def _scheduler_rules(spec: ExecutorSpec, key: str) -> Iterator[Rule]:
+    address, file = spec.address, spec.scheduler_file
+    yield address is not None and file is not None, "twice", key, f"the address {address}, and the file {file}"
+    yield file is None and not _ADDRESS.fullmatch(address or ""), "address", key, repr(address)
+
+
+def _wait_rule(wait: str | float | None, key: str) -> Rule:
+    seconds = _seconds(wait or 0)
+    return seconds is None or not 0 <= seconds <= _LONGEST_WAIT, "wait", key, repr(wait)
+
+
+def _seconds(text: str | float) -> float | None:
+    """The seconds of a duration such as 30m; None for other text."""
+    found = _DURATION.fullmatch(str(text))
+    return None if found is None else float(found[1]) * _SECONDS[found[2]]
+
+
+def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]:
+    """Yield an error for a cron line, and for a time zone, that is none."""
+    if spec.reconcile is not None and not _CRON.fullmatch(spec.reconcile):
+        yield no_cron_line(file, spec.reconcile)
+    if spec.timezone != "UTC":
+        from zoneinfo import ZoneInfo
+
+        try:
+            ZoneInfo(spec.timezone)
+        except (KeyError, ValueError, OSError):
+            yield from broken(f"{file}: automation", _TEXTS, (True, "timezone", ".timezone", repr(spec.timezone)))
+
+
+def no_cron_line(file: Path, found: str) -> ConfigError:
+    """Return the error for a `reconcile` that is no cron line."""
+    return next(broken(f"{file}: automation", _TEXTS, (True, "cron", ".reconcile", repr(found))))

@@ -1,0 +1,387 @@
+"""Read nanoset.yaml into frozen dataclasses, and check it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from nanoset_core.errors import ConfigError, MissingError, combined, raised
+from nanoset_core.execution.processes import available_processors
+from nanoset_core.outputs.names import check_corpora
+from nanoset_core.project.running import AutomationSpec, DagsterSpec, ExecutorSpec, automation_errors, executor_errors
+from nanoset_core.records.parsing import (
+    CONFIG_FILE,
+    FrozenDict,
+    Parser,
+    broken,
+    located,
+    read_yaml,
+)
+from nanoset_core.records.settings import Range
+from nanoset_core.stages.contamination.settings import ContaminationSpec, contamination_errors
+from nanoset_core.stages.exports.settings import ExportSpec, export_errors, reader_errors
+from nanoset_core.stages.mappings.settings import NanosetSpec, end_token_errors, nanoset_errors, resolved
+from nanoset_core.stages.packs.resolving import pack_errors, reading_errors, with_packs
+from nanoset_core.stages.packs.settings import PacksSpec
+from nanoset_core.stages.shards.settings import (
+    AttributesSpec,
+    CorpusSpec,
+    DocumentsSpec,
+    TokenizationSpec,
+    TokenizerSpec,
+    column_errors,
+    corpus_errors,
+    tokenization_errors,
+)
+from nanoset_core.stages.views.settings import Derived, ViewSpec, base_of, view_errors
+from nanoset_core.stages.webdataset.settings import WebdatasetSpec, webdataset_errors
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.location import (
+    RemoteFolder,
+    StorageSpec,
+    copies_folder,
+    is_remote,
+    local_path,
+    remote_location,
+)
+from nanoset_core.storage.paths import check_utf_8, expanded
+from nanoset_core.storage.store import Store
+from nanoset_core.text.choice import FileChoice
+from nanoset_core.tokenizers.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
+
+_TEXTS = {
+    "inside": (
+        "the outputs would be inside the raw text, and be taken for it",
+        "give root a folder of its own, such as data",
+    ),
+    "file": ("a file is where the folder of outputs should be", "name a folder"),
+    "name": ("two things share a name", "rename one of them", "names that differ in more than '-' and '_'"),
+}
+"""Rule of places and names → what is wrong, and the remedy; see `broken`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectConfig:
+    """All of nanoset.yaml."""
+
+    raw: str = field(metadata={"example": "raw"})
+    """Folder of raw text, one folder a corpus; or s3://bucket/prefix, or a gs://, hf://, abfs:// or https:// URL."""
+    root: str = field(metadata={"example": "data"})
+    """Folder of outputs, outside of raw; or s3://bucket/prefix."""
+    tokenizer: TokenizerSpec = field(metadata={"example": "{path: tokenizer.json, eod: </s>}"})
+    """Which tokenizer makes the tokens."""
+    documents: DocumentsSpec = field(default_factory=DocumentsSpec)
+    """How lines become documents."""
+    corpora: Mapping[str, CorpusSpec] = field(default_factory=FrozenDict)
+    """Name → how a corpus differs from the others; a second corpus of a folder has a name and a text key of its own."""
+    attributes: Mapping[str, AttributesSpec | str] = field(default_factory=FrozenDict)
+    """Corpus → tables of others whose columns are joined to its documents by id, to choose by; or their files alone."""
+    tokenization: TokenizationSpec = field(default_factory=TokenizationSpec)
+    """How documents become tokens."""
+    executor: ExecutorSpec = field(default_factory=ExecutorSpec)
+    """What tokenizes, writes tars and verifies deeply."""
+    nanosets: Mapping[str, NanosetSpec] = field(default_factory=FrozenDict)
+    """Name → a training set: a blend of corpora, cut into samples, in a fixed order."""
+    webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
+    """Name → a set of shuffled tar shards."""
+    views: Mapping[str, ViewSpec] = field(default_factory=FrozenDict)
+    """Name → a dataset of documents that are chosen from a corpus; it may stand wherever a corpus stands."""
+    packs: Mapping[str, PacksSpec] = field(default_factory=FrozenDict)
+    """Name → the documents of a corpus or view, laid whole into packs of one length; it may stand wherever a corpus
+    stands whose samples are as long. The key `packing` of a nanoset or webdataset makes them."""
+    contamination: Mapping[str, ContaminationSpec] = field(default_factory=FrozenDict)
+    """Name → evaluation files whose texts are looked for in the corpora."""
+    exports: Mapping[str, ExportSpec] = field(default_factory=FrozenDict)
+    """Name → the dataset of a corpus or view as files of another reader, over the same tokens."""
+    packed: tuple[str, ...] = ()
+    """Corpora that are also written as Modalities' .pbin."""
+    token_target: Annotated[int, Range(1)] | None = None
+    """Tokens that are wanted in all; the UI's `overview` shows how far the corpora are. Changes no output."""
+    automation: AutomationSpec = field(default_factory=AutomationSpec)
+    """When the platform looks for new text, and builds what is missing or stale."""
+    storage: StorageSpec = field(default_factory=StorageSpec)
+    """How buckets are reached, where raw or root is s3://…"""
+    dagster: DagsterSpec = field(default_factory=DagsterSpec)
+    """What the project is called in Dagster."""
+    history: str = ".dagster"
+    """Folder of Dagster's history, which needs a disk with file locks; where DAGSTER_HOME is set, it comes first."""
+    file: Path = field(default=Path(CONFIG_FILE), init=False)
+    """Where it was read from; set by `load_config`."""
+
+    @property
+    def raw_folder(self) -> Path | RemoteFolder:
+        """The folder of raw text."""
+        if is_remote(self.raw):
+            place, known_by = self._remote(self.raw, "raw", only_read=True).place, self.storage.fingerprint
+            return RemoteFolder(place, by_etag=known_by != "content", in_pieces=known_by == "etag-pieces")
+        return self.local(self.raw, "raw")
+
+    def folder_name(self, corpus: str) -> str:
+        """Return the folder below `raw` that a corpus is read from."""
+        spec = self.corpora.get(corpus)
+        return corpus if spec is None else spec.folder or corpus
+
+    def corpus_folder(self, corpus: str) -> Path | RemoteFolder:
+        """Return the location of that folder, whether it exists or not."""
+        return self.raw_folder / self.folder_name(corpus)
+
+    def choice_of(self, corpus: str) -> FileChoice:
+        """Return which files of that folder the corpus is made of."""
+        return self.corpora.get(corpus, CorpusSpec()).choice
+
+    def trains_on(self, corpus: str) -> bool:
+        """Return whether training reads a corpus, as far as the settings tell."""
+        nanosets, webdatasets = self.nanosets.values(), self.webdatasets.values()
+        names = {corpus} | {name for name in self.derived if base_of(self.derived, name) == corpus}
+        by_name = not names.isdisjoint((*self.packed, *(one.of for one in self.exports.values())))
+        by_name = by_name or any(not names.isdisjoint(one.corpora) for one in webdatasets)
+        return by_name or any(one.trains_on(name) for one in nanosets for name in names)
+
+    def repeats(self, name: str) -> bool:
+        """Return whether a name is that of a view which repeats documents."""
+        view = self.views.get(name)
+        return view is not None and view.repeat != 1
+
+    @property
+    def derived(self) -> Mapping[str, Derived]:
+        """Name → what is made of the dataset of a corpus, and stands where one stands: a view, or packs."""
+        return {**self.views, **self.packs} if self.packs else self.views
+
+    def documents_of(self, corpus: str) -> DocumentsSpec:
+        """Return how a corpus's lines become documents, with its own keys where it has some."""
+        spec = self.corpora.get(corpus, CorpusSpec())
+        ours = {name: key for name in ("text_key", "id_key", "columns") if (key := getattr(spec, name)) is not None}
+        return replace(self.documents, **ours)
+
+    def attributes_of(self, corpus: str) -> AttributesSpec | None:
+        """Return which tables are joined to a corpus's documents; None where there are none."""
+        spec = self.attributes.get(corpus)
+        return AttributesSpec(spec) if isinstance(spec, str) else spec
+
+    @property
+    def root_folder(self) -> Path:
+        """The folder of outputs; of outputs in a bucket, the folder of their working copies."""
+        if self.root_place is not None:
+            return copies_folder(self.root_place, self._mirror)
+        return self.local(self.root, "root")
+
+    @property
+    def root_access(self) -> FileAccess:
+        """How the outputs are reached."""
+        folder, place = self.root_folder, self.root_place
+        return FileAccess(folder) if place is None else FileAccess(folder, place, capacity=self.storage.capacity)
+
+    @property
+    def root_place(self) -> Store | None:
+        """The location of the outputs in a bucket; None where they are local."""
+        return self._remote(self.root, "root").place if is_remote(self.root) else None
+
+    @property
+    def history_folder(self) -> Path:
+        """The folder of Dagster's history."""
+        return self.local(self.history, "history")
+
+    @property
+    def tokenizer_file(self) -> TokenizerPath:
+        """The path of the tokenizer, with its settings."""
+        spec = self.tokenizer
+        merges = None if spec.merges is None else self._tokenizer_here(spec.merges, "merges")
+        settings = (spec.pattern, spec.special_tokens, spec.num_special_tokens, spec.vocab_size, spec.legacy)
+        # Of a folder, the file in it that is the tokenizer.
+        source = as_source(TokenizerFile(self._tokenizer_here(spec.path, "path"), merges, *settings))
+        return source if source.settings else source.path
+
+    def _tokenizer_here(self, given: str, key: str) -> Path:
+        """Return the local path of a tokenizer's file; of one in a bucket that of an up-to-date copy."""
+        if not is_remote(given):
+            return self.local(given, f"tokenizer.{key}")
+        from nanoset_core.tokenizers.files.source import tokenizer_here
+
+        return tokenizer_here(self._remote(given, f"tokenizer.{key}"), self._mirror)
+
+    def _remote(self, given: str, key: str, *, only_read: bool = False) -> RemoteFolder:
+        return remote_location(given, where=f"{self.file}: {key}", storage=self.storage, only_read=only_read)
+
+    @property
+    def _mirror(self) -> Path:
+        """The folder of working copies."""
+        return self.local(self.storage.mirror or ".nanoset/mirror", "storage.mirror")
+
+    def local(self, given: str, key: str) -> Path:
+        """Return a path of this machine that a key holds; ConfigError where it is none."""
+        return local_path(given, base=self.file.parent, where=f"{self.file}: {key}")
+
+    def with_copies_in(self, folder: Path) -> ProjectConfig:
+        """Return the same settings with another folder of working copies, if the outputs are in a bucket."""
+        return self._with(storage=replace(self.storage, mirror=str(folder)))
+
+    def below(self, folder: Path) -> ProjectConfig:
+        """Return the settings for a worker of a cluster: its own folder of copies, and the tokenizer it received."""
+        config = self.with_copies_in(folder)
+        if is_remote(self.tokenizer.path):
+            return config
+        received = as_source(local_tokenizer(config.tokenizer_file))
+        merges = None if received.merges is None else str(received.merges)
+        return config._with(tokenizer=replace(self.tokenizer, path=str(received.path), merges=merges))
+
+    def _with(self, **changes: Any) -> ProjectConfig:
+        config = replace(self, **changes)
+        object.__setattr__(config, "file", self.file)
+        return config
+
+    @property
+    def workers(self) -> int:
+        """Number of worker processes: as configured, or one for each available processor."""
+        return self.tokenization.workers or available_processors()
+
+
+def config_file(path: Path) -> Path:
+    """Return the nanoset.yaml that a path names: the path itself, or the file in a project's folder."""
+    return path / CONFIG_FILE if path.is_dir() else path
+
+
+def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
+    """Read and check a nanoset.yaml. The result is immutable, with every mapping and list in it.
+
+    Args:
+        path: The file, or the folder of a project, whose nanoset.yaml is read.
+
+    Raises:
+        MissingError: no such file.
+        ConfigError: it is not YAML, or has mistakes; all of them, each with its line.
+    """
+    file = config_file(expanded(path, "the configuration")).resolve()
+    check_utf_8(file)
+    try:
+        value, text = read_yaml(file, remedy="correct the line; `nanoset init` writes an example")
+    except FileNotFoundError as error:
+        remedy = "run `nanoset init` to write one, or `nanoset demo` for an example"
+        raise MissingError("no such configuration", where=file, remedy=remedy) from error
+    except OSError as error:
+        raise ConfigError(
+            "the configuration cannot be read", where=file, found=error.strerror, remedy="give the path of a text file"
+        ) from error
+    return config_from(value, file, text)
+
+
+def config_from(value: object, file: Path, text: str | None = None) -> ProjectConfig:
+    """Return the configuration that plain values describe.
+
+    Args:
+        value: the content of a nanoset.yaml.
+        file: where it is, or would be; relative paths start in its folder.
+        text: what the file holds, to name the lines of mistakes.
+
+    Raises:
+        ConfigError: all mistakes in it.
+    """
+    config, errors = check_config(value, file)
+    if config is None:
+        raise combined(errors, file) if text is None else located(file, text, errors)
+    return config
+
+
+def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
+    """Return the configuration that plain values describe, or None and all mistakes in them; see `config_from`."""
+    if value is None:
+        what, remedy = "the configuration is empty", "remove it, and run `nanoset init` here to write one to start from"
+        return None, [ConfigError(what, where=file, expected="raw, root and tokenizer at the least", remedy=remedy)]
+    parser = Parser(file)
+    config = parser.read(ProjectConfig, value, "")
+    if parser.errors:
+        return None, parser.errors
+    object.__setattr__(config, "file", file)
+    distinct = {str(error): error for error in _mistakes(config)}
+    if not distinct:
+        try:
+            packed = with_packs(file, resolved(config.nanosets, file), config.webdatasets, config.packs)
+        except ConfigError as error:
+            return None, [error]
+        for key, value in packed._asdict().items():
+            object.__setattr__(config, key, value)
+        distinct = {str(error): error for error in _pack_errors(config)}
+    return (None, list(distinct.values())) if distinct else (config, [])
+
+
+def _pack_errors(config: ProjectConfig) -> Iterator[ConfigError]:
+    file, views = config.file, {name: view.of for name, view in config.views.items()}
+    yield from pack_errors(file, config.packs, views, config.corpora)
+    yield from reading_errors(file, config.packs, config.tokenizer, config.nanosets, config.webdatasets, config.exports)
+
+
+def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
+    """Yield an error for each setting that is impossible, or contradicts another."""
+    file, tokenizer, tokenization = config.file, config.tokenizer, config.tokenization
+    yield from _place_errors(config)
+    yield from tokenization_errors(file, tokenizer, config.documents, tokenization)
+    for name, corpus in config.corpora.items():
+        yield from corpus_errors(file, name, corpus)
+    if config.attributes:
+        yield from raised(check_corpora, file, "attributes", tuple(config.attributes))
+    for name in config.attributes:
+        spec = config.attributes_of(name)
+        yield from column_errors(file, f"attributes.{name}.columns", (spec and spec.columns) or ())
+    yield from executor_errors(file, config.executor)
+    for name, nanoset in config.nanosets.items():
+        yield from nanoset_errors(file, name, nanoset)
+    yield from end_token_errors(file, config.nanosets, tokenization)
+    for name, webdataset in config.webdatasets.items():
+        yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
+    yield from view_errors(file, config.views, config.corpora)
+    yield from _pack_errors(config)
+    yield from contamination_errors(file, config.contamination, config.views)
+    yield from export_errors(file, config.exports)
+    yield from reader_errors(file, config.nanosets, config.exports)
+    if config.packed:
+        yield from raised(check_corpora, file, "packed", config.packed)
+    yield from automation_errors(file, config.automation)
+    yield from _name_errors(config)
+
+
+def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
+    for key in ("path", "merges"):
+        if (given := getattr(config.tokenizer, key)) is not None:
+            yield from raised(_check_place, config, given, f"tokenizer.{key}")
+    try:
+        raw, root, _ = config.raw_folder, config.root_folder, config.history_folder
+    except ConfigError as error:
+        yield error
+        return
+    is_remote_root = config.root_place is not None
+    inside = root == raw or raw in root.parents
+    if isinstance(raw, RemoteFolder) or is_remote_root:
+        inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")
+    yield from broken(
+        f"{config.file}: ",
+        _TEXTS,
+        (inside, "inside", "root", config.root if is_remote_root else root),
+        (not is_remote_root and root.is_file(), "file", "root", root),
+    )
+
+
+def _check_place(config: ProjectConfig, given: str, key: str) -> None:
+    if is_remote(given):
+        remote_location(given, where=f"{config.file}: {key}", storage=config.storage)
+    else:
+        config.local(given, key)
+
+
+def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
+    """Names of nanosets and so on are those of jobs and asset groups, for which '-' and '_' are the same."""
+    names = []
+    for name, spec in config.nanosets.items():
+        ends = [f"-phase-{number}" for number in range(1, 1 + len(spec.phases))] or [""]
+        names += [f"nanosets.{name}{end}" for end in ends]
+    names += [f"webdatasets.{name}" for name in config.webdatasets]
+    names += dict.fromkeys(f"views.{base_of(config.views, name)}_views" for name in config.views)
+    names += dict.fromkeys(f"packs.{base_of(config.derived, name)}_packs" for name in config.packs)
+    names += [f"packed.{name}_packed" for name in config.packed if name in config.derived]
+    names += [f"exports.{name}" for name in config.exports]
+    names += [f"contamination.{name}" for name in config.contamination]
+    plain = [path.partition(".")[2].replace("-", "_") for path in names]
+    for number, path in enumerate(names):
+        other = names[plain.index(plain[number])]
+        yield from broken(f"{config.file}: ", _TEXTS, (other != path, "name", path, f"{other} has the same"))

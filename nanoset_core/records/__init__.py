@@ -1,0 +1,1 @@
+"""Typed records and their JSON and YAML forms, with the place of each mistake."""

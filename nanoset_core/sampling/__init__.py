@@ -1,0 +1,1 @@
+"""From documents to samples: splits, epochs, index arrays, blends, mixtures."""

@@ -1,0 +1,1 @@
+"""Best-fit packing: which documents go together into sequences of one length."""

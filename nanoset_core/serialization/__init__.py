@@ -1,1 +1,0 @@
-"""JSON and YAML → typed values."""

@@ -1,0 +1,1 @@
+"""Columns of external tables, joined to documents by id."""

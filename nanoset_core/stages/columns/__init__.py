@@ -1,0 +1,1 @@
+"""Values of the raw text that are stored for each document."""

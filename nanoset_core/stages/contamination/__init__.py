@@ -1,0 +1,1 @@
+"""Documents that contain texts of evaluation files, found by n-grams of words."""

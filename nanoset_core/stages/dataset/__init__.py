@@ -1,0 +1,1 @@
+"""The tokens of a corpus as one `.bin`/`.idx` pair."""

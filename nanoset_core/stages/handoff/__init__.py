@@ -1,0 +1,1 @@
+"""The files and arguments that a trainer is started with."""

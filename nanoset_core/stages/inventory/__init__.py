@@ -1,0 +1,1 @@
+"""The files of a corpus, in order, with a digest of each."""

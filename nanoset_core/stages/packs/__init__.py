@@ -1,0 +1,1 @@
+"""Datasets whose documents are packed, unbroken, into sequences of one length."""

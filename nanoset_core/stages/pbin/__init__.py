@@ -1,0 +1,1 @@
+"""A dataset as one `.pbin` file for Modalities."""

@@ -1,0 +1,1 @@
+"""The text of a corpus as token ids, in shards."""

@@ -1,0 +1,115 @@
+"""Counts of shards: lines, documents, tokens and rejects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.shards.framing import Framed
+from nanoset_core.text.documents import DocumentBatch
+
+LENGTH_BINS = 32
+
+
+@dataclass(slots=True)
+class ShardFacts:
+    """Counts of one shard, or of several added up."""
+
+    lines: int = 0
+    """Lines read = documents + skipped + rejected + purged."""
+    documents: int = 0
+    """Documents written, empty ones included."""
+    skipped: int = 0
+    """Documents without tokens that the preset leaves out."""
+    sequences: int = 0
+    """Entries of the .idx; a document without tokens has none."""
+    tokens: int = 0
+    """Special ones included."""
+    rejected: int = 0
+    """Lines that are no document."""
+    faults: int = 0
+    """Files that could not be read to their end."""
+    read_bytes: int = 0
+    """Decompressed bytes of all lines."""
+    stored_bytes: int = 0
+    """Bytes of the files as stored."""
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Reason → rejects, faults included."""
+    length_histogram: list[int] = field(default_factory=lambda: [0] * LENGTH_BINS)
+    """Entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones."""
+    zeroed: dict[str, int] = field(default_factory=dict)
+    """Table → documents of it whose text holds runs of zero bytes."""
+    padding: dict[str, int] = field(default_factory=dict)
+    """Gzip file → zero bytes behind its members."""
+    unkept_ids: dict[str, int] = field(default_factory=dict)
+    """File → documents of it whose id has no usual text form, or is too long, and is not kept."""
+    escaped_ids: dict[str, int] = field(default_factory=dict)
+    """Table → documents of it whose id is bytes that are not UTF-8, and is kept with such bytes as \\xNN."""
+    repeated: int = 0
+    """Documents whose tokens stood before in the same shard, where these are many; see Repeats."""
+    purged: int = 0
+    """Documents that were left out, since they are erased; see tokenization/purged.py."""
+
+    vanished: int = 0
+    """Characters, or bytes, that the tokenizer has no token for, so that they are missing from the tokens."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts as manifests hold them."""
+        rare = (*_RARE, "repeated", "purged", "vanished")
+        return {name: value for name, value in asdict(self).items() if value or name not in rare}
+
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> ShardFacts:
+        """Return the counts among the facts of a manifest."""
+        return ShardFacts(**{name: facts[name] for name in facts.keys() & _NAMES})
+
+    def described(self) -> str:
+        """Return lines and rejects for a message."""
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())
+        counts = f"{self.lines:,} lines, {self.rejected:,} rejected, {format_count(self.faults, 'unreadable file')}"
+        counts += f", {self.purged:,} erased" if self.purged else ""
+        return counts + (f" ({reasons})" if reasons else "")
+
+    def __add__(self, other: ShardFacts) -> ShardFacts:
+        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        reasons = dict(sorted((Counter(self.reasons) + Counter(other.reasons)).items()))
+        histogram = [a + b for a, b in zip(self.length_histogram, other.length_histogram, strict=True)]
+        by_file: dict[str, Any] = {
+            name: dict(Counter(getattr(self, name)) + Counter(getattr(other, name))) for name in _RARE
+        }
+        return ShardFacts(**counts, reasons=reasons, length_histogram=histogram, **by_file)
+
+
+_NAMES = frozenset(entry.name for entry in fields(ShardFacts))
+_RARE = ("zeroed", "padding", "unkept_ids", "escaped_ids")
+"""Counts by file; a manifest holds those that are not empty."""
+_COUNTS = tuple(entry.name for entry in fields(ShardFacts) if entry.default == 0)
+
+
+def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
+    """Return the counts of a batch."""
+    lengths = framed.lengths[framed.kept]
+    # frexp gives the number of binary digits: 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3…
+    digits = np.frexp(lengths.astype(np.float64))[1]
+    return ShardFacts(
+        lines=batch.read_lines,
+        documents=len(lengths),
+        skipped=len(framed.lengths) - len(lengths),
+        sequences=int(framed.sequences.sum()),
+        tokens=int(lengths.sum(dtype=np.int64)),
+        rejected=len(batch.rejects) - batch.faults,
+        purged=batch.purged,
+        faults=batch.faults,
+        read_bytes=batch.read_bytes,
+        reasons=Counter(reject.reason for reject in batch.rejects),
+        length_histogram=np.bincount(digits, minlength=LENGTH_BINS)[:LENGTH_BINS].tolist(),
+        zeroed=batch.zeroed,
+        padding=batch.padding,
+        unkept_ids=batch.unkept_ids,
+        escaped_ids=batch.escaped_ids,
+    )

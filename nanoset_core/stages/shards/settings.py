@@ -1,0 +1,194 @@
+"""Settings from text to tokens: the tokenizer, documents, corpora that differ, tokenization."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from nanoset_core.errors import ConfigError, raised
+from nanoset_core.outputs.names import check_corpus_name, check_text_key
+from nanoset_core.records.parsing import broken
+from nanoset_core.records.settings import Range
+from nanoset_core.stages.shards.framing import SpecialTokens, WriterPreset
+from nanoset_core.stages.shards.repeats import LEAST_SHARE, MAX_DUPLICATE_FRACTION
+from nanoset_core.text.choice import FileChoice
+from nanoset_core.text.rejects import (
+    MAX_REJECTED_FRACTION,
+    MAX_UNREADABLE_FRACTION,
+    OnReject,
+    RejectedFraction,
+    UnreadableFraction,
+)
+from nanoset_core.tokenizers.distrust import SHARE
+from nanoset_core.tokenizers.engines import EngineName
+
+TAKEN_COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
+"""Names that columns of documents cannot have: those of documents.parquet."""
+_TEXTS = {
+    "taken": ("a column of this name is there for every document", "leave it out", "a key of the raw text's own"),
+    "twice": ("a column is named twice", "name it once"),
+}
+"""Rule of columns → what is wrong, and the remedy; see `broken`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSpec:
+    """Which tokenizer makes the tokens."""
+
+    path: str = field(metadata={"example": "tokenizer.json"})
+    """A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's tiktoken JSON, or
+    the folder that holds one; relative paths start at nanoset.yaml's folder; or s3://bucket/path."""
+    eod: str | None = None
+    """Text of the end-of-document token; needed by append_eod."""
+    bos: str | None = None
+    """Text of the begin-of-document token; needed by prepend_bos."""
+    pad: str | None = None
+    """Text of the padding token; needed by `tail: pad`."""
+    merges: str | None = None
+    """The merges of a vocab.json; absent = the merges.txt beside it."""
+    pattern: str | None = None
+    """How tiktoken's ranks split text: gpt2, r50k, p50k, cl100k, o200k, o200k_harmony, llama3, qwen2, tekken, or a
+    regular expression; Megatron-LM's tiktoken JSON: v1 or v2."""
+    special_tokens: tuple[str, ...] | None = None
+    """Names of special tokens, where the file does not hold them; absent = those published with the file."""
+    num_special_tokens: Annotated[int, Range(0, 1 << 24)] | None = None
+    """Megatron-LM's tiktoken JSON: ids that are kept for special tokens; absent = 1,000."""
+    vocab_size: Annotated[int, Range(1, 1 << 24)] | None = None
+    """Megatron-LM's tiktoken JSON: ids in all; absent = 131,072."""
+    legacy: bool = False
+    """SentencePiece: split text at the special tokens first, as Megatron-LM's --tokenizer-sentencepiece-legacy."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsSpec:
+    """How lines become documents."""
+
+    text_key: str = "text"
+    """Key of the text in each JSON object."""
+    id_key: str = "id"
+    """Key of the document's id, kept with it."""
+    on_reject: OnReject = "quarantine"
+    """What happens to a line that is not a document: kept in rejects.jsonl (quarantine), or the run fails."""
+    max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
+    """Share of lines that may be rejected; with more, the run fails."""
+    max_line_mib: Annotated[float, Range(0.001, 2047)] = 1024.0
+    """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
+    max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
+    """Share of bytes that may lie in files that cannot be read to their end; 0: every file must be whole."""
+    max_duplicate_fraction: Annotated[float, Range(LEAST_SHARE, 1)] = MAX_DUPLICATE_FRACTION
+    """Share of a corpus's documents that may repeat others before reports warn."""
+    columns: tuple[str, ...] = ()
+    """Keys of further values that are kept for each document, to choose documents by."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizationSpec:
+    """How documents become tokens."""
+
+    engine: EngineName = "auto"
+    """Which program tokenizes; all give the same tokens."""
+    audit: Annotated[float, Range(0, 1)] = SHARE
+    """Share of documents that are also tokenized by the tokenizers library, to find a wrong engine; does not change the
+    output."""
+    preset: WriterPreset = "megatron"
+    """Tool whose output is matched byte for byte; tokshuf: EOD after every document, empty ones too."""
+    append_eod: bool = True
+    """End every document with the EOD token (nanotron: those without text too)."""
+    prepend_bos: bool = False
+    """Begin every document with the BOS token."""
+    workers: Annotated[int, Range(1, 4096)] | None = None
+    """Worker processes; absent = one for each processor."""
+    range_mib: Annotated[float, Range(0.001, 1 << 20)] = 64.0
+    """About how much stored text one task reads, in MiB; does not change the merged dataset."""
+    special_tokens: SpecialTokens | None = None
+    """Whether to add the special tokens of the tokenizer's own template, such as Llama's BOS; absent = as the preset's
+    tool does: only nanotron adds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSpec:
+    """How one corpus differs from the others; every folder below `raw` is a corpus, named here or not."""
+
+    folder: str | None = None
+    """Folder below `raw` that it is read from; absent = the one of its own name."""
+    text_key: str | None = None
+    """Key of its text; absent = `documents.text_key`."""
+    id_key: str | None = None
+    """Key of its documents' own ids; absent = `documents.id_key`."""
+    columns: tuple[str, ...] | None = None
+    """Keys of further values kept for its documents; absent = `documents.columns`."""
+    files: tuple[str, ...] | None = None
+    """Patterns of the files that it is made of, such as "train-*.parquet" or "part/**/*.jsonl"; absent = all that are
+    read. Without a slash a pattern fits names in every folder; with one it begins in the corpus's folder."""
+    exclude: tuple[str, ...] = ()
+    """Patterns of files and folders that are left out."""
+
+    @property
+    def choice(self) -> FileChoice:
+        """Which files of its folder it is made of."""
+        return FileChoice(self.files, self.exclude)
+
+
+@dataclass(frozen=True, slots=True)
+class AttributesSpec:
+    """Tables of what others know of a corpus's documents, joined to them by id."""
+
+    files: str = field(metadata={"example": "scores/*.parquet"})
+    """Parquet or Arrow files with the same columns: one, all of a folder, or those that fit a pattern; relative paths
+    start at nanoset.yaml's folder; or s3://bucket/path."""
+    id: str = "id"
+    """Their column that holds the documents' own ids."""
+    columns: tuple[str, ...] | None = None
+    """Columns that are taken; absent = all but the id."""
+    on_missing: Literal["keep", "fail"] = "keep"
+    """What happens where documents have no row: their values are null (keep), or the run fails."""
+    on_duplicate: Literal["first", "fail"] = "first"
+    """What happens where documents have several rows: the first one counts, or the run fails."""
+
+
+def column_errors(file: Path, path: str, columns: tuple[str, ...]) -> Iterator[ConfigError]:
+    """Yield an error for each column that cannot be kept."""
+    where, found = f"{file}: {path}", Counter(columns)
+    rules = ((not name or name in TAKEN_COLUMNS, "taken", f".{name}", repr(name)) for name in found)
+    yield from broken(where, _TEXTS, *rules, *((count > 1, "twice", f".{name}", None) for name, count in found.items()))
+
+
+def tokenization_errors(
+    file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec
+) -> Iterator[ConfigError]:
+    """Yield an error for a text key that cannot be, and for each token that is needed and not named."""
+    yield from raised(check_text_key, documents.text_key, f"{file}: documents.text_key")
+    yield from column_errors(file, "documents.columns", documents.columns)
+    end, begin = 'for example eod: "<|endoftext|>"', 'for example bos: "<s>"'
+    for option, key, token, example in (
+        ("append_eod", "eod", "end-of-document", end),
+        ("prepend_bos", "bos", "begin-of-document", begin),
+    ):
+        if getattr(spec, option) and getattr(tokenizer, key) is None:
+            remedy = f"name it, {example}, or set tokenization.{option} to false"
+            yield ConfigError(f"{option} needs an {token} token", where=f"{file}: tokenizer.{key}", remedy=remedy)
+
+
+def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigError]:
+    """Yield an error for each name of a corpus, its folder or its text key that cannot be."""
+    where = f"{file}: corpora.{name}"
+    yield from raised(check_corpus_name, name, where)
+    if spec.folder is not None:
+        yield from raised(check_corpus_name, spec.folder, f"{where}.folder")
+    if spec.text_key is not None:
+        yield from raised(check_text_key, spec.text_key, f"{where}.text_key")
+    yield from column_errors(file, f"corpora.{name}.columns", spec.columns or ())
+    if spec.files == ():
+        remedy = 'name a pattern, such as ["*.jsonl.gz"], or remove the key to take all files'
+        yield ConfigError("no files are named", where=f"{where}.files", remedy=remedy)
+    for key in ("files", "exclude"):
+        for number, pattern in enumerate(getattr(spec, key) or ()):
+            if not pattern.strip("/") or ".." in pattern.split("/"):
+                what, expected = "this pattern fits no file", "a pattern of paths below the corpus's folder"
+                remedy = "write it as a name or path there, such as train-*.parquet"
+                yield ConfigError(
+                    what, where=f"{where}.{key}[{number}]", found=repr(pattern), expected=expected, remedy=remedy
+                )

@@ -1,0 +1,1 @@
+"""Datasets of chosen documents, over the tokens of a corpus."""

@@ -1,0 +1,227 @@
+"""views: a corpus's dataset and the tables of its documents → datasets of documents that were chosen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
+from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.orders import view_order_warnings
+from nanoset_core.project.project import Project, holding
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.attributes.stage import column_nodes
+from nanoset_core.stages.contamination.stage import CONTAMINATION
+from nanoset_core.stages.dataset.stage import DATASET, PIECES, copy_tokens
+from nanoset_core.stages.given_files import given_files
+from nanoset_core.stages.shards.framing import pair_name
+from nanoset_core.stages.stage import Budget as ReadingBudget
+from nanoset_core.stages.stage import Key, Node, Stage, size_bytes
+from nanoset_core.stages.views.choosing import (
+    LISTS,
+    STAGE,
+    Chosen,
+    choose,
+    columns_kept,
+    columns_used,
+    gap_warnings,
+    rule_of,
+)
+from nanoset_core.stages.views.settings import ViewSpec, base_of, chain_of
+from nanoset_core.stages.views.writing import write_view_idx
+from nanoset_core.storage.atomic import claim_scratch, sha256_file, sweep_abandoned
+from nanoset_core.storage.leases import leased
+
+VERSION = 1
+_MISSING = "missing"
+
+
+def is_view(dataset: Manifest) -> bool:
+    """Return whether a dataset is that of a view."""
+    return dataset.stage == STAGE
+
+
+def corpus_of(dataset: Manifest) -> str:
+    """Return the corpus that the documents of a dataset are from."""
+    return str(dataset.facts.get("corpus", dataset.name))
+
+
+def chosen_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
+    """Return the dataset that a view was chosen from, any other one itself; MissingError where it is gone."""
+    if not is_view(dataset):
+        return dataset
+    gone, digest = "the dataset that a view was chosen from is gone", dataset.recipe["parents"]["dataset"]
+    return outputs.version(DATASET.folder, corpus_of(dataset), digest, gone)
+
+
+@holding
+def make_view(project: Project, name: str) -> Manifest:
+    """Choose a view's documents and publish its dataset; other stale views of the corpus are made in the same pass.
+
+    Raises as `choose`, for this view.
+    """
+    corpus = base_of(project.config.views, name)
+    dataset = DATASET.require(project, Key(corpus))
+    wanted = VIEW.recipe(project, Key(corpus, name), _parents(project, Key(corpus, name), dataset))
+    found = None if project.rebuild else project.outputs.find(wanted)
+    if found is not None:
+        return project.outputs.make_current(found)
+    recipes, made = {name: wanted, **_stale(project, corpus, dataset, {name})}, dict[str, Manifest]()
+    folder = project.outputs.folder / STAGE
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep_abandoned(folder)
+    with leased(project.outputs.access, {*recipes}, corpus), claim_scratch(folder / "choosing") as scratch:
+        for chosen in choose(project, corpus, [*recipes], scratch):
+            write = _writer(project, dataset, recipes, chosen)
+            made[chosen.name] = project.outputs.make_current(project.outputs.commit(recipes[chosen.name], write))
+    return made[name]
+
+
+def _stale(project: Project, corpus: str, dataset: Manifest, done: Collection[str]) -> dict[str, Recipe]:
+    """Return the recipes of the other views of a corpus that are not there, as far as their rules can be read."""
+    found = {}
+    for name in project.config.views:
+        if name not in done and base_of(project.config.views, name) == corpus:
+            with contextlib.suppress(NanosetError):
+                recipe = VIEW.recipe(project, Key(corpus, name), _parents(project, Key(corpus, name), dataset))
+                if project.outputs.find(recipe) is None:
+                    rule_of(project, name)
+                    columns_kept(project, dataset, name)
+                    found[name] = recipe
+    return found
+
+
+def _parents(project: Project, key: Key, dataset: Manifest) -> dict[str, str]:
+    """Return name → digest of what a view is made from now."""
+    inputs = VIEW.inputs(project.config, key)
+    others = {name: node.stage.require(project, node.key).digest for name, node in inputs.items() if name != "dataset"}
+    return {"dataset": dataset.digest} | others
+
+
+def _writer(
+    project: Project, dataset: Manifest, recipes: Mapping[str, Recipe], chosen: Chosen
+) -> Callable[[Path], tuple[dict[str, Any], dict[str, str | FileFact]]]:
+    config, corpus = project.config, dataset.name
+    prefix = pair_name(config.tokenization.preset, chosen.name, config.documents_of(corpus).text_key)
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
+        base = read_idx(idx_path(dataset.path(f"{dataset.facts['prefix']}.idx").with_suffix("")), validate=False)
+        index = idx_path(folder / prefix)
+        sequences, documents = write_view_idx(index, base, chosen.selection.chunks)
+        counts = {"documents": documents, "sequences": sequences, "tokens": chosen.selection.tokens}
+        facts = {"prefix": prefix, "corpus": corpus, **counts, "dtype": dataset.facts["dtype"], **chosen.facts}
+        files: dict[str, str | FileFact] = {index.name: sha256_file(index)}
+        return facts, files | _tokens(project, dataset, recipes[chosen.name], folder, prefix)
+
+    return write
+
+
+def _tokens(project: Project, dataset: Manifest, recipe: Recipe, folder: Path, prefix: str) -> dict[str, FileFact]:
+    """Put the dataset's .bin beside a view's .idx: a link on this machine, in a bucket a copy that it makes itself."""
+    own = f"{prefix}.bin"
+    if project.outputs.access.has_copies:
+        return copy_tokens(project.outputs, dataset, recipe, folder, own)
+    name = f"{dataset.facts['prefix']}.bin"
+    link(dataset.folder / name, folder / own, project.outputs.place(recipe))
+    return {own: dataset.files[name]}
+
+
+def link(source: Path, target: Path, place: Path) -> None:
+    """Make a file appear at another path: by a hard link, or where these are refused by a relative symbolic one.
+
+    `place`: the folder that the target's will become.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        target.symlink_to(os.path.relpath(source, place))
+
+
+class DerivedStage(Stage):
+    """Datasets with names of their own that are made of a corpus's documents: views and packs."""
+
+    place = "{part}"
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(base_of(config.derived, name), name) for name in getattr(config, self.folder)]
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return type(self).maker(project, self.name(key))
+
+
+class ViewStage(DerivedStage):
+    """Datasets of documents that were chosen from a corpus."""
+
+    folder, kind, asset = STAGE, "view", "views"
+    job = "{subject}_views"
+    maker = staticmethod(make_view)
+    named_in = "views.{part}.of"
+    counts = ("documents", "tokens")
+    sent_first = (".bin", ".idx", PIECES)
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        columns = column_nodes(config, key.subject, columns_used(config, self.name(key)))
+        chain = chain_of(config.views, self.name(key))
+        sections = dict.fromkeys(section for one in chain for section in config.views[one].clean_of)
+        found = {f"clean of {one}": Node(CONTAMINATION, Key(one, key.subject)) for one in sections}
+        return {"dataset": Node(DATASET, Key(key.subject)), **columns, **found}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        """Return the recipe: the rules of the view and of those that it is of, and the content of their files."""
+        name, options = self.name(key), dict[str, Any]()
+        chain = chain_of(project.config.views, name)
+        for one in chain:
+            options |= _options(project, one, project.config.views[one])
+        return Recipe(STAGE, name, VERSION, parents, {"of": chain[:-1], **options})
+
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
+        """Return that a file of ids is not there."""
+        try:
+            rule_of(project, self.name(key), is_made=False)
+        except NanosetError as error:
+            return one_line(error)
+        return None
+
+    def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
+        return view_order_warnings(config.views, self.name(key))
+
+    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
+        for key, count in manifest.facts["missing_ids"].items():
+            yield f"{count:,} ids of {key} are of no document"
+        yield from gap_warnings(manifest.facts, manifest.name)
+        if not manifest.facts["documents"]:
+            yield "it holds no document"
+
+    def figures(self, manifest: Manifest) -> Mapping[str, int]:
+        tokens = manifest.files[bin_path(manifest.facts["prefix"]).name].size
+        return {**super().figures(manifest), "bytes": size_bytes(manifest) - tokens}
+
+
+def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
+    """Return one view's rules as JSON, without those that it has not: of files of ids their content."""
+    options: dict[str, Any] = {}
+    for key in LISTS:
+        if (patterns := spec.files(key)) is not None:
+            options[key] = [_content(project, pattern, f"views.{name}.{key}") for pattern in patterns]
+    if spec.split is not None:
+        options["split"] = [spec.split.by, *spec.split.keep]
+    if not isinstance(spec.order, str):
+        options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
+    repeat = None if spec.repeat == 1 else spec.repeat
+    given = {"where": spec.where, "documents": spec.documents, "tokens": spec.tokens, "repeat": repeat}
+    options |= {key: value for key, value in given.items() if value is not None}
+    return {f"views.{name}.{key}": value for key, value in options.items()}
+
+
+def _content(project: Project, pattern: str, key: str) -> str:
+    with contextlib.suppress(MissingError, InputError):  # `make` and `refusal` say what is wrong
+        return given_files(project, pattern, key).digest
+    return _MISSING
+
+
+VIEW = ViewStage()

@@ -1,0 +1,1 @@
+"""Shuffled tars of a webdataset."""

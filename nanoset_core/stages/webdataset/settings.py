@@ -1,0 +1,131 @@
+"""Settings of webdatasets: sets of shuffled tar shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from nanoset_core.errors import ConfigError, raised
+from nanoset_core.outputs.names import check_asset_name, check_corpora
+from nanoset_core.records.parsing import broken, out_of_range
+from nanoset_core.records.settings import Range
+from nanoset_core.stages.packs.settings import PackingSpec
+
+if TYPE_CHECKING:
+    from nanoset_core.stages.shards.settings import TokenizationSpec, TokenizerSpec
+
+MemberKind = Literal["json.gz", "npy"]
+ShufflePreset = Literal["default", "tokshuf"]
+ShuffleEngine = Literal["auto", "mmap", "tiled", "buckets"]
+ContextTail = Literal["drop", "pad", "carry"]
+ContextLength = Annotated[int, Range(1, 1 << 24)]
+ShardSize = Annotated[int, Range(1, 10**8 - 1)]
+ShuffleSeed = Annotated[int, Range(0, 2**64 - 1)]
+
+_TEXTS = {
+    "pad": ("tail: pad needs a padding token", 'name it, for example pad: "<|padding|>", or set tail to drop'),
+    "bos": (
+        "bos needs a begin-of-document token",
+        'name it, for example bos: "<s>", or set bos to false',
+    ),
+    "left out": ("every corpus is left out", "give one of them a frequency, 1 for each context once"),
+    "weights": (
+        "mix: weights needs a weight for each corpus",
+        "give each corpus its weight, such as {web: 0.7, code: 0.3}, or remove the key mix",
+    ),
+    "contexts": ("a number of contexts goes with weights", "set mix to weights, or remove the key"),
+    "tokshuf": ("the preset tokshuf pads each file, and adds no BOS", "remove them, or the preset"),
+    "framing": (
+        "the preset tokshuf needs an end token after every document, empty ones too",
+        "set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text",
+        "preset: tokshuf, append_eod: true",
+    ),
+}
+"""Rule of a webdataset → what is wrong, and the remedy; see `broken`."""
+
+DEFAULT_LENGTH = 2049
+DEFAULT_SHARD_SIZE = 8192
+DEFAULT_SHUFFLE_SEED = 1234
+LEAST_MEMORY_MIB = 16
+
+
+@dataclass(frozen=True, slots=True)
+class WebdatasetSpec:
+    """One set of shuffled tar shards."""
+
+    corpora: tuple[str, ...] | Mapping[str, Annotated[float, Range(0, 1e6)]] = field(metadata={"example": "[web]"})
+    """Member corpora: a list (each in full), or each with its number under `mix`."""
+    sequence_length: ContextLength = DEFAULT_LENGTH
+    """Tokens in a context; trainers that predict the next token want one more than their sequence length."""
+    samples_per_shard: ShardSize = DEFAULT_SHARD_SIZE
+    """Contexts in a tar."""
+    seed: ShuffleSeed = DEFAULT_SHUFFLE_SEED
+    """Seed of the shuffle, and of the choice of contexts where only part of a corpus is used."""
+    member: MemberKind = "json.gz"
+    """Format of a context in the tar: json.gz for OpenLM, npy for speed."""
+    preset: ShufflePreset = "default"
+    """tokshuf: the contexts of tokshuf-rust, which cuts and pads each file on its own."""
+    tail: ContextTail = "drop"
+    """What happens to tokens after a corpus's last full context: dropped, padded, or joined with the next corpus's."""
+    bos: bool = False
+    """Begin every context with the BOS token, which takes the place of one token."""
+    mix: Literal["frequencies", "weights"] = "frequencies"
+    """What the numbers in `corpora` are: how often each context occurs (DCLM's sampling frequencies), or shares."""
+    contexts: Annotated[int, Range(1, 2**50)] | None = None
+    """With weights: contexts in all; absent = as many as repeat no corpus."""
+    even: bool = False
+    """Give every tar the same number of contexts, at most samples_per_shard; the few that remain are left out."""
+    packing: PackingSpec | None = None
+    """Lay documents whole into contexts: its corpora are read as `packs` of a context's length."""
+    groups: Annotated[int, Range(1, 1000)] = 4
+    """Number of Dagster partitions that write the tars; does not change them."""
+    engine: ShuffleEngine = "auto"
+    """How the tars are written; does not change them."""
+    memory_mib: Annotated[int, Range(LEAST_MEMORY_MIB, 1 << 24)] = 1024
+    """Memory for writing the tars, in MiB; does not change them."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its corpora, in the order given."""
+        return tuple(self.corpora)
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens of a corpus in each context."""
+        return self.sequence_length - int(self.bos)
+
+    @property
+    def numbers(self) -> dict[str, float] | None:
+        """Corpus → its frequency or weight, where they are given."""
+        return dict(self.corpora) if isinstance(self.corpora, Mapping) else None
+
+
+def webdataset_errors(
+    file: Path, name: str, spec: WebdatasetSpec, tokenizer: TokenizerSpec, tokenization: TokenizationSpec
+) -> Iterator[ConfigError]:
+    """Yield an error for each setting that excludes another one, or lacks one that it needs."""
+    path = f"webdatasets.{name}"
+    where = f"{file}: {path}"
+    yield from raised(check_asset_name, name, where)
+    yield from raised(check_corpora, file, f"{path}.corpora", spec.names)
+    if spec.bos and spec.sequence_length < 2:
+        yield out_of_range(Range(2), spec.sequence_length, f"{where}.sequence_length")
+    weights, numbers, is_tokshuf = spec.mix == "weights", spec.numbers or {}, spec.preset == "tokshuf"
+    framing = f"preset: {tokenization.preset}, append_eod: {tokenization.append_eod}".lower()
+    is_framed = framing == "preset: tokshuf, append_eod: true"
+    yield from broken(
+        f"{file}: ",
+        _TEXTS,
+        (spec.tail == "pad" and tokenizer.pad is None, "pad", "tokenizer.pad", None),
+        (spec.bos and tokenizer.bos is None, "bos", "tokenizer.bos", None),
+        (numbers and not any(numbers.values()), "left out", f"{path}.corpora", "frequencies of 0"),
+        (weights and not numbers, "weights", f"{path}.corpora", None),
+        (spec.contexts is not None and not weights, "contexts", f"{path}.contexts", "mix: frequencies"),
+        (is_tokshuf and (spec.tail != "drop" or spec.bos), "tokshuf", path, f"tail: {spec.tail}, bos: {spec.bos}"),
+        (is_tokshuf and not is_framed, "framing", "tokenization.preset", framing),
+    )
+    for corpus, number in numbers.items():
+        if weights and any(numbers.values()) and number not in (allowed := Range(1e-9, 1e6)):
+            yield out_of_range(allowed, number, f"{where}.corpora.{corpus}")

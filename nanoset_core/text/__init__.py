@@ -1,0 +1,1 @@
+"""Raw text: files, lines and rows, documents, and lines that are rejected."""

@@ -1,1 +1,0 @@
-"""Versions of outputs: status, diff and gc, by manifests and recipes."""

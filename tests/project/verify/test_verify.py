@@ -1,0 +1,453 @@
+"""A built project: healthy as it is, and every fault that is put into it found and named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections import Counter
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from built_project import one, poke, whats
+from sample_project import jsonl, make_corpora, sentences
+
+from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.lineage import texts
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.graph import stale_reasons
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import (
+    targets,
+    verify_blend,
+    verify_corpus,
+    verify_indexed,
+    verify_inventory,
+    verify_mappings,
+    verify_nanoset,
+    verify_project,
+    verify_shards,
+    verify_webdataset,
+)
+from nanoset_core.sampling import cache
+from nanoset_core.stages import stage
+from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.mappings import verify as nanoset
+from nanoset_core.stages.report import live_manifest
+from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import verify as webdataset
+from nanoset_core.storage.atomic import sha256_file
+
+
+def cache_file(project, name, split, part):
+    manifests = sorted(project.outputs.folder.glob(f"nanosets/{name}/{split}/*/*/manifest.json"))
+    files = {file for path in manifests for file in json.loads(path.read_bytes())["facts"]["cache_files"]}
+    (found,) = [file for file in sorted(files) if file.endswith(part)][:1]
+    return project.outputs.folder / "nanosets" / name / "cache" / found
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_healthy_project_has_no_findings_but_of_its_bad_line(project, deep):
+    reports = list(verify_project(project, deep=deep))
+    (finding,) = [finding for report in reports for finding in report.findings]
+    assert (finding.severity, finding.what) == ("warning", "lines were rejected that may be damaged")
+    assert "(invalid_json 1): part-0/web-0.jsonl 1" in finding.found, "the blank line is none of them"
+    figures = {report.output: report.figures for report in reports}
+    web = figures["corpora/web"]
+    assert (web["lines"], web["documents"], web["rejected"]) == (245, 243, 2)
+    assert web["documents_compared"] == web["documents_sampled"] == 64
+    assert web["duplicate_documents"] == round(1 / 242, 6)
+    assert figures["corpora/books"]["documents_compared"] == 64
+    shares = figures["nanosets/pretrain/train"]
+    assert abs(shares["share_web"] - 0.7) < 0.01
+    tars = figures["webdatasets/shuffled"]
+    assert tars["contexts_read"] == (tars["sequences"] if deep else 2 * tars["shards"])
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["pretrain/train", "b*"], "books pretrain/train books/packed"),
+        (["pretrain"], "pretrain/train pretrain/valid pretrain/test pretrain/handoff"),
+        (["web"], "web web/packed"),
+        (["*/packed"], "web/packed books/packed"),
+    ],
+)
+def test_selecting(project, patterns, names):
+    assert [target.name for target in targets(project, patterns)] == names.split()
+
+
+def test_selecting_nothing(project):
+    with pytest.raises(ConfigError, match="selects nothing"):
+        targets(project, ["nothing"])
+
+
+def test_nothing_was_built(copy):
+    project = copy()
+    shutil.rmtree(project.outputs.folder)
+    for report in verify_project(project):
+        assert "has not been built" in whats(report)[0]
+
+
+def test_each_output_is_looked_up_once_to_tell_whether_another_is_fresh(project, monkeypatch):
+    asked = Counter()
+    real = OutputRoot.current_version
+
+    def current_version(outputs, folder, name):
+        asked[folder, name] += 1
+        return real(outputs, folder, name)
+
+    monkeypatch.setattr(OutputRoot, "current_version", current_version)
+    for asset, subject in ((handoff.TRAINER_FILES, "pretrain"), (shuffling.WEBDATASET, "shuffled")):
+        assert stale_reasons(project, asset, stage.Key(subject)) == []
+    assert asked["datasets", "web"] == asked["datasets", "code"] == 2, "once for each of the two"
+    assert max(asked.values()) == 2
+
+
+# corpora
+
+
+def change_facts(path, **changes):
+    value = json.loads(path.read_bytes())
+    value["facts"] |= changes
+    value.pop("sha256", None)  # of a manifest that holds other facts
+    path.write_text(json.dumps(value))
+
+
+def at(pattern, offset, data, which=0):
+    """Overwrite bytes of one of the files that fit a pattern; a negative offset counts from the end."""
+
+    def damage(project):
+        path = sorted(project.outputs.folder.glob(pattern))[which]
+        poke(path, offset % path.stat().st_size, data)
+
+    return damage
+
+
+def cut(pattern, size):
+    def damage(project):
+        path = one(project, pattern)
+        path.write_bytes(path.read_bytes()[:size])
+
+    return damage
+
+
+def facts(pattern, change):
+    def damage(project):
+        path = one(project, pattern)
+        change_facts(path, **change(json.loads(path.read_bytes())["facts"]))
+
+    return damage
+
+
+def instead(pattern, old, new):
+    def damage(project):
+        path = next(path for path in sorted(project.outputs.folder.glob(pattern)) if old in path.read_bytes())
+        path.write_bytes(path.read_bytes().replace(old, new, 1))
+
+    return damage
+
+
+def edited(old, new):
+    def damage(project):
+        file = project.config.file
+        file.write_text(file.read_text().replace(old, new))
+
+    return damage
+
+
+def of(check, *arguments):
+    return lambda project, deep: check(Project.open(project.config.file), *arguments, deep)
+
+
+def other_tokenizer(project):
+    file = project.config.tokenizer_file
+    file.write_text(file.read_text() + "\n")
+
+
+def tars_gone_cut_and_changed(project):
+    tars = sorted(project.outputs.folder.glob(TAR))
+    tars[0].unlink()
+    tars[1].write_bytes(tars[1].read_bytes()[:-10240])
+    poke(tars[-1], 3000, b"\xff\xff\xff")
+
+
+SHARDS, INDEXED, CORPUS = of(verify_shards, "web"), of(verify_indexed, "web"), of(verify_corpus, "web")
+MAPPINGS, TARS = of(verify_mappings, "pretrain", "train"), of(verify_webdataset, "shuffled")
+TAR, LIST, BIN = "webdatasets/shuffled/*/shard-*.tar", "webdatasets/shuffled/*/manifest.jsonl", "datasets/web/*/*.bin"
+IDX, SHUFFLE = "datasets/web/*/*.idx", "nanosets/pretrain/cache/*-train-shuffle_index.npy"
+GONE, SIZE, BYTES = (
+    "a file is missing",
+    "a file has another size than when it was written",
+    "a file has other bytes than when it was written",
+)
+CONTEXT = "context 0 of a tar is not what it must be"
+FRAMING = "a sequence does not begin and end with the tokens that it should"
+SOURCE = "a document's source line gives other tokens"
+# (damage, check, what is found without `deep`, what is found with it): each begins a finding, in whatever order
+FAULTS = {
+    "lines not accounted for": (
+        facts("tokenized/web/*/manifest.json", lambda found: {"lines": 999}),
+        SHARDS,
+        ["lines are not accounted for", "the shards together have another number of lines than their corpus"],
+        None,
+    ),
+    "a cut shard": (cut("shards/web/*/tokens.bin", 0), CORPUS, ["a shard is not whole"], None),
+    "a damaged table of documents": (
+        at("shards/web/*/documents.parquet", -20, b"\xff" * 20),
+        SHARDS,
+        ["this is not the table of the shard's documents"],
+        [BYTES],
+    ),
+    "a changed reject": (instead("shards/web/*/rejects.jsonl", b"no json", b"so json"), SHARDS, [], [BYTES]),
+    "magic of an idx": (at(IDX, 0, b"X"), INDEXED, ["not an index of an indexed dataset"], [BYTES]),
+    "type of an idx": (at(IDX, 17, b"\x04"), INDEXED, ["sequence 1 has an impossible pointer"], [BYTES]),
+    "an id": (at(BIN, 0, struct.pack("<H", 401)), INDEXED, ["a token is not in the vocabulary"], [BYTES]),
+    "an end": (at(BIN, -2, struct.pack("<H", 7)), INDEXED, [FRAMING], [BYTES]),
+    "a token": (at(BIN, 0, struct.pack("<H", 300)), INDEXED, [SOURCE], [BYTES]),
+    "a cut bin": (cut(BIN, -2), INDEXED, [SIZE, "the token file is shorter than its index says"], None),
+    "a cut index file": (cut(SHUFFLE, -4), MAPPINGS, ["an index file has another size than when it was written"], None),
+    "a changed index file": (at(SHUFFLE, -8, b"\1" + bytes(7)), MAPPINGS, [], ["an index " + BYTES[2:]]),
+    "tars": (tars_gone_cut_and_changed, TARS, [GONE, SIZE], [GONE, SIZE, BYTES]),
+    "a context": (at(TAR, 512 + 128 + 4, b"\xff\xff", 2), TARS, [CONTEXT], [BYTES]),
+    "a context of the vocabulary": (at(TAR, 512 + 128 + 4, b"\1\0"), TARS, [CONTEXT], [BYTES]),
+    "a header of a tar": (at(TAR, 148, b"7777777"), TARS, ["the header's checksum is wrong"], [BYTES]),
+    "another count in a list": (instead(LIST, b'"num_sequences":128', b'"num_sequences":129'), TARS, [BYTES], None),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_and_named(copy, fault):
+    damage, check, quick, deep = FAULTS[fault]
+    project = copy()
+    damage(project)
+    for expected, is_deep in ((quick, False), (quick if deep is None else deep, True)):
+        found = whats(check(project, is_deep))
+        assert all(any(what.startswith(one) for what in found) for one in expected), found
+        assert bool(found) == bool(expected)
+        assert is_deep or len(found) == len(expected), found
+
+
+WARNINGS = {
+    "another tokenizer": (other_tokenizer, INDEXED, "the tokenizer is not the one", None),
+    "other settings of a nanoset": (edited("seed: 7", "seed: 8"), MAPPINGS, "this output is stale", "seed: 7 → 8"),
+    "other settings of tars": (edited("seed: 5", "seed: 6"), TARS, "this output is stale", "seed: 5 → 6"),
+    "an uneven shuffle": (
+        facts(
+            "shuffle_plans/shuffled/*/manifest.json",
+            lambda found: {"quality": found["quality"] | {"even": False, "rank_correlation": 0.5}},
+        ),
+        TARS,
+        "the contexts are not shuffled as evenly as chance would have it",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("change", WARNINGS)
+def test_what_is_right_but_not_as_it_should_be_is_a_warning(copy, change):
+    happen, check, what, found = WARNINGS[change]
+    project = copy()
+    happen(project)
+    report = check(project, False)
+    assert report.passed
+    (warning,) = [finding for finding in report.warnings if finding.what.startswith(what)]
+    assert found in (None, warning.found)
+
+
+def test_too_many_rejects_for_the_present_policy(copy):
+    project = copy()
+    edited("max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")(project)
+    report = SHARDS(project, False)
+    assert whats(report) == ["too many lines are no documents"]
+    assert whats(report, "warning") == [], "told once"
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy, monkeypatch, is_large):
+    project = copy()
+    path = project.config.raw_folder / "web/part-0/web-1.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
+    if is_large:  # it is not hashed for a warning
+        monkeypatch.setattr(texts, "MOST_HASHED_BYTES", 0)
+        monkeypatch.setattr(texts.StoredPiece, "check", None)
+    report = verify_indexed(project, "web")
+    assert report.passed
+    (what, _) = whats(report, "warning")
+    assert what.startswith("a document's source line gives other tokens (")
+    assert any(finding.found == "the file was changed since" for finding in report.warnings) != is_large
+    path.unlink()
+    (what, _) = whats(verify_indexed(project, "web"), "warning")
+    assert what.startswith("a file of the corpus is gone (")
+
+
+def test_what_lies_among_the_files_is_a_warning(copy):
+    project = copy()
+    folder = project.config.raw_folder
+    (folder / "web/notes.txt").touch()
+    (folder / "web/empty.jsonl").touch()
+    (folder / "c4").mkdir()
+    report = verify_inventory(project, "web")
+    assert whats(report, "warning") == ["1 file is not read: 1 .txt (notes.txt)", "1 file is empty: empty.jsonl"]
+    assert all(finding.remedy and finding.where == str(folder / "web") for finding in report.findings)
+    assert verify_corpus(project, "web").findings[:2] == report.findings
+    first, *_ = verify_project(project)
+    assert (first.output, first.passed) == ("raw", True)
+    assert whats(first, "warning") == ["a folder in which nothing is read: it is empty"]
+    (folder / "web/dangling.jsonl").symlink_to("nowhere")
+    report = verify_inventory(project, "web")
+    assert report.passed
+    assert report.findings[0].where.endswith("dangling.jsonl")
+
+
+def test_documents_at_other_places_than_their_shards_say(copy):
+    project = copy()
+    idx = one(project, IDX)
+    n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
+    # Document 0 is empty, and document 1 has the tokens of both: neither the .idx nor its sha256 tells.
+    poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
+    manifest = idx.with_name("manifest.json")
+    value = json.loads(manifest.read_bytes())
+    value["files"][idx.name]["sha256"] = sha256_file(idx)
+    del value["sha256"]
+    manifest.write_text(json.dumps(value))
+    what = "document 0 has another length than its shard says"
+    assert what in whats(verify_indexed(project, "web", deep=True))
+    assert what not in whats(verify_indexed(project, "web"))
+
+
+# nanosets
+
+
+def test_a_missing_index_file(copy):
+    project = copy()
+    for part in ("sample_index.npy", "description.txt", "nanoset.json"):
+        path = cache_file(project, "pretrain", "train", "description.txt")
+        path = path if part == "description.txt" else path.with_name(path.name.replace("description.txt", part))
+        path.rename(path.with_name("away"))
+        report = verify_nanoset(project, "pretrain", "train")
+        assert [finding.where for finding in report.findings] == [str(path)]
+        path.with_name("away").rename(path)
+    assert verify_nanoset(project, "pretrain", "train").passed
+
+
+@pytest.mark.parametrize("check", [verify_mappings, verify_blend])
+def test_a_note_in_which_one_value_changed(copy, check):
+    project = copy()
+    kind = "GPTDataset" if check is verify_mappings else "BlendedDataset"
+    for note in (project.outputs.folder / "nanosets/pretrain/cache").glob(f"*-{kind}-train-nanoset.json"):
+        value = json.loads(note.read_bytes())
+        value["made_from"]["description"] = "0" * 32
+        note.write_text(json.dumps(value), encoding="utf-8")
+    report = check(project, "pretrain", "train")
+    assert {finding.what for finding in report.errors} == {
+        "the note of what index files were made from does not say what was planned, and what was written"
+    }
+    assert "description: " in report.errors[0].found
+
+
+@pytest.mark.parametrize(
+    ("part", "entry", "value"),
+    [("document", 3, 10**6), ("shuffle", 3, 10**6), ("sample", 8, 10**6), ("sample", 9, 10**6), ("sample", 9, -1)],
+)
+def test_samples_that_cannot_be_read(copy, part, entry, value):
+    project = copy()
+    change_array(cache_file(project, "plain", "train", f"{part}_index.npy"), entry, value)
+    assert whats(verify_mappings(project, "plain", "train")) == ["the index files don't fit the dataset"]
+
+
+def change_array(path, entry, value):
+    array = np.load(path)
+    array.reshape(-1)[entry] = value
+    np.save(path, array)
+
+
+def note_changed(project, path, part, output):
+    """Let manifest and note say that a changed index file is the one that was written."""
+    sha256 = sha256_file(path)
+    manifest = one(project, f"nanosets/{output}/*/manifest.json")
+    facts = json.loads(manifest.read_bytes())["facts"]["cache_files"]
+    facts[path.name]["sha256"] = sha256
+    change_facts(manifest, cache_files=facts)
+    note = path.with_name(path.name.replace(part, "nanoset.json"))
+    noted = json.loads(note.read_bytes())
+    noted["files"][path.name]["sha256"] = sha256
+    note.write_text(json.dumps(noted))
+
+
+@pytest.mark.parametrize(("part", "row"), [("document_index", 2), ("sample_index", 1), ("shuffle_index", 2)])
+def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, part, row):
+    project = copy()
+    path = cache_file(project, "plain", "train", f"{part}.npy")
+    change_array(path, 2, np.load(path).reshape(-1)[4])
+    note_changed(project, path, f"{part}.npy", "plain/train/index_mappings")
+    found = whats(verify_mappings(project, "plain", "train", deep=True))
+    assert found[0] == f"entry {row} of {part} is not what the plan gives"
+
+
+def test_large_index_files_are_not_built_again(copy, monkeypatch):
+    project = copy()
+    monkeypatch.setattr(nanoset, "_MOST_REBUILT", 10)
+    monkeypatch.setattr(cache, "build_member_indices", None)
+    monkeypatch.setattr(cache, "build_blend_indices", pytest.fail)
+    report = verify_nanoset(project, "pretrain", "train", deep=True)
+    assert report.passed
+    assert report.figures["entries_not_rebuilt"] > 10
+
+
+def test_a_blend_that_names_what_is_not_there(copy):
+    project = copy()
+    path = cache_file(project, "pretrain", "train", "dataset_sample_index.npy")
+    change_array(path, 0, 10**6)
+    assert whats(verify_blend(project, "pretrain", "train")) == ["an entry of the blend leads nowhere"]
+    note_changed(project, path, "dataset_sample_index.npy", "pretrain/train/blend")
+    assert "entry 0 of dataset_sample_index is not what the plan gives" in whats(
+        verify_blend(project, "pretrain", "train", deep=True)
+    )
+    path = cache_file(project, "pretrain", "train", "dataset_index.npy")
+    change_array(path, 0, 7)
+    report = verify_blend(project, "pretrain", "train")
+    assert report.errors[0].found.endswith(" of dataset 7")
+
+
+def test_a_stale_cache(copy):
+    """The .idx was replaced under the index files: Megatron-LM would train on the old ones without a word."""
+    project = copy()
+    idx = one(project, IDX.replace("web", "books"))
+    n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
+    poke(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
+    report = verify_mappings(project, "plain", "train")
+    assert whats(report) == ["index files are stale: the dataset is not the one that they were made from"]
+    assert report.errors[0].where == str(idx)
+
+
+# webdatasets
+
+
+def test_pads_outside_of_the_vocabulary_where_the_datasets_are_gone(project, monkeypatch):
+    manifest, plan = shuffling.current_plan(project, "shuffled")
+    pad = project.tokenizer.max_id + 3
+    padded = SimpleNamespace(settings=SimpleNamespace(pad_id=pad), table=plan.table)
+    monkeypatch.setattr(webdataset.shuffling, "current_plan", lambda *_: (manifest, padded))
+    monkeypatch.setattr(webdataset, "_source", Mock(side_effect=MissingError("the dataset is gone")))
+    tars = live_manifest(project.outputs, "webdatasets", "shuffled")
+    found = webdataset._wanted(project, tars, tars.recipe["parents"]["plan"], True)
+    assert (found.greatest, found.plan) == (pad, None)
+
+
+def test_documents_of_another_length_than_before_are_a_warning(copy):
+    project = copy()
+    file = project.config.raw_folder / "code" / "more.jsonl"
+    file.write_bytes(jsonl(sentences("more", 5)))
+    make_corpora(project, "code")
+    report = verify_indexed(project, "code")
+    assert report.findings == []
+    assert report.figures["tokens_per_document"] != report.figures["tokens_per_document_before"]
+    file.write_bytes(jsonl([{"id": "long", "text": "a word and another " * 20_000}]))
+    make_corpora(project, "code")
+    report = verify_indexed(project, "code")
+    assert report.passed
+    assert whats(report, "warning") == ["documents have another length than in the version before"]
+    assert "nanoset diff code" in report.findings[0].remedy

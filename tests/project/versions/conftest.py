@@ -1,0 +1,49 @@
+"""A small project that was built once, and copies of it to work on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from project.versions.changing import build, rebuild
+from sample_project import CONFIG, write_raw
+
+from nanoset_core.project.project import Project
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """The folder of a project with all its outputs; not to be written to."""
+    folder = tmp_path_factory.mktemp("operations")
+    write_raw(folder / "raw")
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    (folder / "nanoset.yaml").write_text(CONFIG + "packed: [books]\n")
+    build(folder)
+    return folder
+
+
+@pytest.fixture
+def copy(built: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Gives the folder of a project of its own, with all outputs; times of change are kept."""
+
+    def make(name: str = "project") -> Path:
+        return shutil.copytree(built, tmp_path / name, symlinks=True)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def built_twice(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same folder after a file of the corpus web has changed, with outputs of both builds."""
+    folder = shutil.copytree(built, tmp_path_factory.mktemp("twice") / "project", symlinks=True)
+    rebuild(folder)
+    return folder
+
+
+@pytest.fixture
+def changed(built_twice: Path, tmp_path: Path) -> tuple[Project, Path]:
+    """A project of its own, with the outputs of two builds; → (the project, its folder)."""
+    folder = shutil.copytree(built_twice, tmp_path / "project", symlinks=True)
+    return Project.open(folder / "nanoset.yaml"), folder

@@ -1,0 +1,362 @@
+"""Packs in a project: they stand where a corpus stands, and lead back to documents."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from lineage.test_spikes import RUN
+from sample_project import make_corpora, write_project
+
+from nanoset_assets.ui.derived import pack_metadata
+from nanoset_core.cli import nanoset
+from nanoset_core.errors import ConfigError
+from nanoset_core.lineage.explain import explain_sample
+from nanoset_core.lineage.find import find_document
+from nanoset_core.lineage.run import explain_step
+from nanoset_core.lineage.spikes import spike_report
+from nanoset_core.lineage.takedown import holdings
+from nanoset_core.lineage.webdataset import explain_context
+from nanoset_core.loading.opening import load_nanoset
+from nanoset_core.loading.shard_reader import iterate_shard
+from nanoset_core.project.graph import check_corpora
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig, config_from
+from nanoset_core.project.verify import verify_project
+from nanoset_core.sampling.plan import LengthReader
+from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.held_out import stage as held_out
+from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.packs import verify as packs_check
+from nanoset_core.stages.packs.stage import (
+    PACKS,
+    PIECES,
+    current_dataset,
+    make_packs,
+    packed_from,
+    pieces_of,
+    planned_packs,
+)
+from nanoset_core.stages.pbin import stage as packed
+from nanoset_core.stages.stage import Key
+from nanoset_core.stages.views import stage as views
+from nanoset_core.stages.webdataset import stage as shuffling
+
+CHANGES = {
+    "nanosets:\n": "views:\n  some: {of: web, tokens: 9e3, repeat: 1.5}\npacks:\n"
+    "  web-32: {of: web, length: 32}\n  cut: {of: some, length: 40, long: truncate}\npacked: [cut]\nnanosets:\n",
+    "    blend: {web: 0.7, code: 0.3}\n": "    blend: {web: 0.7, some: 0.3}\n    packing: {kind: best_fit}\n",
+    "    corpora: [web, code, books]\n": "    corpora: [some, code]\n    packing: {tail: carry}\n",
+    "groups: 3": "groups: 1",
+}
+PLAIN = {"raw": "raw", "root": "data", "tokenizer": {"path": "tokenizer.json", "eod": "</s>"}}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, tokenizer_file) -> Path:
+    """A project with packs, and what is made of them; not to be written to."""
+    file = write_project(tmp_path_factory.mktemp("packs") / "project", tokenizer_file, CHANGES)
+    project = Project.open(file)
+    make_corpora(project)
+    views.make_view(project, "some")
+    for name in project.config.packs:
+        make_packs(project, name)
+    for split in ("train", "valid", "test"):
+        mapping.write_mappings(project, "pretrain", split)
+        mapping.write_blended(project, "pretrain", split)
+    handoff.write_handoff(project, "pretrain")
+    shuffling.make_plan(project, "shuffled")
+    shuffling.write_group(project, "shuffled", 0)
+    shuffling.finish(project, "shuffled")
+    packed.pack(project, "cut")
+    return file
+
+
+@pytest.fixture
+def project(built) -> Project:
+    return Project.open(built)
+
+
+def test_every_document_is_in_packs_of_its_corpus_or_view(project):
+    for name, spec in project.config.packs.items():
+        manifest = current_dataset(project, name)
+        packs, rows = indexed.opened(manifest), pieces_of(manifest).of_packs(np.arange(manifest.facts["packs"]))
+        base = indexed.opened(packed_from(project.outputs, manifest))
+        for document in range(len(base)):
+            own = [packs[pack][at : at + n] for pack, at, one, _, n in rows[np.lexsort(rows.T[3:4])] if one == document]
+            kept = base[document][: spec.length] if spec.long == "truncate" else base[document]
+            assert np.array_equal(np.concatenate(own), kept), (name, document)
+        facts = manifest.facts
+        assert facts["tokens"] == facts["packs"] * spec.length == rows[:, 4].sum() + facts["padding"]
+        assert facts["concatenated"]["cut_tokens"] > facts["cut_tokens"]
+
+
+def test_tars_over_packs_count_the_padding_that_they_hold(built, tmp_path):
+    unneeded = shutil.ignore_patterns("webdatasets", "shuffle_plans")
+    shutil.copytree(built.parent, tmp_path / "project", symlinks=True, ignore=unneeded)
+    file = tmp_path / "project/nanoset.yaml"
+    text = file.read_text().replace("packing: {tail: carry}", "packing: {tail: pad}")
+    file.write_text(text.replace('eod: "<|endoftext|>"}', 'eod: "<|endoftext|>", pad: "<|pad|>"}'))
+    project = Project.open(file)
+    for name in project.config.packs:
+        make_packs(project, name)
+    shuffling.make_plan(project, "shuffled")
+    shuffling.write_group(project, "shuffled", 0)
+    manifest = shuffling.finish(project, "shuffled")
+
+    pad = project.special("pad")
+    rows = [json.loads(line) for line in (manifest.folder / "manifest.jsonl").read_text().splitlines()]
+    for row in rows:
+        contexts = np.array(list(iterate_shard(manifest.folder / f"{row['shard']}.tar")))
+        assert row["pad_tokens"] == np.count_nonzero(contexts == pad)
+        assert row["tokens"] == contexts.size - row["pad_tokens"]
+    total = sum(row["pad_tokens"] for row in rows)
+    assert total == manifest.facts["pad_tokens"] > 0
+    assert total == sum(source["pad_tokens"] for source in manifest.facts["sources"])
+    record = json.loads((manifest.folder / "exp_data.json").read_text())
+    assert (record["pad_tokens"], record["num_tokens"]) == (total, manifest.facts["tokens"])
+    assert sum(source["tokens"] for source in record["sources"]) == record["num_tokens"]
+
+
+def test_plans_packs_before_they_are_built(built, project, tmp_path):
+    made = {name: current_dataset(project, name) for name in project.config.packs}
+    shutil.copytree(built.parent, tmp_path / "project")
+    shutil.rmtree(tmp_path / "project/data/packs")
+    shutil.rmtree(tmp_path / "project/data/nanosets")
+    unbuilt, reader = Project.open(tmp_path / "project/nanoset.yaml"), LengthReader()
+    for name, one in made.items():
+        planned = planned_packs(unbuilt, name, reader)
+        unknown = [key for key, value in planned.facts.items() if value is None]
+        assert unknown == (["cut_documents", "cut_tokens", "pieces"] if "carry" in name else [])
+        assert (planned.digest, planned.facts) == (one.digest, one.facts | dict.fromkeys(unknown))
+        lengths, _ = reader.read(str(planned.folder / planned.facts["prefix"]))
+        assert np.array_equal(lengths, indexed.opened(one).sequence_lengths)
+    assert planned_packs(project, "cut", reader) == made["cut"]
+
+    def told(config: Path, *options: str) -> str:
+        return CliRunner().invoke(nanoset, ["map", "pretrain", "--plan", "-c", str(config), *options]).output
+
+    assert "cut if concatenated" in told(unbuilt.config.file)
+    before, after = told(unbuilt.config.file, "--json"), told(built, "--json")
+    before = before.replace(str(unbuilt.outputs.folder), str(project.outputs.folder))
+    assert before == after
+    assert json.loads(before)[0]["members"][0]["packing"] == made["web-32"].facts
+    assert not (tmp_path / "project/data/packs").exists()
+
+
+def test_every_sample_is_one_pack_and_is_explained(project):
+    train = load_nanoset(project.outputs, "pretrain", "train")
+    first = {
+        tuple(one[:32].tolist())
+        for name in ("web-32", "some-packs-32")
+        for one in indexed.opened(current_dataset(project, name))[:]
+    }
+    assert all(tuple(train[number]["tokens"][:32].tolist()) in first for number in range(0, 400, 7))
+    found = explain_sample(project, "pretrain", "train", 5)
+    assert found.tokens + found.pad_tokens == 33
+    masked = load_nanoset(project.outputs, "pretrain", "train", eod_mask_loss=True)  # half of it packs of a view
+    assert masked.config.eod_token == project.special("eod")
+    for piece in found.pieces:
+        assert piece.origin.corpus == "web"
+        (begin, end), (low, high) = piece.sample_tokens, piece.document_tokens
+        whole = indexed.opened(current_dataset(project, "web"))[int(piece.origin.id.partition("-")[2])]
+        tokens = train[5]["tokens"][begin:end]  # without the last one, a label alone
+        assert np.array_equal(tokens, whole[low : low + len(tokens)])
+        assert high - low == end - begin
+        places = find_document(project, "pretrain", "train", identity=piece.origin.id)
+        appearances = {
+            (one.sample, one.sample_tokens, one.document_tokens) for own in places for one in own.appearances
+        }
+        assert (5, piece.sample_tokens, piece.document_tokens) in appearances
+
+
+def test_every_context_is_one_pack_and_is_explained(project):
+    found = explain_context(project, "shuffled", 11)
+    assert found.tokens == 33
+    for piece in found.pieces:
+        places = find_document(project, "shuffled", identity=piece.origin.id)
+        appearances = {
+            (one.sample, one.sample_tokens, one.document_tokens) for own in places for one in own.appearances
+        }
+        assert (11, piece.sample_tokens, piece.document_tokens) in appearances
+    (all_of_one,) = find_document(project, "shuffled", identity="code-7")
+    assert all_of_one.reason is None
+    assert all_of_one.tokens_seen == all_of_one.origin.tokens
+
+
+def test_the_documents_of_steps_are_those_of_their_packs(project, tmp_path):
+    (tmp_path / "run.yaml").write_text(RUN.format(name="pretrain").replace("data/", f"{project.outputs.folder}/"))
+    held = dict[tuple[str, int], list[int]]()
+    for step in range(1, 5):
+        for sample in explain_step(project.outputs.folder, tmp_path / "run.yaml", step).samples:
+            for document in {piece.origin.document for piece in sample.pieces}:
+                held.setdefault((sample.corpus, document), []).append(step)
+    found = spike_report(project, tmp_path / "run.yaml", range(1, 5))
+    assert found.documents == len(held)
+    again = sorted((one.origin.document, one.samples, one.steps) for one in found.again)
+    wanted = [(key[1], len(own), tuple(sorted(set(own)))) for key, own in held.items() if len(own) > 1]
+    assert again == sorted(wanted)
+    assert all(len({origin.tokens for origin in group.documents} | {group.tokens}) == 1 for group in found.same)
+
+
+def test_what_is_truncated_is_told(project):
+    manifest = current_dataset(project, "cut")
+    assert manifest.facts["dropped_tokens"] > 0
+    held = {one.output: one.documents for one in holdings(project, ["web-3", "web-4", "web-5"])}
+    assert held["packs web-32"] == held["corpus web"] == 3
+    assert held["packs cut"] == held["view some"]
+    assert held["webdataset shuffled"] == held["packs some-packs-33-carry"]
+
+
+def test_what_packs_cut_is_shown_beside_concatenation(project):
+    manifest = current_dataset(project, "web-32")
+    cut = [f"{facts['cut_documents']:,}" for facts in (manifest.facts, manifest.facts["concatenated"])]
+    shown = PACKS.details(manifest)
+    assert [shown["documents cut"], shown["cut if concatenated"]] == cut
+    assert [row.data["cut_documents"] for row in pack_metadata(project, manifest)["cut"].records] == cut
+
+
+def test_what_is_made_of_packs_is_verified(project, monkeypatch):
+    monkeypatch.setattr(packs_check, "PACKED_AGAIN", 0)
+    chosen = ["pretrain/train", "shuffled", "cut", "web-32", "some-*"]
+    for deep in (False, True):
+        reports = list(verify_project(project, chosen, deep=deep))
+        assert len(reports) == 7
+        assert [finding for report in reports for finding in report.findings] == []
+    made = held_out.compare_held_out(project, "pretrain")
+    assert made.facts["shared"] > 0, "repeats, and documents that are cut where the split is"
+
+
+@pytest.mark.parametrize("most", [0, packs_check.PACKED_AGAIN])
+@pytest.mark.parametrize("what", ["tokens", "pieces", "damaged"])
+def test_other_tokens_and_pieces_are_found(built, tmp_path, what, most, monkeypatch):
+    monkeypatch.setattr(packs_check, "PACKED_AGAIN", most)
+    shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
+    project = Project.open(tmp_path / "project" / built.name)
+    manifest = current_dataset(project, "cut")
+    if what == "tokens":
+        file = manifest.folder / f"{manifest.facts['prefix']}.bin"
+        file.write_bytes(bytes(reversed(file.read_bytes())))
+    elif what == "damaged":
+        file = manifest.folder / PIECES
+        file.write_bytes(file.read_bytes()[:4] + bytes(200) + file.read_bytes()[204:])
+    else:
+        other = current_dataset(project, "web-32")
+        shutil.copy(other.folder / PIECES, manifest.folder / PIECES)
+        path = manifest.folder / "manifest.json"
+        values = json.loads(path.read_bytes())
+        values["files"][PIECES] = json.loads((other.folder / "manifest.json").read_bytes())["files"][PIECES]
+        path.write_bytes(json.dumps(values).encode())
+    for deep in (False, True):
+        (report,) = verify_project(project, ["cut/packs"], deep=deep)
+        assert not report.passed
+
+
+def test_the_same_bytes_in_a_bucket(project, built, tmp_path, bucket):
+    root = {"root: data": f"root: {bucket.url()}\nstorage: {{endpoint_url: {bucket.endpoint_url!r}, scratch_mib: 16}}"}
+    file = write_project(tmp_path / "project", built.parent / "tokenizer.json", root | CHANGES)
+    stored = Project.open(file)
+    make_corpora(stored, "web")
+    views.make_view(stored, "some")
+    for name in ("cut", "some-packs-33-carry"):
+        planned = planned_packs(stored, name, LengthReader())
+        made, here = make_packs(stored, name), current_dataset(project, name)
+        assert planned.facts["packs"] == made.facts["packs"]
+        assert (made.digest, made.facts) == (here.digest, here.facts)
+        for ending in (".bin", ".idx"):
+            own = f"{made.facts['prefix']}{ending}"
+            assert bucket.sha256(f"packs/{name}/{made.digest}/{own}") == here.files[own].sha256
+    (report,) = verify_project(stored, ["cut/packs"], deep=True)
+    assert report.passed, report.findings
+
+
+def settings(**more: object) -> ProjectConfig:
+    return config_from(PLAIN | more, Path("/there/nanoset.yaml"))
+
+
+def test_equal_packs_are_made_once_and_take_the_place_of_their_corpora():
+    one = {
+        "sequence_length": 64,
+        "packing": {"tail": "carry"},
+        "blend": {"web": 2, "code": 1},
+        "max_epochs": {"web": 3},
+    }
+    two = {"sequence_length": 64, "packing": {"tail": "carry"}, "blend_per_split": {"train": "web", "valid": ["held"]}}
+    tars = {"corpora": {"web": 1, "code": 0.5}, "sequence_length": 65, "bos": True, "packing": {"tail": "carry"}}
+    own = {"own": {"of": "web", "length": 64, "tail": "carry"}}
+    tokenizer = PLAIN["tokenizer"] | {"bos": "<s>"}
+    mixed = {"sequence_length": 64, "packing": {}, "mix": {"code": 1, "texts": {"share": 2, "mix": {"web": {}}}}}
+    mixed = settings(nanosets={"mixed": mixed}).nanosets["mixed"]
+    assert mixed.mixture.corpora == tuple(mixed.blend) == ("code-packs-64", "web-packs-64")
+    config = settings(nanosets={"one": one, "two": two}, webdatasets={"tars": tars}, packs=own, tokenizer=tokenizer)
+    assert [*config.packs] == ["own", "code-packs-64-carry", "held-packs-64-carry"]
+    assert config.nanosets["one"].blend == {"own": 2, "code-packs-64-carry": 1}
+    assert config.nanosets["one"].max_epochs == {"own": 3}
+    assert config.nanosets["two"].blend_per_split == {"train": "own", "valid": ("held-packs-64-carry",)}
+    assert config.webdatasets["tars"].corpora == {"own": 1, "code-packs-64-carry": 0.5}
+    assert [*PACKS.keys(config, ())] == [
+        Key("web", "own"),
+        *(Key(one, f"{one}-packs-64-carry") for one in ("code", "held")),
+    ]
+    assert config.trains_on("code")
+    with pytest.raises(ConfigError, match="packs and a corpus share a name"):
+        check_corpora(config, ["web", "code", "held", "own"])
+
+
+PACKED = {"sequence_length": 64, "packing": {}}
+PACKS_OF_64 = {"p": {"of": "web", "length": 64}}
+REFUSED = [
+    ({"packs": PACKS_OF_64, "tokenizer": {"path": "tokenizer.json"}}, "packs need a padding token"),
+    ({"packs": PACKS_OF_64 | {"q": {"of": "p", "length": 64}}}, "packs are of a corpus or view"),
+    ({"packs": PACKS_OF_64, "views": {"v": {"of": "p"}}}, "a view is of a corpus or of another view"),
+    ({"packs": PACKS_OF_64, "views": {"p": {"of": "web"}}}, "packs and a corpus or view share a name"),
+    ({"packs": PACKS_OF_64, "nanosets": {"n": {"sequence_length": 63, "blend": "p"}}}, "packs of another length"),
+    ({"packs": PACKS_OF_64, "nanosets": {"n": PACKED | {"blend": {"web": 0.7, "p": 0.3}}}}, "named beside its packs"),
+    (
+        {"nanosets": {"n": PACKED | {"mix": {"web-packs-64": {"mix": {"code": {}}}, "web": {}}}}},
+        "a group is named like the packs",
+    ),
+    ({"packs": PACKS_OF_64, "webdatasets": {"w": PACKED | {"corpora": ["p", "web"]}}}, "named beside its packs"),
+    (
+        {"packs": {"web-packs-64": {"of": "a", "length": 64}}, "nanosets": {"n": PACKED | {"blend": "web"}}},
+        "are others",
+    ),
+    ({"views": {"web-packs-64": {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "web"}}}, "corpus or view share a"),
+    ({"views": {"v" * 128: {"of": "a"}}, "nanosets": {"n": PACKED | {"blend": "v" * 128}}}, "up to 128 letters"),
+    (
+        {"nanosets": {"n": PACKED | {"blend": "web"}, "m": {"sequence_length": 9, "blend": "web-packs-64"}}},
+        "samples of 9",
+    ),
+    (
+        {"packs": PACKS_OF_64, "webdatasets": {"w": {"corpora": ["p"], "sequence_length": 65}}},
+        "packs of another length",
+    ),
+    ({"packs": PACKS_OF_64, "exports": {"e": {"of": "p", "format": "mds", "sequence_length": 65}}}, "packs of another"),
+    ({"packs": PACKS_OF_64, "exports": {"e": {"of": "p", "format": "datatrove"}}}, "would drift across packs"),
+    (
+        {"nanosets": {"n": {"sequence_length": 64, "blend": "web", "packing": {}, "preset": "nanotron-main"}}},
+        "would drift across packs",
+    ),
+    (
+        {"packs": PACKS_OF_64, "webdatasets": {"w": {"corpora": ["a", "p"], "sequence_length": 64, "tail": "carry"}}},
+        "would shift those after it",
+    ),
+    (
+        {
+            "tokenization": {"preset": "tokshuf", "append_eod": True},
+            "webdatasets": {"w": {"corpora": ["web"], "preset": "tokshuf", "packing": {}}},
+        },
+        "cuts each file on its own",
+    ),
+]
+
+
+@pytest.mark.parametrize(("more", "what"), REFUSED, ids=[what for _, what in REFUSED])
+def test_packs_that_samples_would_not_be_are_refused(more, what):
+    with pytest.raises(ConfigError, match=what):
+        settings(**more)

@@ -1,0 +1,141 @@
+"""Every kind of damage to a .pbin, and to a handoff, is found and named."""
+
+import shutil
+
+import pytest
+from built_project import one, poke, whats
+
+from nanoset_core.formats.pbin.dataset import PackedDataset
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import targets, verify_handoff, verify_packed, verify_project
+from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.pbin import stage as packed
+from nanoset_core.stages.pbin.writing import write_packed
+from nanoset_core.storage.atomic import sha256_file
+
+
+def pbin(project):
+    return one(project, "packed/web/*/web.pbin")
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_sound_pbin(project, deep):
+    report = verify_packed(project, "web", deep=deep)
+    assert report.findings == []
+    assert report.figures["tokens_read"] == report.figures["tokens"]
+
+
+def test_a_token_of_it_changed(copy):
+    project = copy()
+    dataset = PackedDataset(pbin(project))
+    token = int(dataset.tokens[1234])
+    poke(pbin(project), 12 + 1234 * dataset.token_bytes, bytes([token & 0xFF ^ 1]))
+    for deep in (False, True):
+        (finding,) = verify_packed(project, "web", deep=deep).errors
+        assert finding.what == "a token is not that of the dataset"
+        assert finding.where == f"{pbin(project).resolve()}, byte {12 + 1234 * dataset.token_bytes}"
+        assert (finding.found, finding.expected) == (f"id {token ^ 1}", f"id {token}")
+    (report,) = verify_project(project, ["web/packed"], deep=True)
+    assert not report.passed
+
+
+def test_the_dataset_is_gone(copy):
+    project = copy()
+    shutil.rmtree(one(project, "datasets/web/*/manifest.json").parent)
+    report = verify_packed(project, "web")
+    assert report.passed
+    assert "the dataset is gone or damaged: tokens were not compared with it" in whats(report, "warning")
+
+
+@pytest.mark.parametrize(("offset", "data"), [(8, b"\x03"), (0, b"\x00\x00"), (-1, b"\x00"), (-200, b"\xff" * 20)])
+def test_header_and_index_overwritten(copy, offset, data):
+    project = copy()
+    path = pbin(project)
+    poke(path, offset % path.stat().st_size, data)
+    (finding,) = verify_packed(project, "web").errors
+    assert path.name in finding.where
+    assert finding.remedy.startswith("delete ")
+
+
+def test_cut_or_gone(copy):
+    project = copy()
+    path = pbin(project)
+    path.write_bytes(path.read_bytes()[:-100])
+    assert whats(verify_packed(project, "web")) == ["a file has another size than when it was written"]
+    path.unlink()
+    assert whats(verify_packed(project, "web")) == ["a file is missing"]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_borders_between_documents_moved(copy, monkeypatch, deep):
+    project = copy()
+    path = pbin(project)
+    size = path.stat().st_size
+    dataset = PackedDataset(path)
+    documents, token_bytes = [document.tolist() for document in dataset], dataset.token_bytes
+    moved = [*documents[:7], documents[7][:-1], [documents[7][-1], *documents[8]], *documents[9:]]
+    write_packed(path, moved, token_bytes=token_bytes)
+    assert path.stat().st_size == size
+    if deep:  # as if nothing had a checksum
+        monkeypatch.setattr("nanoset_core.stages.report.check_files", lambda *_, **__: None)
+    (finding,) = verify_packed(project, "web", deep=deep).errors
+    assert finding.what == "documents begin elsewhere than in the dataset"
+    assert finding.where.startswith(f"{path}, byte ") or "web.pbin, byte " in finding.where
+    write_packed(path, documents[1:], token_bytes=token_bytes)
+    monkeypatch.setattr("nanoset_core.stages.report.check_files", lambda *_, **__: None)
+    (finding,) = verify_packed(project, "web", deep=deep).errors
+    assert finding.what == "the index does not cover the tokens as it did when it was written"
+    assert f"documents: {len(documents)}" in finding.expected
+
+
+def test_a_large_pbin_has_a_digest(copy, monkeypatch):
+    monkeypatch.setattr("nanoset_core.outputs.root.HASHED_BYTES", 0)
+    project = copy()
+    manifest = packed.pack(Project.open(project.config.file, rebuild=True), "web")
+    assert manifest.files["web.pbin"].sha256 == sha256_file(pbin(project))
+
+
+def file_of(project, name, file):
+    return one(project, f"nanosets/{name}/handoff/*/{file}")
+
+
+@pytest.mark.parametrize("name", ["pretrain", "plain", "several_epochs", "repeated", "nemo"])
+def test_a_sound_handoff(project, name):
+    assert verify_handoff(project, name).findings == []
+    assert f"{name}/handoff" in [target.name for target in targets(project)]
+
+
+def test_a_line_edited_by_hand_is_right_again_after_what_the_remedy_says(copy):
+    project = copy()
+    path = file_of(project, "pretrain", "arguments.txt")
+    path.write_text(path.read_text().replace("--seq-length 32", "--seq-length 64"))
+    (finding,) = verify_handoff(project, "pretrain").errors
+    assert finding.what == "a file has other bytes than when it was written"
+    assert finding.where.endswith("arguments.txt")
+    assert finding.remedy.startswith(f"delete {path.parent.resolve()}, and run `nanoset build`")
+    shutil.rmtree(path.parent.resolve())
+    handoff.write_handoff(project, "pretrain")
+    assert verify_handoff(project, "pretrain").findings == []
+
+
+def test_a_file_cut_emptied_or_gone(copy):
+    project = copy()
+    for file, name in (("data_args.txt", "pretrain"), ("data.yaml", "nemo"), ("START.md", "plain")):
+        path = file_of(project, name, file)
+        for text in (path.read_bytes()[:-1], b""):
+            path.write_bytes(text)
+            (finding,) = verify_handoff(project, name).errors
+            assert finding.where.endswith(file)
+        path.unlink()
+        assert whats(verify_handoff(project, name)) == ["a file is missing"]
+
+
+def test_one_that_is_stale_is_compared_with_what_was_written(copy):
+    project = copy()
+    file = project.config.file
+    file.write_text(file.read_text().replace("seed: 7", "seed: 8"))
+    project = Project.open(file)
+    assert whats(verify_handoff(project, "pretrain"), "warning") == ["this output is stale"]
+    path = file_of(project, "pretrain", "arguments.txt")
+    path.write_text(path.read_text().replace("--seed 7", "--seed 8"))
+    assert whats(verify_handoff(project, "pretrain")) == ["a file has other bytes than when it was written"]
