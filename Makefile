@@ -7,7 +7,7 @@
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make cluster-demo  the demo over a bucket and a cluster (Slurm where it is installed), both played by this machine
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
-# make size   files, lines and syntax-tree nodes of each room, beside its budget
+# make size   how dense the code of each folder is, as a table
 # make docs   docs/ as a site in build/docs
 # make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; tokenizers of every
 #              kind, changed in one setting (MUTATIONS times) and on made-up STRINGS, against the reference; projects of
@@ -93,7 +93,7 @@ types: install
 	$(BIN)/mypy
 
 size:
-	@$(PYTHON) .ci/size.py
+	@$(PYTHON) .ci/density.py
 
 docs: install
 	$(BIN)/python docs/generate.py --check

@@ -36,10 +36,10 @@ from nanoset_core.project.gc import plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.packs.stage import current_dataset
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.shards import engine_choice
 from nanoset_core.stages.shards.verify import verify_shards

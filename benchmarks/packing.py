@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.harness import options
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, read_idx
 from nanoset_core.sampling.packing.assignment import assign, document_lengths
-from nanoset_core.sampling.packing.plan import Cut, Histogram, plan_packs
+from nanoset_core.sampling.packing.plan import LengthHistogram, PieceRule, plan_packs
 
 CHUNK = 1 << 22
 OLMO = """
@@ -54,9 +54,9 @@ def pack(path: Path, length: int) -> None:
     """Plan and assign, and print what it took."""
     started, before = time.perf_counter(), time.process_time()
     index = read_idx(path, validate=False)
-    lengths, cut = document_lengths(index.sequence_lengths, index.document_indices), Cut(length)
+    lengths, cut = document_lengths(index.sequence_lengths, index.document_indices), PieceRule(length)
     opened = time.perf_counter()
-    histogram = Histogram.of(lengths)
+    histogram = LengthHistogram.of(lengths)
     counted = time.perf_counter()
     plan = plan_packs(histogram.pieces(cut), length)
     planned = time.perf_counter()
@@ -77,13 +77,13 @@ def pack(path: Path, length: int) -> None:
 
 def compare(path: Path, length: int, python: str, folder: Path) -> None:
     """Give OLMo-core the same pieces."""
-    cut, lengths = Cut(length), read_idx(path, validate=False).sequence_lengths
+    cut, lengths = PieceRule(length), read_idx(path, validate=False).sequence_lengths
     rest = cut.rest(lengths)
     pieces = np.concatenate([np.full(int(cut.whole(lengths).sum()), length), rest[rest > 0]])
     np.save(folder / "pieces.npy", pieces)
     words = [python, "-c", OLMO, str(folder / "pieces.npy"), str(length)]
     packs, wall, cpu, peak = subprocess.run(words, check=True, capture_output=True).stdout.decode().split()
-    assert int(packs) == plan_packs(Histogram.of(lengths).pieces(cut), length).packs
+    assert int(packs) == plan_packs(LengthHistogram.of(lengths).pieces(cut), length).packs
     took = f"{float(wall):.1f} | {float(cpu):.1f} | {float(peak):.1f} GB"
     print(f"| {length:,} | {int(packs):,} | OLMo-core: | | | | | {took} |", flush=True)
 

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import options
+from nanoset_assets.asset_table import SHAPES
 from nanoset_core.demo.writing import EOD, libraries, standard_library, write_demo
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import CHECKS, verify_project
+from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.inventory import stage as raw
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -93,17 +94,17 @@ def by_stage(config: Path) -> Iterator[tuple[str, str, Wire]]:
         if faults := [one for report in verify_project(project, deep=deep) for one in report.findings]:
             raise RuntimeError(f"{faults}")
 
-    for stage, (check, _) in CHECKS.items():
-        name = stage.asset if isinstance(stage.asset, str) else "/".join(stage.asset)
+    for stage, shape in SHAPES.items():
+        name = shape.asset
         keys = [*stage.keys(Project.open(config).config, raw.corpora(Project.open(config)))]
 
         def make(project: Project, stage: Any = stage, keys: Any = keys) -> None:
             for key in keys:
                 stage.make(project, key)
 
-        def look(project: Project, check: Any = check, keys: Any = keys) -> None:
+        def look(project: Project, stage: Any = stage, keys: Any = keys) -> None:
             for key in keys:
-                check(project, key.subject, *([key.part] if key.part else []))
+                stage.verify(project, key)
 
         yield name, "made", heard(make)
         yield name, "checked", heard(look)

@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 
+from nanoset_assets.asset_table import asset_path, label_of, partition_of
 from nanoset_assets.dagster_compat import code_location_of, interruptible_runs, runs_in_code_location
 from nanoset_assets.definitions import DEFINITIONS_MODULE, definitions_of
 from nanoset_assets.hosted import REBUILD_TAG, ProjectDefs
@@ -35,6 +36,7 @@ from nanoset_core.project.graph import (
     check_corpora,
     graph_over,
     inventory_node,
+    reasons_to_build,
     runnable,
     with_stale_needs,
 )
@@ -42,7 +44,7 @@ from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.registry import sweep
 from nanoset_core.stages.same_text import check_all_text
-from nanoset_core.stages.stage import Node
+from nanoset_core.stages.stage import Node, current_version, is_of_corpora
 from nanoset_core.storage.leases import Work, leased
 from nanoset_core.tokenizers.distrust import noted
 
@@ -133,7 +135,7 @@ def build(
     definitions = definitions_of(hosted)
 
     # Which of them are to be made, in which runs.
-    steps = [step for step in state.steps.values() if not corpora or step.node.stage.by_corpus]
+    steps = [step for step in state.steps.values() if not corpora or is_of_corpora(step.node.stage)]
     asked = selected(graph.nodes(), [select] if isinstance(select, str) else select, corpora, definitions, names)
     if rebuild:
         state = replace(state, forced=frozenset(step.node for step in steps if step.node in asked))
@@ -148,15 +150,17 @@ def build(
     distrusted = noted(project.outputs)
 
     report = BuildReport(steps, graph, text.aside, whole=not corpora)
-    report.failed |= {node.label: error for node, error in failed.items()}
+    report.failed |= {label_of(node): error for node, error in failed.items()}
     if not corpora:
         # What is made of corpora that cannot be read: nanosets, webdatasets, and outputs of corpora.
         held_up = [node for node in graph.blocked() if node.stage.kind != raw.INVENTORY.kind]
-        report.skipped += dict.fromkeys(node.label if node.stage.by_corpus else node.key.subject for node in held_up)
+        report.skipped += dict.fromkeys(
+            label_of(node) if is_of_corpora(node.stage) else node.key.subject for node in held_up
+        )
     for step in chosen:
         wanted = graph.recipe(step.node)
         if wanted is not None and (settings := graph.current(step.node).other_settings(wanted)):
-            report.replaced[step.node.label] = settings
+            report.replaced[label_of(step.node)] = settings
 
     location = code_location_of(instance, names.definition(OVERVIEW), DEFINITIONS_MODULE)
     loggers = {"console": {"config": {"log_level": "INFO" if verbose else "CRITICAL"}}}
@@ -166,7 +170,7 @@ def build(
         for subject, subject_runs in groupby(runs, lambda run: run[0].node.key.subject):
             execution.execute(subject, list(subject_runs))
         graph.look_again(step.node for step in chosen)
-        refused = ((step.node, report.failed.get(step.node.label)) for step in chosen)
+        refused = ((step.node, report.failed.get(label_of(step.node))) for step in chosen)
         graph.reasons |= {node: [Reason(one_line(why))] for node, why in refused if why is not None}
 
     if chosen and noted(project.outputs, again=True) != distrusted:
@@ -195,7 +199,8 @@ def dry_run(
     known = survey(project, looked_at)
     hosted = ProjectDefs.of(project.config)
     definitions = definitions_of(hosted) if select else dg.Definitions()
-    return plan(known, selected(known.graph.nodes(), select, corpora, definitions, hosted.names), force=force)
+    chosen = selected(known.graph.nodes(), select, corpora, definitions, hosted.names)
+    return plan(known, chosen, label_of, force=force)
 
 
 def check_named_corpora(corpora: Iterable[str], found: Sequence[str]) -> None:
@@ -245,7 +250,7 @@ class _StepCounter:
         return step_count(self._progress(step.node))
 
     def _progress(self, node: Node) -> Progress:
-        return Progress(STEP, node.label, self.numbers[node], len(self.numbers), "steps")
+        return Progress(STEP, label_of(node), self.numbers[node], len(self.numbers), "steps")
 
 
 class _Execution:
@@ -290,10 +295,10 @@ class _Execution:
             # Before this build makes any of them, so that nothing is taken for another build's work.
             made = {step.node for run in runs for step in run if self._is_made_meanwhile(step)}
             for run in runs:
-                if report.ended.isdisjoint(need.label for step in run for need in step.needs):
+                if report.ended.isdisjoint(label_of(need) for step in run for need in step.needs):
                     self._execute_run(run, made)
                 else:
-                    report.skipped += [step.node.label for step in run if step.node.label not in report.failed]
+                    report.skipped += [label_of(step.node) for step in run if label_of(step.node) not in report.failed]
 
     def _execute_run(self, run: Sequence[Step], made_meanwhile: Collection[Node]) -> None:
         """Execute a run without the steps that another build made while this one waited or made other outputs."""
@@ -317,19 +322,17 @@ class _Execution:
         wanted = self._report.graph.recipe(step.node)
         if step.done or wanted is None:  # it is forced, or found faulty by a check
             return False
-        stage = step.node.stage
-        key = step.node.key
         try:
-            current = stage.current(self._unremembered, key)
-            return not stage.stale_reasons(self._unremembered, key, wanted, current)
+            current = current_version(self._unremembered, step.node.stage, step.node.key)
+            return not reasons_to_build(self._unremembered, step.node, wanted, current)
         except (NanosetError, OSError):  # making it reports what is wrong
             return False
 
 
 def _names_of(run: Sequence[Step]) -> str:
     """Return the assets of the steps of one run, and their partition."""
-    partition = run[0].node.partition
-    return ", ".join("/".join(step.node.asset) for step in run) + (f" [{partition}]" if partition else "")
+    partition = partition_of(run[0].node)
+    return ", ".join("/".join(asset_path(step.node)) for step in run) + (f" [{partition}]" if partition else "")
 
 
 def _execute(
@@ -344,21 +347,21 @@ def _execute(
     seconds = time.monotonic() - started
     done, outcome = len(run), f"made in {seconds:.1f} s"
     if reason is not None:
-        done, outcome = nodes.index(node), f"{node.label} failed after {seconds:.1f} s"
-        report.failed[node.label] = reason
-    report.skipped += [node.label for node in nodes[done:] if node.label not in report.failed]
+        done, outcome = nodes.index(node), f"{label_of(node)} failed after {seconds:.1f} s"
+        report.failed[label_of(node)] = reason
+    report.skipped += [label_of(node) for node in nodes[done:] if label_of(node) not in report.failed]
     seconds /= len(run)
-    report.made |= {node.label: seconds for node in nodes[:done]}
+    report.made |= {label_of(node): seconds for node in nodes[:done]}
     return outcome
 
 
 def _error_of(nodes: list[Node], names: Names, definitions: dg.Definitions, how: Mapping[str, Any]) -> Exception | None:
     """Execute a run; return the error that ended it, if any."""
     job = definitions.resolve_job_def(names.definition(job_of(nodes[0])))
-    assets, instance = [names.asset(node.asset) for node in nodes], how["instance"]
+    assets, instance = [names.asset(asset_path(node)) for node in nodes], how["instance"]
     try:
         with history_faults(instance.root_directory), interruptible_runs(instance):
-            job.execute_in_process(partition_key=nodes[0].partition, asset_selection=assets, **how)
+            job.execute_in_process(partition_key=partition_of(nodes[0]), asset_selection=assets, **how)
     except HistoryError:  # the next run could not be noted either
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs go on
@@ -371,7 +374,7 @@ def selected(
 ) -> set[Node]:
     """Select those of a project's outputs that are asked for, as `build` describes it; ConfigError where a text of
     `select` selects nothing."""
-    within = [node for node in nodes if not corpora or (node.stage.by_corpus and node.key.subject in corpora)]
+    within = [node for node in nodes if not corpora or (is_of_corpora(node.stage) and node.key.subject in corpora)]
     if not select:
         return {node for node in within if not corpora or node.stage.kind == raw.INVENTORY.kind}
     return {node for text in select for node in _found(within, text, definitions, names)}
@@ -386,10 +389,12 @@ def _found(nodes: Sequence[Node], text: str, definitions: dg.Definitions, names:
     except Exception:  # noqa: BLE001 - the parser's errors have no common kind
         keys = set()
     # Where it is no asset, as `nanoset verify --select` does: web, pretrain/train, pre*; and pretrain/*.
-    known = {node: [node.key.subject, f"{node.key.subject}/{node.key.part}", "/".join(node.asset)] for node in nodes}
-    found = [node for node in nodes if (node.asset in keys if keys else fnmatch.filter(known[node], text))]
+    known = {
+        node: [node.key.subject, f"{node.key.subject}/{node.key.part}", "/".join(asset_path(node))] for node in nodes
+    }
+    found = [node for node in nodes if (asset_path(node) in keys if keys else fnmatch.filter(known[node], text))]
     if not found:
-        assets = dict.fromkeys(names.asset(node.asset).to_user_string() for node in nodes)
+        assets = dict.fromkeys(names.asset(asset_path(node)).to_user_string() for node in nodes)
         subjects = dict.fromkeys(node.key.subject for node in nodes)
         parts = dict.fromkeys(f"{node.key.subject}/{node.key.part}" for node in nodes if node.key.part)
         meant = closest_name(text, [*subjects, *assets, *parts])

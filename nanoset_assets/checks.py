@@ -5,19 +5,19 @@ from collections.abc import Callable, Sequence
 
 import dagster as dg
 
+from nanoset_assets.asset_table import SHAPES, asset_path
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import CHECK
 from nanoset_assets.stages_table import key_of, partitions_of, subjects_of
 from nanoset_assets.ui.metadata import table, visible_metadata
 from nanoset_core.errors import NanosetError
-from nanoset_core.project.verify import CHECKS
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.contamination.stage import CONTAMINATION
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.held_out.stage import HELD_OUT
 from nanoset_core.stages.report import Report
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import Key, Node, Stage
+from nanoset_core.stages.stage import Key, Node, Stage, require, settings_warnings
 from nanoset_core.untrusted import Multiline, visible
 
 LOSSES = "losses"
@@ -51,7 +51,7 @@ def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
 
     Warnings are apart, since Dagster's conditions wait for what a failed check is about.
     """
-    checks = [(stage, CHECK, description, _verified) for stage, (_, description) in CHECKS.items()]
+    checks = [(stage, CHECK, shape.check, _verified) for stage, shape in SHAPES.items() if shape.check is not None]
     warn = [(stage, name, description, _warned) for name, (stage, description) in _WARNINGS.items()]
     return [
         _check(stage, hosted, subject, keys, name, description, find)
@@ -68,7 +68,7 @@ def _check(
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 
         @dg.asset_check(
-            asset=hosted.names.asset(Node(stage, Key(subject)).asset),
+            asset=hosted.names.asset(asset_path(Node(stage, Key(subject)))),
             name=name,
             description=description,
             blocking=name == CHECK,
@@ -84,7 +84,7 @@ def _verified(
     context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
     """Return what a check found: errors fail it and block, warnings are described."""
-    report = CHECKS[stage][0](hosted.load_in_step(context), *filter(None, (key.subject, key.part)))
+    report = stage.verify(hosted.load_in_step(context), key)
     if not report.passed:
         hosted.failures.append((Node(stage, key), _failure(report)))
     for finding in report.findings:
@@ -110,8 +110,8 @@ def _failure(report: Report) -> VerificationError:
 def _warned(context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key) -> dg.AssetCheckResult:
     """Return the warnings of an output that a stage has for it."""
     project = hosted.load_in_step(context)
-    manifest = stage.require(project, key)
-    warnings_ = [*stage.warnings(project, manifest), *stage.settings_warnings(project.config, key)]
+    manifest = require(project, stage, key)
+    warnings_ = [*stage.show(project, manifest).warnings, *settings_warnings(stage, project.config, key)]
     return dg.AssetCheckResult(
         passed=not warnings_,
         severity=dg.AssetCheckSeverity.WARN,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_assets.asset_table import label_of
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.entry import message
 from nanoset_core.cli.known_warnings import print_warnings
@@ -24,11 +25,11 @@ from nanoset_core.execution.progress import STEP, Progress
 from nanoset_core.loading.opening import HANDOFF
 from nanoset_core.outputs.root import Seen
 from nanoset_core.project.disk import plan_line
+from nanoset_core.project.graph import REPLACED
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.handoff.writers import START
-from nanoset_core.stages.stage import REPLACED
 from nanoset_core.text.contents import some
 from nanoset_core.tokenizers.knowledge import nothing_cached
 from nanoset_core.untrusted import shell_word
@@ -175,7 +176,7 @@ def show_report(
     # Rows of the tables, each of which stands for one or several steps of the build.
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     for step in report.steps:
-        seconds_by_row[step.node.row] += report.made.get(step.node.label, 0)
+        seconds_by_row[step.node.row] += report.made.get(label_of(step.node), 0)
     if rows is None:
         rows = _rows(report)
 
@@ -183,8 +184,8 @@ def show_report(
         _print_nothing_to_do(project, report, rows)
     else:
         print_tables(rows, seconds_by_row, project=project)
-        rows_made = {step.node.row for step in report.steps if step.node.label in report.made}
-        rows_not_made = {step.node.row for step in report.steps if step.node.label in report.ended}
+        rows_made = {step.node.row for step in report.steps if label_of(step.node) in report.made}
+        rows_not_made = {step.node.row for step in report.steps if label_of(step.node) in report.ended}
         n_made = len(rows_made - rows_not_made)
         echo(f"Made {n_made:,} of {len(seconds_by_row):,} outputs in {report.seconds:.1f} s.")
     if report.whole:
@@ -220,11 +221,11 @@ def _replaced(report: BuildReport) -> Iterator[str]:
     """Yield what replaced outputs of other settings, which may still be in use."""
     told: dict[str, dict[str, None]] = defaultdict(dict)
     for step in report.steps:
-        if step.node.label in report.made and (settings := report.replaced.get(step.node.label)):
+        if label_of(step.node) in report.made and (settings := report.replaced.get(label_of(step.node))):
             told["; ".join(settings)][f"{step.node.stage.kind} {step.node.key.subject}"] = None
     for changes, names in told.items():
         yield f"Made by other settings than before: {some(list(names), _NAMED)} ({changes})."
-    if any(REPLACED in step.reasons for step in report.steps if step.node.label in report.made):
+    if any(REPLACED in step.reasons for step in report.steps if label_of(step.node) in report.made):
         yield "If another nanoset.yaml has this root, it finds these stale now: give it a root, or names, of its own."
 
 

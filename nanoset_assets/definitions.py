@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from nanoset_assets.asset_table import check_shapes
 from nanoset_assets.buckets import bucket_resources
 from nanoset_assets.checks import checks_for
 from nanoset_assets.hosted import Automation, ProjectDefs
@@ -73,6 +74,7 @@ def build_definitions(
 
 def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.Definitions:
     """Make the definitions of a project: an asset for each stage and subject, a job for each subject."""
+    check_shapes()
     by_job: dict[str, list[dg.AssetsDefinition]] = {}
     for stage in stages():
         for subject, keys in subjects_of(stage, hosted.config).items():

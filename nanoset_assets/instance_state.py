@@ -14,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 
+from nanoset_assets.asset_table import asset_path, is_asset, partition_of, shape_of
 from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
     OpenBackfill,
@@ -32,7 +33,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.stage import CorpusStage, Node, Stage
+from nanoset_core.stages.stage import CorpusStage, Node, Stage, is_of_corpora
 
 CHECK = "verified"
 """The name of every check: one an asset, which blocks what is made of it."""
@@ -69,9 +70,9 @@ def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefiniti
     set of its own, named like its asset: of the shared set, the other partitions would stay missing for ever, and
     "Materialize all" would end as a failed backfill.
     """
-    if isinstance(stage, CorpusStage) or stage.asset is None:
+    if isinstance(stage, CorpusStage) or not is_asset(stage):
         return names.corpora
-    return names.partition_set(stage.asset)
+    return names.partition_set(shape_of(stage).asset)
 
 
 def corpora_by_partition_set(config: ProjectConfig, names: Names, corpora: Iterable[str]) -> dict[str, set[str]]:
@@ -79,7 +80,7 @@ def corpora_by_partition_set(config: ProjectConfig, names: Names, corpora: Itera
     present = set(corpora)
     corpora_by_set = {names.corpora_name: present}
     for stage in stages():
-        if stage.by_corpus and stage.asset is not None and not isinstance(stage, CorpusStage):
+        if is_of_corpora(stage) and is_asset(stage) and not isinstance(stage, CorpusStage):
             requested = {key.subject for key in stage.keys(config, sorted(present))}
             corpora_by_set[partition_set_of(names, stage).name or ""] = requested & present
     return corpora_by_set
@@ -87,8 +88,12 @@ def corpora_by_partition_set(config: ProjectConfig, names: Names, corpora: Itera
 
 def assets_of_partition_set(names: Names, set_name: str) -> list[dg.AssetKey]:
     """Return the assets whose partitions are those of a set."""
-    by_corpus = [stage for stage in stages() if stage.by_corpus and stage.asset is not None]
-    return [names.asset(stage.asset or "") for stage in by_corpus if partition_set_of(names, stage).name == set_name]
+    by_corpus = [stage for stage in stages() if is_of_corpora(stage) and is_asset(stage)]
+    return [
+        names.asset(shape_of(stage).asset or "")
+        for stage in by_corpus
+        if partition_set_of(names, stage).name == set_name
+    ]
 
 
 def register(instance: dg.DagsterInstance, names: Names, corpora: Collection[str], config: ProjectConfig) -> None:
@@ -123,10 +128,10 @@ def load_graph_state(
     steps = {step.node: step for step in graph.steps()}
     assets: dict[tuple[str, ...], set[str | None]] = {}
     for node in steps:
-        assets.setdefault(node.asset, set()).add(node.partition)
+        assets.setdefault(asset_path(node), set()).add(partition_of(node))
     known = {asset: latest_data_versions(instance, names.asset(asset), parts) for asset, parts in assets.items()}
     for node, step in steps.items():  # what an output is made from before it, as by a run
-        if not step.done or known[node.asset].get(node.partition) == step.digest:
+        if not step.done or known[asset_path(node)].get(partition_of(node)) == step.digest:
             continue
         # A new history knows none of a project's thousands of outputs: ask for their runs only if there are any.
         if active_runs.runs and node in active_runs:
@@ -134,7 +139,7 @@ def load_graph_state(
         instance.report_runless_asset_event(_found(graph, step, names))
     faulty = unsound_checks(instance, [dg.AssetCheckKey(names.asset(asset), CHECK) for asset in assets])
     paths = {(names.path(asset), partition) for asset, partition in faulty}
-    return GraphState(steps, frozenset(node for node in steps if (node.asset, node.partition) in paths))
+    return GraphState(steps, frozenset(node for node in steps if (asset_path(node), partition_of(node)) in paths))
 
 
 def _found(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:
@@ -142,18 +147,20 @@ def _found(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:
     node, project, manifest = step.node, graph.project, graph.current(step.node).manifest
     shown: dict[str, Any] = {"summary": "made on another machine, or recorded by another history of runs"}
     if manifest is not None:
-        shown |= {**node.stage.figures(manifest), "size_bytes": size_bytes(manifest)}
+        shown |= {**node.stage.show(project, manifest).figures, "size_bytes": size_bytes(manifest)}
         shown |= {"path": place(project, manifest.url()), "digest": manifest.digest}
     if node.stage is TRAINER_FILES:
         shown |= reader_metadata(project, node.key.subject)
     version = {DATA_VERSION_TAG: step.digest}
-    return dg.AssetMaterialization(names.asset(node.asset), metadata=shown, partition=node.partition, tags=version)
+    return dg.AssetMaterialization(
+        names.asset(asset_path(node)), metadata=shown, partition=partition_of(node), tags=version
+    )
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
     """Return corpus → recipe of its current inventory; those without one that can be read are left out."""
     listed = sorted(corpora)
-    found = zip(listed, project.outputs.current_versions(INVENTORY.folder, listed), strict=True)
+    found = zip(listed, project.outputs.current_versions(INVENTORY.layout.folder, listed), strict=True)
     return {
         corpus: Recipe(**current.manifest.recipe)
         for corpus, current in found
@@ -199,7 +206,9 @@ class ActiveRuns:
     def corpora(self) -> set[str]:
         """The corpora that an active run is about."""
         job = self.names.definition(INVENTORY.kind)
-        assets = {self.names.asset(stage.asset) for stage in stages() if stage.by_corpus and stage.asset}
+        assets = {
+            self.names.asset(shape_of(stage).asset) for stage in stages() if is_of_corpora(stage) and is_asset(stage)
+        }
         ours = [run for run in self.runs if run.job_name == job or not assets.isdisjoint(run.asset_selection or ())]
         return {run.tags[_PARTITION_TAG] for run in ours if _PARTITION_TAG in run.tags}
 
@@ -247,7 +256,7 @@ class ActiveRuns:
     def __contains__(self, node: Node) -> bool:
         """Return whether the last run that was to make an output is active."""
         if node not in self._is_active_by_node:
-            record = _last_run(self.instance, self.names.asset(node.asset), node.partition)
+            record = _last_run(self.instance, self.names.asset(asset_path(node)), partition_of(node))
             self._is_active_by_node[node] = record is not None and self._is_active(record)
         return self._is_active_by_node[node]
 
@@ -270,7 +279,7 @@ def why_held(instance: dg.DagsterInstance, names: Names, step: Step) -> str | No
     A run that bears no digest, since a person started it, is taken to have failed for the output that is wanted when
     its failure is first seen, and is tagged so.
     """
-    record = _last_run(instance, names.asset(step.node.asset), step.node.partition)
+    record = _last_run(instance, names.asset(asset_path(step.node)), partition_of(step.node))
     if record is None or record.dagster_run.status not in UNSUCCESSFUL or _ended(record) < LOADED:
         return None
     run, tag = record.dagster_run, names.tag(WANTED_TAG)

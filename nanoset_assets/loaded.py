@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nanoset_assets.asset_table import asset_path, partition_of, shape_of
 from nanoset_assets.stages_table import subjects_of
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.stage import Node
+from nanoset_core.stages.stage import Node, is_of_corpora
 
 RELOAD = "choose Reload on the page Deployment, Code locations"
 
@@ -37,8 +38,8 @@ class LoadedAssets:
         dynamic_assets: set[tuple[str, ...]] = set()
         for stage in stages():
             for keys in subjects_of(stage, config).values():
-                asset = Node(stage, keys[0]).asset
-                if stage.by_corpus:
+                asset = asset_path(Node(stage, keys[0]))
+                if is_of_corpora(stage):
                     dynamic_assets.add(asset)
                 else:
                     parts_by_asset[asset] = frozenset(key.part for key in keys)
@@ -46,7 +47,9 @@ class LoadedAssets:
 
     def __contains__(self, node: Node) -> bool:
         """Return whether a run of the loaded definitions can make an output."""
-        return node.asset in self.dynamic_assets or node.partition in self.parts_by_asset.get(node.asset, ())
+        return asset_path(node) in self.dynamic_assets or partition_of(node) in self.parts_by_asset.get(
+            asset_path(node), ()
+        )
 
     def missing(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the outputs that no run of the loaded definitions can make."""
@@ -74,9 +77,9 @@ def _shape(config: ProjectConfig) -> dict[str, Any]:
     }
     for stage in stages():
         for subject, keys in subjects_of(stage, config).items():
-            if stage.by_corpus:
+            if is_of_corpora(stage):
                 # Which corpora it covers is no part of the definitions: partitions are added as corpora appear.
-                shape[f"asset {stage.asset}"] = None
+                shape[f"asset {shape_of(stage).asset}"] = None
                 continue
             outputs = shape.setdefault(f"{stage.kind} {subject!r}", set())
             for key in keys:

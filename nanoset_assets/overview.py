@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 
+from nanoset_assets.asset_table import asset_path, partition_of, shape_of
 from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
     INPUT_DATA_VERSION_TAG,
@@ -154,7 +155,7 @@ def _told(
     """Return a digest of what shows changes without looking at outputs: settings, corpora, the runs of our assets and
     of those that depend on them, and the state of sensors that evaluate conditions."""
     names = hosted.names
-    ours = {names.asset(node.asset) for node in asked_nodes(project.config)}
+    ours = {names.asset(asset_path(node)) for node in asked_nodes(project.config)}
     readers = set() if repository is None else {reader for _, reader in _read(repository, ours)}
     runs = latest_runs(instance, sorted(ours | readers))
     corpora = instance.get_dynamic_partitions(names.corpora_name)
@@ -218,7 +219,7 @@ def _condition_note(
     if automation != "host" or repository is None:
         return None
     # Every asset but those of raw text bears the condition; tokens are the first of them.
-    sensors = condition_sensors(instance, repository, hosted.names.asset(TOKENIZED.asset))
+    sensors = condition_sensors(instance, repository, hosted.names.asset(shape_of(TOKENIZED).asset))
     running = [name for name, is_running in sensors.items() if is_running]
     if running:
         return f"What follows new text is built by the sensor `{running[0]}`."
@@ -257,9 +258,9 @@ def _cost(
 ) -> Mapping[tuple[str, str, str | None], float]:
     """Return row → seconds in which its latest versions were made: those of the longest run, since others found them
     there."""
-    rows = {(node.asset, node.partition): node.row for node in nodes}
+    rows = {(asset_path(node), partition_of(node)): node.row for node in nodes}
     longest: dict[tuple[tuple[str, ...], str | None], tuple[str | None, float]] = {}
-    for asset in dict.fromkeys(node.asset for node in nodes):
+    for asset in dict.fromkeys(asset_path(node) for node in nodes):
         for record in instance.fetch_materializations(hosted.names.asset(asset), limit=_EVENTS).records:
             made = record.asset_materialization
             if made is None or "seconds" not in made.metadata:
@@ -279,7 +280,7 @@ def _readers(
     hosted: ProjectDefs, instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, nodes: Sequence[Node]
 ) -> Iterator[dict[str, Any]]:
     """Yield assets of others that depend on ours, those without partitions, and which version they were made from."""
-    for key, reader in _read(repository, {hosted.names.asset(node.asset) for node in nodes}):
+    for key, reader in _read(repository, {hosted.names.asset(asset_path(node)) for node in nodes}):
         now = latest_data_versions(instance, key, {None}).get(None)
         event = instance.get_latest_materialization_event(reader)
         made = None if event is None else event.asset_materialization

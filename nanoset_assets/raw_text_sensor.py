@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 
+from nanoset_assets.asset_table import shape_of
 from nanoset_assets.dagster_compat import latest_data_versions, latest_materializations, latest_planned
 from nanoset_assets.hosted import ProjectDefs, tick_result
 from nanoset_assets.instance_state import (
@@ -195,7 +196,9 @@ class _Tick:
         current = {name: recipe.digest for name, recipe in recipes.items()}
         taken = {name: digest for name, digest in current.items() if self._is_inventory(corpora[name], digest)}
         self.after.taken.update(taken)
-        recorded = latest_data_versions(self.instance, self.hosted.names.asset(raw.INVENTORY.asset), set(taken))
+        recorded = latest_data_versions(
+            self.instance, self.hosted.names.asset(shape_of(raw.INVENTORY).asset), set(taken)
+        )
         if any(recorded.get(name) != digest for name, digest in taken.items()):
             graph = graph_over(self.project, {name: recipes[name] for name in taken})
             load_graph_state(graph, self.instance, self.hosted.names, self.active_runs)
@@ -221,7 +224,7 @@ class _Tick:
     def _request(self, ready: tuple[Contents, bool, str | None]) -> dg.RunRequest | None:
         """Return the run that builds a corpus, unless it has been tried; not `quiet`: without what is written to."""
         (found, quiet, current), names = ready, self.hosted.names
-        name, tag, inventory = found.corpus, names.tag(RAW_TAG), names.asset(raw.INVENTORY.asset)
+        name, tag, inventory = found.corpus, names.tag(RAW_TAG), names.asset(shape_of(raw.INVENTORY).asset)
         state = f"{name}:{found.signature}" + ("" if quiet else ":in_part")
         runs = self.instance.get_run_records(dg.RunsFilter(tags={tag: state}))  # the latest first
         held = why_not_again(self.instance, runs[0], runs) if runs else None
@@ -334,7 +337,7 @@ def _landed_since(
     instance: dg.DagsterInstance, hosted: ProjectDefs, assets: list[dg.AssetKey], handled: Mapping[str, int]
 ) -> dict[str, int]:
     """Return corpus → the latest event of what lands it, where no run has begun since, which would have its text."""
-    events, inventory = latest_materializations(instance, assets), hosted.names.asset(raw.INVENTORY.asset)
+    events, inventory = latest_materializations(instance, assets), hosted.names.asset(shape_of(raw.INVENTORY).asset)
     newest = {corpus: max(events.get(key, 0) for key in keys) for corpus, keys in hosted.upstream.items()}
     return {
         corpus: event

@@ -1,6 +1,6 @@
 """The assets, one for each stage and subject: key, partitions and dependencies come from the stage, the rest from here.
 
-`PAGES` says of a stage how its output is made and what the UI shows of it. A stage without a page gets a plain asset.
+`asset_table.py` says what each stage is in Dagster, `PAGES` how its output is made and what the UI shows of it.
 """
 
 import time
@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from nanoset_assets.asset_table import asset_path, is_asset, label_of, partition_of, shape_of
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance_state import partition_set_of, was_automatic
 from nanoset_assets.ui.corpus import (
@@ -30,6 +31,7 @@ from nanoset_assets.ui.nanoset import (
     tars_metadata,
     webdataset_metadata,
 )
+from nanoset_assets.ui.summary import summary_metadata
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.disk import check_disk, stale_outputs
@@ -49,27 +51,15 @@ from nanoset_core.stages.pbin import stage as packed
 from nanoset_core.stages.pbin.stage import PACKED_VIEWS
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.shards import engine_choice
-from nanoset_core.stages.stage import Key, Node, Stage
+from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora, settings_warnings
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.webdataset import stage as shuffling
 from nanoset_core.text.contents import awaited
 from nanoset_core.text.pieces import Inventory
 from nanoset_core.untrusted import visible
 
-WORKERS_POOL = "workers"
-"""Runs of assets that start worker processes; dagster.yaml limits how many of a pool run at once."""
 GROUP = "corpora"
 """Group of the assets whose partitions are corpora; others are in the group of their corpus, view, nanoset, …"""
-COLUMNS = dg.TableSchema(
-    [
-        dg.TableColumn("file", "string", description="relative to the corpus's folder"),
-        dg.TableColumn("line", "int64", description="from 1; in a Parquet or Arrow file the row"),
-        dg.TableColumn("byte_offset", "int64", description="of the line in the decompressed file; -1 for a row"),
-        dg.TableColumn("id", "string", description="the document's own id, where it has one"),
-        dg.TableColumn("tokens", "int32", description="of the document, special ones included"),
-    ]
-)
-"""Of documents.parquet, which lies beside the tokens of every shard."""
 
 
 class RunOptions(dg.Config):
@@ -106,11 +96,11 @@ class AssetRun:
         """Make the output as its page says, and yield what the UI shows of it."""
         # Of an output that nanoset.yaml no longer has, the stage says below what it has instead.
         if self.key in self.stage.keys(self.project.config, (self.key.subject,)):
-            for warning in self.stage.settings_warnings(self.project.config, self.key):
+            for warning in settings_warnings(self.stage, self.project.config, self.key):
                 self.context.log.warning(visible(warning))
         self.hosted.started(Node(self.stage, self.key))
         try:
-            found = PAGES.get(self.stage, Page()).make(self)
+            found = PAGES.get(self.stage, _from_summary)(self)
         except Exception as error:
             self.hosted.failures.append((Node(self.stage, self.key), error))
             if isinstance(error, NanosetError):
@@ -156,7 +146,7 @@ def _tokenized_shards(run: AssetRun) -> Mapping[str, Any]:
 
 def _packed_dataset(run: AssetRun) -> Mapping[str, Any]:
     project = run.project
-    is_new = snapshot_before(project, project.outputs.folder / packed.STAGE / run.stage.name(run.key))
+    is_new = snapshot_before(project, project.outputs.folder / packed.STAGE / run.stage.layout.name_of(run.key))
     manifest = run.make()
     speed = {"tokens_per_second": per_second(manifest.facts["tokens"], run.seconds)} if is_new(manifest.digest) else {}
     return packed_metadata(manifest) | speed
@@ -164,7 +154,7 @@ def _packed_dataset(run: AssetRun) -> Mapping[str, Any]:
 
 def _columns(run: AssetRun) -> Mapping[str, Any]:
     manifest = run.make()
-    for warning in run.stage.warnings(run.project, manifest):
+    for warning in run.stage.show(run.project, manifest).warnings:
         run.context.log.warning(visible(warning))
     return columns_metadata(manifest)
 
@@ -192,176 +182,58 @@ def _tars(run: AssetRun) -> dg.MaterializeResult[Any]:
     )
 
 
-def _plain(run: AssetRun) -> Mapping[str, Any]:
-    run.make()
-    return {}
+def _from_summary(run: AssetRun) -> Mapping[str, Any]:
+    """Make the output, and show what its stage shows of it: the page of stages without one of their own."""
+    manifest = run.make()
+    summary = run.stage.show(run.project, manifest)
+    for warning in summary.warnings:
+        run.context.log.warning(visible(warning))
+    return summary_metadata(summary)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What an asset is, and how its output is made."""
-
-    description: str | None = None
-    """In which {subject} stands for the nanoset or webdataset."""
-    kinds: frozenset[str] = frozenset()
-    folder: str | None = None
-    """Of the stage in the code, shown as a tag."""
-    make: Callable[[AssetRun], Mapping[str, Any] | dg.MaterializeResult[Any]] = _plain
-    """Makes the output, and returns metadata for the UI; or returns the whole result, if it makes that itself."""
-    details: Mapping[str, Any] = field(default_factory=dict)
-    """What else `dagster.asset` takes."""
-
+Page = Callable[[AssetRun], Mapping[str, Any] | dg.MaterializeResult[Any]]
+"""Makes an output, and returns metadata for the UI, or the whole result."""
 
 PAGES: dict[Stage, Page] = {
-    raw.INVENTORY: Page(
-        "The files of a corpus in the raw folder, with size and content digest, in document order.\n\n"
-        "Its data version changes when a file is added, removed, renamed or edited.",
-        frozenset({"json", "file"}),
-        "raw",
-        _raw_jsonl,
-    ),
-    tokenization.TOKENIZED: Page(
-        "A corpus as tokens: shards, each with a table of its documents and its rejected lines.\n\n"
-        "Only ranges whose files changed are tokenized again.",
-        frozenset({"numpy", "huggingface", "parquet"}),
-        "tokenization",
-        _tokenized_shards,
-        {"metadata": {"dagster/column_schema": COLUMNS}, "pool": WORKERS_POOL},
-    ),
-    indexed.DATASET: Page(
-        "A corpus as one Megatron indexed dataset, a .bin/.idx pair.\n\n"
-        "Byte for byte what preprocess_data.py would have written. Give trainers the prefix, without the ending.",
-        frozenset({"numpy", "file"}),
-        "indexed",
-        lambda run: dataset_metadata(run.project, run.make()),
-    ),
-    CONTAMINATION: Page(
-        "Documents of corpora that hold texts of the evaluation files of {subject}, by n-grams of words.\n\n"
-        "Each partition is a corpus; matches.parquet names files and lines. Only new shards are looked through.",
-        frozenset({"numpy", "parquet"}),
-        "contamination",
-        lambda run: contamination_metadata(run.project, run.make()),
-        {"pool": WORKERS_POOL},
-    ),
-    VIEW: Page(
-        "Datasets of documents that are chosen from {subject}: an index each, over the corpus's own tokens.\n\n"
-        "Each partition is a view of nanoset.yaml. Give trainers its prefix, as that of any dataset.",
-        frozenset({"numpy", "file"}),
-        "views",
-        lambda run: view_metadata(run.project, run.make()),
-    ),
-    PACKS: Page(
-        "Documents of {subject} laid whole into sequences of one length, by best-fit-decreasing.\n\n"
-        "Each partition is one of `packs` of nanoset.yaml, or is made for a nanoset or webdataset with `packing`.",
-        frozenset({"numpy", "file", "parquet"}),
-        "packing",
-        lambda run: pack_metadata(run.project, run.make()),
-    ),
-    columns.COLUMNS: Page(
-        "Values of a corpus's raw text that are kept for each document, to choose documents by.\n\n"
-        "Only corpora with `columns` are partitions. Text is read again, and nothing is tokenized.",
-        frozenset({"parquet"}),
-        "columns",
-        _columns,
-        {"output_required": False, "pool": WORKERS_POOL},
-    ),
-    HELD_OUT: Page(
-        "Documents of valid and test of {subject} that train reads too, themselves or, with `held_out`, as a copy.\n\n"
-        "shared.parquet names files and lines of both. Only the tokens of new shards are read.",
-        frozenset({"numpy", "parquet"}),
-        "mapping",
-        lambda run: held_out_metadata(run.project, run.make()),
-        {"pool": WORKERS_POOL},
-    ),
-    ATTRIBUTES: Page(
-        "Columns of tables that others made, joined to a corpus's documents by id, to choose documents by.\n\n"
-        "Only corpora under `attributes` are partitions. After an append only new shards are joined.",
-        frozenset({"parquet"}),
-        "columns",
-        _columns,
-        {"output_required": False, "pool": WORKERS_POOL},
-    ),
-    INDEX_MAPPINGS: Page(
-        "Document, sample and shuffle index of each corpus of {subject}, under the trainer's names.",
-        frozenset({"numpy"}),
-        "mapping",
-        _split,
-    ),
-    BLENDED: Page(
-        "Which sample of which corpus is the k-th of {subject}, under the trainer's names.",
-        frozenset({"numpy"}),
-        "mapping",
-        _split,
-    ),
-    TRAINER_FILES: Page(
-        "The files and arguments with which a trainer starts on {subject}.",
-        frozenset({"file"}),
-        "mapping",
-        lambda run: handoff_metadata(run.project, run.make(), run.key.subject),
-    ),
-    shuffling.SHUFFLE_PLAN: Page(
-        "How the corpora of {subject} become shuffled tars: contexts of one length, in one order.",
-        frozenset({"numpy"}),
-        "shuffling",
-        _shuffle_plan,
-    ),
-    shuffling.SHUFFLED_TARS: Page(
-        "The tars of {subject}, an even share of them in each partition.\n\n"
-        "Under Partitions, choose one to see its tars; {subject}/manifest shows the whole.",
-        frozenset({"numpy", "file"}),
-        "shuffling",
-        _tars,
-        {"pool": WORKERS_POOL},
-    ),
-    shuffling.WEBDATASET: Page(
-        "The lists by which OpenLM, wids and DCLM read the tars of {subject}.\n\n"
-        "With manifest.jsonl, index.json and exp_data.json it is complete. Give trainers this folder.",
-        frozenset({"json"}),
-        "shuffling",
-        lambda run: webdataset_metadata(run.project, run.make()),
-    ),
-    EXPORT: Page(
-        "The dataset of a corpus or view as files of another reader.\n\n"
-        "Tokens are shared with the dataset where the disk or bucket can. Give trainers the folder of this version.",
-        frozenset({"numpy", "file"}),
-        "exports",
-        lambda run: export_metadata(run.make()),
-    ),
-    packed.PACKED: Page(
-        "A corpus as one Modalities .pbin, with the tokens of its indexed_dataset.\n\n"
-        "Only corpora listed under `packed` are partitions.",
-        frozenset({"numpy", "file"}),
-        "packed",
-        _packed_dataset,
-        {"output_required": False},
-    ),
-    PACKED_VIEWS: Page(
-        "The view or packs {subject} as one Modalities .pbin, with the tokens of its dataset.",
-        frozenset({"numpy", "file"}),
-        "packed",
-        _packed_dataset,
-    ),
+    raw.INVENTORY: _raw_jsonl,
+    tokenization.TOKENIZED: _tokenized_shards,
+    indexed.DATASET: lambda run: dataset_metadata(run.project, run.make()),
+    CONTAMINATION: lambda run: contamination_metadata(run.project, run.make()),
+    VIEW: lambda run: view_metadata(run.project, run.make()),
+    PACKS: lambda run: pack_metadata(run.project, run.make()),
+    columns.COLUMNS: _columns,
+    HELD_OUT: lambda run: held_out_metadata(run.project, run.make()),
+    ATTRIBUTES: _columns,
+    INDEX_MAPPINGS: _split,
+    BLENDED: _split,
+    TRAINER_FILES: lambda run: handoff_metadata(run.project, run.make(), run.key.subject),
+    shuffling.SHUFFLE_PLAN: _shuffle_plan,
+    shuffling.SHUFFLED_TARS: _tars,
+    shuffling.WEBDATASET: lambda run: webdataset_metadata(run.project, run.make()),
+    EXPORT: lambda run: export_metadata(run.make()),
+    packed.PACKED: _packed_dataset,
+    PACKED_VIEWS: _packed_dataset,
 }
-"""Stage → its page; a stage of your own may add one."""
+"""Stage → its page; a stage without one gets the page of its summary."""
 
 
 def subjects_of(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
     """Return subject → outputs of each asset of a stage; "" stands for all corpora."""
     keys: dict[str, list[Key]] = {}
-    for key in stage.keys(config, ("",)) if stage.asset is not None else ():
-        keys.setdefault("" if stage.by_corpus else key.subject, []).append(key)
-    return {"": [Key("")]} if keys and stage.by_corpus else keys
+    for key in stage.keys(config, ("",)) if is_asset(stage) else ():
+        keys.setdefault("" if is_of_corpora(stage) else key.subject, []).append(key)
+    return {"": [Key("")]} if keys and is_of_corpora(stage) else keys
 
 
 def key_of(context: Any, stage: Stage, subject: str) -> Key:
     """Return the output that a run of an asset, or of its check, is about."""
     part = context.partition_key if context.has_partition_key else None
-    return Key(part or "") if stage.by_corpus else Key(subject, part)
+    return Key(part or "") if is_of_corpora(stage) else Key(subject, part)
 
 
 def partitions_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> dg.PartitionsDefinition[str] | None:
     """Return the partitions of an asset; None for an asset without."""
-    if stage.by_corpus:
+    if is_of_corpora(stage):
         return partition_set_of(hosted.names, stage)
     parts = [key.part for key in keys if key.part is not None]
     return dg.StaticPartitionsDefinition(parts) if parts else None
@@ -375,11 +247,11 @@ def _dependencies_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> 
         return [dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping()) for key in landing]
     corpora: dict[tuple[str, ...], dict[str, None]] = {}
     for node in (node for key in keys for node in Node(stage, key).direct_inputs(hosted.config)):
-        named = corpora.setdefault(node.asset, {})
-        if node.partition is not None and (
-            node.stage in (VIEW, PACKS, CONTAMINATION) or (node.stage.by_corpus and not stage.by_corpus)
-        ):
-            named[node.partition] = None
+        named = corpora.setdefault(asset_path(node), {})
+        partition = partition_of(node)
+        is_some_of_many = node.stage in (VIEW, PACKS, CONTAMINATION)
+        if partition is not None and (is_some_of_many or (is_of_corpora(node.stage) and not is_of_corpora(stage))):
+            named[partition] = None
     return [
         dg.AssetDep(
             hosted.names.asset(asset),
@@ -391,40 +263,41 @@ def _dependencies_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> 
 
 def _live_place(stage: Stage, config: ProjectConfig, subject: str) -> str:
     """Return where the live versions of an asset's outputs are, as nanoset.yaml said when it was loaded."""
-    key = Key("<corpus>") if stage.by_corpus else Key(subject, "<split>")
+    key = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
     if stage is raw.INVENTORY:
         return f"{config.raw_folder}/{key.subject}"
     if config.root_place is not None:
-        return f"{config.root_place.url()}/{stage.folder}/{stage.name(key)}/<digest>"
-    return f"{config.root_folder}/{stage.folder}/{stage.name(key)}/current"
+        return f"{config.root_place.url()}/{stage.layout.folder}/{stage.layout.name_of(key)}/<digest>"
+    return f"{config.root_folder}/{stage.layout.folder}/{stage.layout.name_of(key)}/current"
 
 
 def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[Key]) -> dg.AssetsDefinition:
     """Make the asset of a stage: of one nanoset or webdataset, or of all corpora; `keys` are its outputs."""
-    names, page = hosted.names, PAGES.get(stage, Page())
-    details = dict(page.details)
+    names = hosted.names
+    shape = shape_of(stage)
+    details = dict(shape.details)
     # Computed here, where the project lies now: what a run recorded stays as it was when the project is moved.
     details["metadata"] = {"dagster/uri": _live_place(stage, hosted.config, subject)} | details.get("metadata", {})
     if "pool" in details:
         details["pool"] = hosted.pool or names.path_name(details["pool"])
-    tags = {} if page.folder is None else {"nanoset/stage": page.folder}
-    if page.folder == "mapping":
+    tags = {} if shape.tag is None else {"nanoset/stage": shape.tag}
+    if shape.tag == "mapping":
         tags["nanoset/preset"] = hosted.config.nanosets[subject].preset
 
     decorate = dg.asset(
-        key=names.asset(Node(stage, Key(subject)).asset),
+        key=names.asset(asset_path(Node(stage, Key(subject)))),
         deps=_dependencies_of(stage, hosted, keys),
         partitions_def=partitions_of(stage, hosted, keys),
         # Dagster's graph shows only the last part of a key: what has a subject is in a group named like it, so that
         # the views of two corpora can be told apart.
-        group_name=names.group(GROUP if stage.by_corpus else subject),
+        group_name=names.group(GROUP if is_of_corpora(stage) else subject),
         code_version=str(stage.version),
         op_tags=dict(hosted.op_tags),
         retry_policy=dg.RetryPolicy(hosted.retries) if hosted.retries else None,
         owners=list(hosted.owners),
-        kinds=set(page.kinds),
+        kinds=set(shape.kinds),
         tags={**tags, **hosted.tags},
-        description=page.description and page.description.replace("{subject}", subject),
+        description=shape.description and shape.description.replace("{subject}", subject),
         **details,
     )
 
@@ -433,7 +306,7 @@ def stage_asset(stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[
         # Where an output is required, making one that nanoset.yaml does not name says what it names instead.
         if not details.get("output_required", True) and key not in stage.keys(opened.config, (key.subject,)):
             context.log.info(
-                visible(f"{opened.config.file} does not ask for {Node(stage, key).label}: nothing to make")
+                visible(f"{opened.config.file} does not ask for {label_of(Node(stage, key))}: nothing to make")
             )
             return
         run = AssetRun(context, hosted, opened, stage, key)

@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 
+from nanoset_assets.asset_table import asset_path, is_asset, label_of, partition_of, shape_of
 from nanoset_assets.hosted import ProjectDefs, tick_result
 from nanoset_assets.instance_state import (
     AUTOMATION_TAG,
@@ -32,7 +33,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.running import no_cron_line
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.registry import stages, sweep
-from nanoset_core.stages.stage import Node
+from nanoset_core.stages.stage import Node, is_of_corpora
 from nanoset_core.text.survey import RawText
 from nanoset_core.untrusted import Multiline, visible
 
@@ -47,14 +48,14 @@ _SHOWN = 5
 
 def job_of(node: Node) -> str:
     """Return the job that an asset is a part of: all of a nanoset or webdataset, or one kind of all corpora."""
-    name = node.stage.kind if node.stage.by_corpus else node.stage.job.format(subject=node.key.subject)
+    name = node.stage.kind if is_of_corpora(node.stage) else shape_of(node.stage).job.format(subject=node.key.subject)
     return re.sub("[^A-Za-z0-9_]", "_", name)
 
 
 def run_of(step: Step) -> Hashable:
     """Steps that share a run: the chain of one corpus, or the assets of one split; others have their own."""
     node = step.node
-    return node if node.partition is None else (job_of(node), node.partition)
+    return node if partition_of(node) is None else (job_of(node), partition_of(node))
 
 
 def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinition:
@@ -132,7 +133,7 @@ def _due(
             return False  # the sensor over raw text requests it
         reason = reason_to_wait(step)
         if reason is not None:
-            waiting_reasons[step.node.label] = reason
+            waiting_reasons[label_of(step.node)] = reason
         return reason is None
 
     runs = runnable(state, can_be_requested, run_of)
@@ -142,8 +143,8 @@ def _due(
 def _request(names: Names, run: Sequence[Step], by: str, **more: Any) -> dg.RunRequest:
     """Return the run of some steps that `by` asks for; `more` of dg.RunRequest."""
     tags = {AUTOMATION_TAG: by, names.tag(WANTED_TAG): " ".join(step.digest for step in run)}
-    assets = [names.asset(step.node.asset) for step in run]
-    return dg.RunRequest(partition_key=run[0].node.partition, asset_selection=assets, tags=tags, **more)
+    assets = [names.asset(asset_path(step.node)) for step in run]
+    return dg.RunRequest(partition_key=partition_of(run[0].node), asset_selection=assets, tags=tags, **more)
 
 
 def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
@@ -158,7 +159,9 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
         dg.ScheduleDefinition(job_name=EVERY_ASSET, cron_schedule=spec.reconcile)
     except dg.DagsterInvalidDefinitionError as error:
         raise no_cron_line(hosted.config.file, spec.reconcile) from error
-    chain = [names.asset(stage.asset) for stage in stages() if stage.kind == raw.INVENTORY.kind and stage.asset]
+    chain = [
+        names.asset(shape_of(stage).asset) for stage in stages() if stage.kind == raw.INVENTORY.kind and is_asset(stage)
+    ]
 
     @dg.schedule(
         name=names.definition(SCHEDULE),
@@ -196,7 +199,7 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
         ]
         for run in runs:
             last = run[-1]
-            requests.append(_request(names, run, SCHEDULE, run_key=f"{night}/{last.node.label}:{last.digest}"))
+            requests.append(_request(names, run, SCHEDULE, run_key=f"{night}/{label_of(last.node)}:{last.digest}"))
 
         for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(visible(Multiline(fault)))
@@ -235,7 +238,7 @@ def _survey(project: Project, active_runs: ActiveRuns, text: RawText) -> tuple[G
 
 def eager(assets: Iterable[dg.AssetsDefinition], names: Names) -> list[dg.AssetsDefinition]:
     """Let an automation-condition sensor of the host build assets: each when a dependency's data version changed."""
-    here, first = dg.AutomationCondition[dg.AssetKey], names.asset(raw.INVENTORY.asset)
+    here, first = dg.AutomationCondition[dg.AssetKey], names.asset(shape_of(raw.INVENTORY).asset)
     changed = here.any_deps_updated().replace("newly_updated", here.data_version_changed())
     when = here.eager().replace("any_deps_updated", changed) & here.all_deps_blocking_checks_passed()
 

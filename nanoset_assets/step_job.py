@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from nanoset_assets.asset_table import asset_path
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.ui.metadata import ROWS_SHOWN, failure, markdown, table
 from nanoset_assets.ui.previews import STEP_SAMPLES, sample_row
@@ -15,7 +16,7 @@ from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.run import Run, explain_step
 from nanoset_core.project.project import Project
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
-from nanoset_core.stages.stage import Key, Node
+from nanoset_core.stages.stage import Key, Node, require
 from nanoset_core.untrusted import markdown_text
 
 STEP_JOB, STEP_OP = "explain_step", "decoded_step"
@@ -63,7 +64,7 @@ def observed(hosted: ProjectDefs, project: Project, asked: StepOptions) -> dg.As
         run = Run.open(outputs, project.config.file.parent / asked.run)
     else:
         project.nanoset(asked.nanoset)
-        run = Run.begun(outputs, TRAINER_FILES.require(project, Key(asked.nanoset)), STEP_SAMPLES)
+        run = Run.begun(outputs, require(project, TRAINER_FILES, Key(asked.nanoset)), STEP_SAMPLES)
     step = explain_step(project, run, asked.step, asked.rank, ROWS_SHOWN)
     places = ("rank", "micro_batch") if asked.run else ()
     rows = ({name: getattr(one, name) for name in places} | sample_row(one) for one in step.samples)
@@ -73,5 +74,5 @@ def observed(hosted: ProjectDefs, project: Project, asked: StepOptions) -> dg.As
         "step": step.step,
         "samples": table(rows, total),
     }
-    asset = Node(TRAINER_FILES, Key(step.samples[0].name)).asset
+    asset = asset_path(Node(TRAINER_FILES, Key(step.samples[0].name)))
     return dg.AssetObservation(hosted.names.asset(asset), metadata=metadata)

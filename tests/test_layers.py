@@ -1,4 +1,4 @@
-"""Imports of the core flow one way: down this list, and never in a circle between two rooms."""
+"""Imports of the core flow one way: down the list of rooms, and never in a circle between two files."""
 
 from __future__ import annotations
 
@@ -13,36 +13,34 @@ CORE = Path(__file__).parents[1] / "nanoset_core"
 LAYERS = (
     ("untrusted",),
     ("errors",),
-    ("serialization",),
+    ("records",),
     ("storage",),
     ("outputs",),
     ("execution",),
-    ("indexed",),
-    ("raw",),
-    ("tokenization",),
-    ("mapping", "views"),
-    ("contamination", "packing"),
+    ("formats",),
+    ("text",),
+    ("tokenizers",),
+    ("sampling",),
     ("loading",),
-    ("config",),
-    ("shuffling", "packed", "handoff", "exits"),
-    ("pipeline",),
+    ("stages", "project"),
     ("lineage",),
-    ("verification", "versions"),
     ("cli",),
 )
-"""Lowest first. A room may import itself and what lies below; rooms beside each other do not know each other."""
+"""The rooms, lowest first. A room may import itself and the rooms below it."""
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+NEIGHBOURS = {("stages", "project"), ("project", "stages")}
+"""A stage works on a project, and a project consists of stages: their files import each other, never in a circle."""
 ABOVE_ALL = {"demo"}
 """May import every room; imported by its own command alone."""
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 
 def room_of(module: str) -> str:
-    """`nanoset_core.text.lines` → raw."""
+    """`nanoset_core.text.lines` → text."""
     return module.split(".")[1] if "." in module else ""
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, imported module of the core) of every import statement, those under TYPE_CHECKING and in functions too."""
+def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module of the core) of every import of a file, those under TYPE_CHECKING and in functions included."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
@@ -52,6 +50,18 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, str(node.module)
         elif isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names if alias.name.startswith("nanoset_core."))
+
+
+def is_allowed(path: Path, room: str, imported: str) -> bool:
+    """Whether a file of one room may import another room."""
+    if imported == room or (room, imported) in NEIGHBOURS:
+        return True
+    if imported in ABOVE_ALL:
+        return room == "cli" and path.name == "demo.py"
+    # Verifying compares outputs with the lines that they were made from, as `nanoset explain` does.
+    if imported == "lineage":
+        return room == "cli" or path.name == "verify.py" or path.parent.name == "project"
+    return LEVEL[imported] < LEVEL[room]
 
 
 def test_every_room_has_its_layer():
@@ -66,10 +76,8 @@ def test_imports_flow_down(room):
     wrong = [
         f"{path.relative_to(CORE)}:{line}: {room} imports {module}"
         for path in paths
-        for line, module in imports(path)
-        if (other := room_of(module)) != room
-        and LEVEL.get(other, len(LAYERS)) >= LEVEL[room]
-        and not (room == "cli" and other == "demo" and path.name == "demo.py")
+        for line, module in imported_modules(path)
+        if not is_allowed(path, room, room_of(module))
     ]
     assert wrong == []
 
@@ -83,15 +91,16 @@ def modules() -> dict[str, Path]:
 
 def imported_at_the_top(path: Path, known: dict[str, Path]) -> set[str]:
     """Modules of ours that a file imports outside of functions, those under TYPE_CHECKING too."""
-    found, waiting = set(), [ast.parse(path.read_text())]
+    imported: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
     while waiting:
         for node in ast.iter_child_nodes(waiting.pop()):
             if isinstance(node, ast.ImportFrom):
                 names = (f"{node.module}.{alias.name}" for alias in node.names)
-                found |= {name if name in known else node.module for name in names}
+                imported |= {name if name in known else str(node.module) for name in names}
             elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 waiting.append(node)
-    return found & known.keys()
+    return imported & known.keys()
 
 
 def test_no_circle_between_files():

@@ -21,7 +21,7 @@ from nanoset_core.untrusted import markdown_text
 
 def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of a view's dataset: what each rule left, its first documents, and what reads it."""
-    facts, size = manifest.facts, VIEW.figures(manifest)["bytes"]
+    facts, size = manifest.facts, VIEW.show(project, manifest).figures["bytes"]
     counts = f"**{format_count(facts['documents'], 'document')}, {format_count(facts['tokens'], 'token')}**"
     missing = [f"**{count:,} ids of {code(key)} are of no document.**" for key, count in facts["missing_ids"].items()]
     gaps = [f"**{markdown_text(text)}**" for text in gap_warnings(facts, manifest.name)]

@@ -19,6 +19,7 @@ from nanoset_core.cli.terminal import (
     quality_rows,
     source_rows,
 )
+from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.loading.opening import BLEND, LACKING
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
@@ -29,7 +30,6 @@ from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.handoff.writers import START
 from nanoset_core.stages.held_out.stage import SHARED
 from nanoset_core.stages.mappings.stage import CORPORA, MIXTURE, samples_read, unused_samples
-from nanoset_core.stages.webdataset.lists import MANIFEST_NAME
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.shards import TarFacts, output_bytes, shard_stem
 from nanoset_core.stages.webdataset.sizing import choose_engine
@@ -145,7 +145,7 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
     """Return the metadata of the files with which a trainer starts."""
     samples = manifest.facts["samples"]
     counts = ", ".join(f"{split} {samples[split]:,}" for split in SPLITS if split in samples)
-    warned = (said.partition(":")[0] for said in TRAINER_FILES.warnings(project, manifest))
+    warned = (said.partition(":")[0] for said in TRAINER_FILES.show(project, manifest).warnings)
     return {
         "summary": markdown(
             f"**Ready to train**: every index file is there; samples built: {counts}.",

@@ -142,9 +142,9 @@ def _current_corpora(project: Project, named_corpora: Collection[str]) -> tuple[
     outputs = project.outputs
     corpora: list[_Corpus] = []
     not_readable: dict[str, str] = {}
-    for name in sorted(outputs.access.names(outputs.folder / DATASET.folder)):
+    for name in sorted(outputs.access.names(outputs.folder / DATASET.layout.folder)):
         try:
-            dataset = outputs.current(DATASET.folder, name)
+            dataset = outputs.current(DATASET.layout.folder, name)
             if dataset is not None:
                 is_named = not named_corpora or name in named_corpora
                 corpora.append(_Corpus(name, dataset, opened(dataset, is_sampled=True), is_named))

@@ -25,8 +25,8 @@ from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.stage import opened, shards_of
+from nanoset_core.stages.datasets import packed_from
 from nanoset_core.stages.inventory import stage as raw
-from nanoset_core.stages.packs.stage import packed_from
 from nanoset_core.stages.shards.document_table import DocumentRows, LineNumbers
 from nanoset_core.stages.shards.shards import DOCUMENTS
 from nanoset_core.stages.shards.stage import BY_SHARD, SHARDS

@@ -16,8 +16,8 @@ from nanoset_core.outputs.erasures import Erasure, erasure_of_id, erasure_of_lin
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.datasets import packed_from
 from nanoset_core.stages.inventory import stage as raw
-from nanoset_core.stages.packs.stage import packed_from
 from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.purged import id_digest
 from nanoset_core.stages.shards.shards import REJECTS

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.formats.indexed.stream import places_upto, token_starts
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.stages.packs.stage import is_packs, pieces_of
+from nanoset_core.stages.datasets import is_packs, pieces_of
 
 
 class Part(NamedTuple):
@@ -31,7 +32,10 @@ class Part(NamedTuple):
 def parts_of(manifest: Manifest, dataset: MMapIndexedDataset, document: int) -> list[Part]:
     """Return where a document lies, in the order of sequences; also sequences without tokens, but of packs."""
     if is_packs(manifest):
-        return [_of_row(row) for row in pieces_of(manifest).of_documents(np.array([document])).tolist()]
+        rows = pieces_of(manifest).of_documents(np.array([document]))
+        stops = rows.begins + rows.tokens
+        columns = (rows.packs, rows.begins, stops, rows.firsts, rows.documents)
+        return [Part(*row) for row in np.stack(columns, axis=1).tolist()]
     bounds = dataset.document_indices[document : document + 2].tolist()
     lengths = dataset.sequence_lengths[bounds[0] : bounds[1]].tolist()
     firsts = [0, *np.cumsum(lengths).tolist()]
@@ -52,13 +56,18 @@ def spread(manifest: Manifest, dataset: MMapIndexedDataset, spans: NDArray[np.in
     numbers = np.arange(len(spans))
     if is_packs(manifest):
         rows = pieces_of(manifest).of_packs(spans[:, 0])
-        low, high = (np.searchsorted(rows[:, 0], spans[:, 0], side) for side in ("left", "right"))
-        counts = high - low
-        own = np.repeat(numbers, counts)
-        at = np.arange(len(own)) + np.repeat(low - (np.cumsum(counts) - counts), counts)
-        pack, begin, document, first, tokens = rows[at].T
-        parts: NDArray[np.int64] = np.column_stack([own, pack, begin, begin + tokens, first, document])
-        has_tokens: NDArray[np.bool_] = (begin < spans[own, 2]) & (spans[own, 1] < begin + tokens)
+        # Pair each span with all pieces of its pack; the rows are sorted by pack.
+        start = np.searchsorted(rows.packs, spans[:, 0], side="left")
+        stop = np.searchsorted(rows.packs, spans[:, 0], side="right")
+        span = np.repeat(numbers, stop - start)
+        pieces = rows.select(positions_in(start, stop - start))
+
+        # Keep the pieces that have tokens in the span.
+        stops = pieces.begins + pieces.tokens
+        has_tokens: NDArray[np.bool_] = (pieces.begins < spans[span, 2]) & (spans[span, 1] < stops)
+        parts: NDArray[np.int64] = np.column_stack(
+            [span, pieces.packs, pieces.begins, stops, pieces.firsts, pieces.documents]
+        )
         return parts[has_tokens]
     bounds = dataset.document_indices
     documents = places_upto(bounds, spans[:, 0])
@@ -66,8 +75,3 @@ def spread(manifest: Manifest, dataset: MMapIndexedDataset, spans: NDArray[np.in
     firsts = token_starts(dataset, spans[:, 0]) - token_starts(dataset, bounds[documents])
     lengths = dataset.sequence_lengths[spans[:, 0]]
     return np.column_stack([numbers, spans[:, 0], np.zeros_like(numbers), lengths, firsts, documents])
-
-
-def _of_row(row: list[int]) -> Part:
-    pack, begin, document, first, tokens = row
-    return Part(pack, begin, begin + tokens, first, document)

@@ -27,7 +27,7 @@ from nanoset_core.lineage.run import Part, Run
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import opened
-from nanoset_core.stages.packs.stage import is_packs, packed_from
+from nanoset_core.stages.datasets import is_packs, packed_from
 
 NEAR, WINDOW, DEVIATIONS = 8, 50, 6.0
 COMPARED = NEAR // 2 + WINDOW

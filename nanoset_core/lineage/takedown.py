@@ -19,8 +19,8 @@ from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.datasets import current_dataset, is_packs, packed_from
 from nanoset_core.stages.inventory import stage as raw
-from nanoset_core.stages.packs.stage import current_dataset, is_packs, packed_from
 from nanoset_core.stages.views.choosing import document_groups
 from nanoset_core.stages.views.ids import COMMENT, Ids
 from nanoset_core.stages.views.rules import Rows

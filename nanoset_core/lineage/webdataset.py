@@ -24,7 +24,8 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset import stage as indexed
-from nanoset_core.stages.packs import stage as packs
+from nanoset_core.stages.datasets import is_packs
+from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.views.choosing import STAGE as VIEWS
 from nanoset_core.stages.views.stage import is_view
 from nanoset_core.stages.webdataset import stage as shuffling
@@ -101,7 +102,7 @@ class Tars:
         digests = manifest.recipe["parents"]
 
         def stage_of(source: str) -> str:
-            places = ((kind, outputs.folder / kind / source / digests[source]) for kind in (VIEWS, packs.STAGE))
+            places = ((kind, outputs.folder / kind / source / digests[source]) for kind in (VIEWS, PACKS.layout.folder))
             return next((kind for kind, place in places if outputs.manifest_at(place)), indexed.STAGE)
 
         names = [source.name for source in plan.table.sources]
@@ -199,7 +200,7 @@ class Tars:
     def _spans(self, source: int, document: int) -> list[tuple[int, int, int]]:
         """Return (first token within the source, tokens, first token within the document) of all its pieces."""
         dataset, stream, manifest = self.opened[source], self.streams[source], self.datasets[source]
-        if packs.is_packs(manifest):
+        if is_packs(manifest):
             length, parts = manifest.facts["length"], parts_of(manifest, dataset, document)
             return [(part.sequence * length + part.begin, part.end - part.begin, part.first) for part in parts]
         bounds = dataset.document_indices[document : document + 2]

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.formats.tars.members import read_member
-from nanoset_core.formats.tars.samples import iterate_token_members
+from nanoset_core.formats.tars.samples import MANIFEST_NAME, iterate_token_members
 from nanoset_core.formats.tars.tar import map_archive
 from nanoset_core.loading.boundaries import bounded_sample
-from nanoset_core.stages.webdataset.lists import MANIFEST_NAME
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
 

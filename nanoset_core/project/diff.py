@@ -23,7 +23,7 @@ from nanoset_core.stages.mappings.stage import INDEX_MAPPINGS
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.shards.document_table import FileCounts, counts_by_file
 from nanoset_core.stages.shards.shards import DOCUMENTS, STAGE
-from nanoset_core.stages.stage import Key, Node
+from nanoset_core.stages.stage import Key, Node, current_version
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.text.pieces import Inventory, Piece, cut_ranges
 
@@ -138,7 +138,7 @@ def find_versions(project: Project, first: str, second: str | None) -> tuple[Man
     outputs = project.outputs
     if second is None:
         first = project.config.packs[first].of if first in project.config.packs else first
-        stage = VIEW.folder if first in project.config.views else DATASET.folder
+        stage = VIEW.layout.folder if first in project.config.views else DATASET.layout.folder
         old, new = _previous_and_current(outputs, stage, check_corpus_name(first, "CORPUS"))
     else:
         old, new = (_named(outputs, digest) for digest in (first, second))
@@ -152,7 +152,7 @@ def _previous_and_current(outputs: OutputRoot, stage: str, corpus: str) -> tuple
     current, folder = outputs.current_version(stage, corpus), outputs.folder / stage / corpus
     if current.manifest is None:
         names = sorted(outputs.access.names(folder.parent))
-        views = outputs.access.names(outputs.folder / VIEW.folder)
+        views = outputs.access.names(outputs.folder / VIEW.layout.folder)
         remedy = "name one of these, or two digests; or run `nanoset build` first"
         raise ConfigError(
             "no such corpus, or it has no dataset yet",
@@ -172,7 +172,7 @@ def _previous_and_current(outputs: OutputRoot, stage: str, corpus: str) -> tuple
 
 
 def _named(outputs: OutputRoot, digest: str) -> Manifest:
-    places = [outputs.folder / stage.folder for stage in (DATASET, VIEW)]
+    places = [outputs.folder / stage.layout.folder for stage in (DATASET, VIEW)]
     corpora = [place / corpus for place in places for corpus in outputs.access.names(place)]
     known = [corpus / one for corpus in corpora for one in outputs.digests_in(corpus)]
     found = [one for one in known if _PREFIX.fullmatch(digest) and one.name.startswith(digest)]
@@ -265,7 +265,7 @@ def _outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcom
 
 def _outcome(project: Project, nodes: list[Node], output: str, old: Manifest, new: Manifest) -> Outcome:
     """Return the outcome of one row that reads a dataset, such as the index mappings and the blend of one split."""
-    manifest = nodes[-1].stage.current(project, nodes[-1].key).manifest
+    manifest = current_version(project, nodes[-1].stage, nodes[-1].key).manifest
     if manifest is None:
         return Outcome(output, "not built", "it was never built")
     if old.digest == new.digest:
@@ -278,7 +278,7 @@ def _outcome(project: Project, nodes: list[Node], output: str, old: Manifest, ne
         return Outcome(output, "rebuilt", "it is made from the new version", *counts)
     version = "the old" if old.digest in made_from else "another"
     found = Outcome(output, "to be rebuilt", f"it is made from {version} version")
-    current = DATASET.current(project, Key(old.name)).manifest
+    current = current_version(project, DATASET, Key(old.name)).manifest
     if current is None or current.digest != new.digest or not is_split:
         return found
     try:
@@ -303,7 +303,7 @@ def _origins(project: Project, nodes: list[Node], manifest: Manifest) -> set[str
 
 def _above(project: Project, node: Node, digest: str) -> set[str]:
     """Return digests of what a version was made from, and of what a view below packs was."""
-    found, place = set[str](), project.outputs.folder / node.stage.folder / node.stage.name(node.key)
+    found, place = set[str](), project.outputs.folder / node.stage.layout.folder / node.name
     with suppress(FormatError):  # `nanoset status` and `gc` tell of it
         if (version := project.outputs.manifest_at(place / digest)) is not None:
             for name, parent in version.recipe["parents"].items():
@@ -316,7 +316,7 @@ def _index_files(project: Project, nodes: list[Node], dataset: str) -> set[str] 
     """Return the index files of the latest versions of a row that were made from a dataset; None where it has none."""
     made, files = {dataset}, None
     for node in nodes:
-        for version in project.outputs.versions(node.stage.folder, node.stage.name(node.key)):
+        for version in project.outputs.versions(node.stage.layout.folder, node.name):
             if not made.isdisjoint(version.recipe["parents"].values()):
                 made.add(version.digest)
                 if "cache_files" in version.facts:

@@ -19,7 +19,7 @@ from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.pbin.stage import PACKED
 from nanoset_core.stages.shards.shards import BIN
 from nanoset_core.stages.shards.stage import SHARDS, STAGE, TOKENIZED
-from nanoset_core.stages.stage import Key, Node
+from nanoset_core.stages.stage import Key, Node, require
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.stages.webdataset.stage import SHUFFLED_TARS
@@ -37,7 +37,7 @@ def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
     A corpus that cannot be read counts as empty; the step that reads it reports why.
     """
-    size_by_corpus = dict.fromkeys((node.key.subject for node in nodes if node.stage.by_corpus), 0)
+    size_by_corpus = dict.fromkeys((node.key.subject for node in nodes if node.is_of_corpus), 0)
     for corpus in size_by_corpus:
         with contextlib.suppress(NanosetError, OSError):
             size_by_corpus[corpus] = raw.contents_now(project, corpus).size
@@ -55,9 +55,9 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
     """Return the outputs of a corpus alone that are missing or are not what its current inventory asks for."""
-    inventory = raw.INVENTORY.require(project, Key(corpus))
+    inventory = require(project, raw.INVENTORY, Key(corpus))
     graph = graph_over(project, {corpus: Recipe(**inventory.recipe)}, [corpus])
-    own = (node for node in graph.nodes() if node.stage.by_corpus and node.key.subject == corpus)
+    own = (node for node in graph.nodes() if node.is_of_corpus and node.key.subject == corpus)
     return {node for node in own if graph.stale_reasons(node)}
 
 
@@ -98,7 +98,7 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     packs = [node.key.subject for node in nodes if node.stage is PACKS]
     tars = [project.webdataset(node.key.subject) for node in nodes if node.stage is SHUFFLED_TARS]
     named = {*written, *packs, *(base_of(config.derived, corpus) for spec in tars for corpus in spec.corpora)}
-    for corpus in named | {node.key.subject for node in nodes if node.stage.by_corpus}:
+    for corpus in named | {node.key.subject for node in nodes if node.is_of_corpus}:
         try:
             size = raw.contents_now(project, corpus).size
         except NanosetError:  # it cannot be read, which is reported elsewhere

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from nanoset_core.project.disk import disk_need, text_bytes
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import PLANNED_BYTES, READ_BYTES, row_of, survey_known
-from nanoset_core.stages.stage import Budget, Node
+from nanoset_core.stages.stage import Node, ReadingBudget
 
 FORCED = "it is made again, by --force"
 
@@ -100,7 +100,7 @@ def survey(project: Project, corpora: Collection[str]) -> Survey:
     """Look at the files of corpora by size and time, as `nanoset status` does."""
     known: dict[Node, Recipe] = {}
     graph = Graph(project, known, corpora)
-    reading = Budget(READ_BYTES)
+    reading = ReadingBudget(READ_BYTES)
     failures: dict[Node, str] = {}
     for corpus in corpora:
         root = inventory_node(corpus)
@@ -110,7 +110,7 @@ def survey(project: Project, corpora: Collection[str]) -> Survey:
     return Survey(graph, failures)
 
 
-def plan(found: Survey, selected: Collection[Node], *, force: bool = False) -> DryRun:
+def plan(found: Survey, selected: Collection[Node], label_of: Callable[[Node], str], *, force: bool = False) -> DryRun:
     """Return what a build of the selected outputs, and of what they need, would make.
 
     Checks that failed in Dagster's history are not known here; a build makes such outputs again, too.
@@ -118,6 +118,7 @@ def plan(found: Survey, selected: Collection[Node], *, force: bool = False) -> D
     Args:
         found: The project's outputs.
         selected: The outputs that are to be built.
+        label_of: What a step is called.
         force: Whether they are made again even if they are up to date.
     """
     graph = found.graph
@@ -126,7 +127,7 @@ def plan(found: Survey, selected: Collection[Node], *, force: bool = False) -> D
     blocked = {node for node in due if _is_blocked(graph, node, found.failures)}
 
     rows = []
-    planning = Budget(PLANNED_BYTES)
+    planning = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():
         due_nodes = [node for node in nodes if node in due]
         if not due_nodes:
@@ -141,7 +142,7 @@ def plan(found: Survey, selected: Collection[Node], *, force: bool = False) -> D
                 part=row.part,
                 state="failing" if is_blocked else row.state,
                 why=row.why or (FORCED,),
-                steps=() if is_blocked else tuple(node.label for node in due_nodes),
+                steps=() if is_blocked else tuple(label_of(node) for node in due_nodes),
             )
         )
 

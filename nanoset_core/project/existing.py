@@ -11,6 +11,7 @@ from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.outputs.manifest import is_digest
 from nanoset_core.outputs.root import CURRENT, read_current
 from nanoset_core.stages.registry import stages
+from nanoset_core.stages.stage import is_of_corpora
 from nanoset_core.storage.access import FileAccess
 
 _DEEPEST = 4
@@ -35,7 +36,8 @@ class Output(NamedTuple):
 
 def stage_folders() -> list[str]:
     """Return the folders of all stages below the root: first those of corpora, from which the others are made."""
-    return list(dict.fromkeys(stage.folder for stage in sorted(stages(), key=lambda stage: not stage.by_corpus)))
+    corpora_first = sorted(stages(), key=lambda stage: not is_of_corpora(stage))
+    return list(dict.fromkeys(stage.layout.folder for stage in corpora_first))
 
 
 def _outputs_in(listing: FileAccess, stage: str, name: str = "") -> Iterator[Output]:

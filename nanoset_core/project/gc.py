@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, NanosetError, StorageError
 from nanoset_core.loading.opening import CACHE, STAGE
-from nanoset_core.outputs.manifest import MANIFEST, read_manifest
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.outputs.root import CURRENT, OutputRoot, read_current
 from nanoset_core.project.dropping import Surplus, drop, held_by, surplus
 from nanoset_core.project.existing import Output, all_outputs, stage_folders, unreadable
@@ -30,6 +30,7 @@ from nanoset_core.stages.mappings.stage import index_files
 from nanoset_core.stages.registry import stage_of, stages, sweep
 from nanoset_core.stages.shards.shards import BIN
 from nanoset_core.stages.shards.shards import STAGE as SHARDS
+from nanoset_core.stages.stage import CorpusStage, InternalStage, Resumable, uploaded_files
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.leases import FOLDER, LEASE_SECONDS, collecting, leased_names
@@ -263,7 +264,9 @@ def _needed(
     Raises StorageError where one of these cannot be read, so that it cannot be told what it needs.
     """
     places = {digest: output for output in outputs for digest in output.versions}
-    named_by = {stage.folder: stage.named_by.folder for stage in stages() if stage.named_by is not None}
+    named_by = {
+        stage.layout.folder: stage.named_by.layout.folder for stage in stages() if isinstance(stage, InternalStage)
+    }
     followed, future, listed, root = set[str](), set[str](), dict[str, set[str]](), OutputRoot(listing)
     waiting = [digest for output in outputs for digest in (output.current, *_kept(listing, output, policy, named_by))]
     while waiting:
@@ -282,13 +285,30 @@ def _needed(
             waiting += map(str, manifest.recipe["parents"].values())
             if (stage := stage_of(manifest.stage, manifest.name)) is not None:
                 waiting += stage.references(root, manifest)
-                future.update(stage.future_outputs(manifest))
+            future.update(_unfinished_versions(manifest))
             if manifest.stage == STAGE:
                 listed.setdefault(output.subject, set()).update(index_files(manifest))
         except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
             what = f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
             raise unreadable(output.folder / digest, what) from error
     return followed | future, listed
+
+
+def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
+    """Yield digests of versions that a build may be making from a version right now."""
+    for stage in stages():
+        if isinstance(stage, Resumable) and (digest := stage.unfinished_version(manifest)) is not None:
+            yield digest
+
+
+def _unfinished_files(listing: FileAccess, output: Output, folder: Path) -> set[str] | None:
+    """Return the files of an unfinished version, or None if some of them may not be ours."""
+    stage = stage_of(output.stage, output.name)
+    if stage is None:
+        return None
+    if isinstance(stage, Resumable):
+        return stage.unfinished_files(listing, folder)
+    return uploaded_files(stage.layout, listing, folder)
 
 
 def _kept(listing: FileAccess, output: Output, policy: Policy, named_by: Mapping[str, str]) -> Iterator[str]:
@@ -332,8 +352,7 @@ def _judge(listing: FileAccess, output: Output, digest: str) -> Garbage | LeftAl
     except (FormatError, OSError) as error:
         return LeftAlone(folder, f"its manifest cannot be read: {getattr(error, 'what', error)}")
     if manifest is None:
-        stage = stage_of(output.stage, output.name)
-        ours = None if stage is None else stage.unfinished_files(listing, folder)
+        ours = _unfinished_files(listing, output, folder)
         why = "" if ours is not None else "it has no manifest, and no markers of nanoset"
     else:
         ours, made = {*manifest.files, MANIFEST}, f"{manifest.stage}/{manifest.name}/{manifest.digest}"
@@ -395,16 +414,27 @@ def _files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterato
 
 
 def _unasked(project: Project, outputs: Sequence[Output]) -> Iterator[LeftAlone]:
-    """Yield outputs that nanoset.yaml or the raw folder no longer asks for: they may be the only copies."""
+    """Yield outputs that nanoset.yaml or the raw folder no longer requests: they may be the only copies."""
     places = {(output.stage, output.subject) for output in outputs if output.current is not None}
     here = {subject for _, subject in places if project.config.corpus_folder(subject).is_dir()}
-    names = ((node.stage.folder, node.stage.name(node.key)) for node in asked_nodes(project.config, here))
-    asked = {(folder, name.partition("/")[0]) for folder, name in names}
-    asking = {stage.folder: stage.asked_by for stage in stages()}
-    for folder, subject in sorted(places - asked):
-        if (by := asking[folder]) is not None:
+    nodes = asked_nodes(project.config, here)
+    requested = {(node.stage.layout.folder, node.name.partition("/")[0]) for node in nodes}
+    requested_by = _requesters()
+    for folder, subject in sorted(places - requested):
+        if folder in requested_by:
             place = project.outputs.folder / folder / subject
-            yield LeftAlone(place, f"{by} no longer asks for it; delete it if you do not need it")
+            yield LeftAlone(place, f"{requested_by[folder]} no longer asks for it; delete it if you do not need it")
+
+
+def _requesters() -> dict[str, str]:
+    """Return folder of a stage → what requests its outputs. A corpus is reported once, by its last stage."""
+    requesters: dict[str, str] = {}
+    for stage in stages():
+        if not isinstance(stage, CorpusStage | InternalStage):
+            requesters[stage.layout.folder] = "nanoset.yaml"
+    corpus_stages = [stage for stage in stages() if isinstance(stage, CorpusStage)]
+    requesters[corpus_stages[-1].layout.folder] = "the raw folder"
+    return requesters
 
 
 def folder_size(folder: Path) -> int:

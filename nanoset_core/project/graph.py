@@ -15,7 +15,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.stage import AFTER, Key, Node, Stage
+from nanoset_core.stages.stage import AFTER, InParts, Key, Node, OutsideFiles, Stage, current_version
 from nanoset_core.text.endings import ACCEPTED
 
 
@@ -78,32 +78,36 @@ class Graph:
                 if recipe is None:
                     return None
                 if not name.startswith(AFTER):
-                    parents[name] = parent.stage.digest(recipe)
+                    parents[name] = digest_of_node(parent, recipe)
             if not parents:
                 return None
             self._recipes[node] = node.stage.recipe(self.project, node.key, parents)
         return self._recipes[node]
 
     def listed(self, node: Node) -> Project:
-        """Return the project by which to look at an output: a bucket is listed once for all that lies beside it."""
-        stage, subject = node.stage, node.key.subject
-        place = stage.folder if stage.by_corpus else f"{stage.folder}/{subject}"
+        """Return the project through which to look at an output: a bucket is listed once for all outputs next to it."""
+        folder = node.stage.layout.folder
+        place = folder if node.is_of_corpus else f"{folder}/{node.key.subject}"
         if place not in self._listed:
             self._listed[place] = self.project.with_listing(place)
         return self._listed[place]
 
     def current(self, node: Node) -> CurrentVersion:
-        """Return the current version of an output, as it was when first asked for."""
+        """Return the current version of an output, as it was when first requested."""
         if node not in self._current:
-            stage, project = node.stage, self.listed(node)
-            if stage.by_corpus and project.outputs.access.has_copies:  # those of all corpora, side by side
-                keys = (Node(stage, key) for key in stage.keys(project.config, self.corpora))
-                beside = [other for other in keys if other not in self._current]
-                names = [stage.name(other.key) for other in beside]
-                self._current |= zip(beside, project.outputs.current_versions(stage.folder, names), strict=True)
+            project = self.listed(node)
+            if node.is_of_corpus and project.outputs.access.has_copies:
+                self._look_up_all_corpora(node.stage, project)
             if node not in self._current:
-                self._current[node] = stage.current(project, node.key)
+                self._current[node] = current_version(project, node.stage, node.key)
         return self._current[node]
+
+    def _look_up_all_corpora(self, stage: Stage, project: Project) -> None:
+        """Look up the current versions of a stage for all corpora at once: in a bucket, each costs a request."""
+        nodes = [Node(stage, key) for key in stage.keys(project.config, self.corpora)]
+        nodes = [node for node in nodes if node not in self._current]
+        names = [node.name for node in nodes]
+        self._current |= zip(nodes, project.outputs.current_versions(stage.layout.folder, names), strict=True)
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
         """Return why an output is not the wanted one; none where it is, and whole."""
@@ -115,7 +119,7 @@ class Graph:
                     for name, parent in node.inputs(self.project.config).items()
                     for root in self._unknown(parent)
                 ]
-            self.reasons[node] = node.stage.stale_reasons(self.listed(node), node.key, wanted, self.current(node))
+            self.reasons[node] = reasons_to_build(self.listed(node), node, wanted, self.current(node))
         return self.reasons[node]
 
     def look_again(self, nodes: Iterable[Node]) -> None:
@@ -134,15 +138,15 @@ class Graph:
         wanted, manifest = self.recipe(node), self.current(node).manifest
         if wanted is None or manifest is None:
             return self.stale_reasons(node)
-        return [] if manifest.digest == wanted.digest else node.stage.reworded(differences(manifest.recipe, wanted))
+        return [] if manifest.digest == wanted.digest else _in_words(differences(manifest.recipe, wanted))
 
     def _unknown(self, node: Node) -> Iterator[Node]:
         """Yield the nearest inputs of other rows whose recipes are not known."""
         if self.recipe(node) is None:
             inputs = node.inputs(self.project.config).values()
-            if not inputs or node.stage.by_corpus:
+            if not inputs or node.is_of_corpus:
                 yield node
-            for parent in inputs if not node.stage.by_corpus else ():
+            for parent in inputs if not node.is_of_corpus else ():
                 yield from self._unknown(parent)
 
     def steps(self) -> list[Step]:
@@ -152,12 +156,47 @@ class Graph:
             if (recipe := self.recipe(node)) is not None:
                 reasons = tuple(reason.text for reason in self.stale_reasons(node))
                 needs = tuple(node.direct_inputs(self.project.config))
-                found.append(Step(node, node.stage.digest(recipe), reasons, needs))
+                found.append(Step(node, digest_of_node(node, recipe), reasons, needs))
         return found
 
     def blocked(self) -> list[Node]:
         """Return outputs that have no step, since they depend on an unknown inventory."""
         return [node for node in self.nodes() if self.recipe(node) is None]
+
+
+REPLACED = (
+    "the requested version exists, but another one was made current: by another nanoset.yaml with this root, or by "
+    "this one with other settings"
+)
+_CHANGED_INPUTS = {"inventory": "files changed since it was built"}
+"""Name of an input → the reason shown if it changed, where `<name> changed` would not say enough."""
+
+
+def digest_of_node(node: Node, recipe: Recipe) -> str:
+    """Return the digest that an output made by a recipe is known by: what Dagster records as its data version."""
+    if isinstance(node.stage, InParts):
+        return node.stage.part_digest(recipe)
+    return recipe.digest
+
+
+def reasons_to_build(project: Project, node: Node, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
+    """Return why the current version of an output is not the wanted one; none if it is, and whole."""
+    stage = node.stage
+    if isinstance(stage, InParts):
+        problem = stage.part_problem(project, node.key, wanted)
+        return [] if problem is None else [problem]
+
+    reasons = _in_words(current.stale_reasons(wanted))
+    if not reasons and current.manifest is not None and isinstance(stage, OutsideFiles):
+        fault = stage.fault(project, node.key, current.manifest)
+        return [] if fault is None else [Reason(fault)]
+    if current.other_settings(wanted) and project.outputs.find(wanted) is not None:
+        reasons.append(Reason(REPLACED))
+    return reasons
+
+
+def _in_words(reasons: Iterable[Reason]) -> list[Reason]:
+    return [Reason(_CHANGED_INPUTS.get(reason.input or "", reason.text), reason.input) for reason in reasons]
 
 
 def inventory_node(corpus: str) -> Node:
@@ -263,11 +302,8 @@ def _named(config: ProjectConfig) -> Iterator[tuple[str, str]]:
     yield from (("corpora", corpus) for corpus in config.corpora)
     for node in asked_nodes(config):
         for parent in node.inputs(config).values():
-            if parent.stage.by_corpus:
-                yield (
-                    node.stage.named_in.format(kind=node.stage.kind, subject=node.key.subject, part=node.key.part),
-                    parent.key.subject,
-                )
+            if parent.is_of_corpus:
+                yield node.key.requested_at, parent.key.subject
 
 
 @dataclass(frozen=True, slots=True)

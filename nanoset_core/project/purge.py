@@ -315,7 +315,7 @@ def _shorten(project: Project, corpus: str, plan: Plan) -> None:
 def _check_fresh(project: Project, plan: Plan) -> None:
     """Raise StaleError where an output that nanoset.yaml asks for still is of the old shards."""
     nodes = asked_nodes(project.config, raw.corpora(project))
-    asked = {f"{node.stage.folder}/{node.stage.name(node.key)}" for node in nodes}
+    asked = {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
     stale = [one.path for one in plan.versions if one.is_current and one.path.rpartition("/")[0] in asked]
     if stale:
         check_no_build(project.outputs.access, _CANNOT_ERASE, f"then {_RESUME}")

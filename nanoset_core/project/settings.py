@@ -24,7 +24,7 @@ from nanoset_core.records.settings import Range
 from nanoset_core.stages.contamination.settings import ContaminationSpec, contamination_errors
 from nanoset_core.stages.exports.settings import ExportSpec, export_errors, reader_errors
 from nanoset_core.stages.mappings.settings import NanosetSpec, end_token_errors, nanoset_errors, resolved
-from nanoset_core.stages.packs.resolving import pack_errors, reading_errors, with_packs
+from nanoset_core.stages.packs.packing_key import pack_errors, pack_reader_errors, resolve_packing
 from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.shards.settings import (
     AttributesSpec,
@@ -297,7 +297,7 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     distinct = {str(error): error for error in _mistakes(config)}
     if not distinct:
         try:
-            packed = with_packs(file, resolved(config.nanosets, file), config.webdatasets, config.packs)
+            packed = resolve_packing(file, resolved(config.nanosets, file), config.webdatasets, config.packs)
         except ConfigError as error:
             return None, [error]
         for key, value in packed._asdict().items():
@@ -309,7 +309,9 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
 def _pack_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     file, views = config.file, {name: view.of for name, view in config.views.items()}
     yield from pack_errors(file, config.packs, views, config.corpora)
-    yield from reading_errors(file, config.packs, config.tokenizer, config.nanosets, config.webdatasets, config.exports)
+    yield from pack_reader_errors(
+        file, config.packs, config.tokenizer, config.nanosets, config.webdatasets, config.exports
+    )
 
 
 def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:

@@ -15,7 +15,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.shards.stage import check_tokenizer
-from nanoset_core.stages.stage import Budget, Node
+from nanoset_core.stages.stage import InParts, Node, Planned, ReadingBudget, Summary, settings_warnings
 from nanoset_core.storage.leases import Work, under_way
 from nanoset_core.text.contents import Contents, Notice
 from nanoset_core.text.fingerprints import fingerprint, is_known_unread
@@ -96,7 +96,7 @@ def project_status(project: Project) -> Iterator[Row]:
     known: dict[Node, Recipe] = {}
     text = raw.names(project)
     graph = Graph(project, known, sorted({*text.corpora, *named_corpora(project.config)}))
-    reading = Budget(READ_BYTES)
+    reading = ReadingBudget(READ_BYTES)
     for row in _rows(graph, text.aside, lambda root: survey_known(graph, known, root, reading)):
         yield row if (work := busy.get(row.name)) is None else _being_built(row, work)
 
@@ -124,14 +124,14 @@ def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[Row]:
 def _rows(graph: Graph, aside: Mapping[str, str], look: Callable[[Node], _Look]) -> Iterator[Row]:
     for name, what in aside.items():
         yield Row("folder", name, None, "not read", (what,), {}, None)
-    planning = Budget(PLANNED_BYTES)
+    planning = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():
         root = inventory_node(nodes[0].key.subject)
         failure, notices = look(root) if root in nodes else (None, [])
         yield replace(row_of(graph, nodes, planning, failure), notices=tuple(notices))
 
 
-def survey_known(graph: Graph, known: dict[Node, Recipe], root: Node, reading: Budget) -> _Look:
+def survey_known(graph: Graph, known: dict[Node, Recipe], root: Node, reading: ReadingBudget) -> _Look:
     """Add the present inventory of a corpus to the graph."""
     project, corpus, current = graph.project, root.key.subject, graph.current(root)
     whole = current.manifest if current.problem is None else None
@@ -150,31 +150,34 @@ def survey_known(graph: Graph, known: dict[Node, Recipe], root: Node, reading: B
     return None, raw.notices(graph.listed(root), corpus, contents)
 
 
-def row_of(graph: Graph, nodes: list[Node], planning: Budget, failure: str | None) -> Row:
+def row_of(graph: Graph, nodes: list[Node], planning: ReadingBudget, failure: str | None) -> Row:
     last = graph.current(nodes[-1])
     why = _reasons(graph, nodes) if failure is None else [failure]
     state: State = "up to date" if not why else "stale" if last.exists else "missing"
     if failure is None and why:
-        wanted = ((node, graph.recipe(node)) for node in nodes)
-        refusals = (one.stage.refusal(graph.project, one.key, recipe, planning) for one, recipe in wanted if recipe)
-        failure = next(filter(None, refusals), None)
+        failure = _first_refusal(graph, nodes, planning)
     warnings: list[str] = []
     for node in nodes:
-        warnings += node.stage.settings_warnings(graph.project.config, node.key)
+        warnings += settings_warnings(node.stage, graph.project.config, node.key)
     rejects: list[str] = []
     figures: dict[str, int] = {}
     details: dict[str, str] = {}
     for node in nodes:
-        if (manifest := graph.current(node).manifest) is not None:
-            counted = node.stage.figures(manifest)
-            added = {"bytes": figures.pop("bytes", 0) + counted["bytes"]} if "bytes" in counted else {}
-            figures |= {**counted, **added}
-            details |= node.stage.details(manifest)
-            rejects += node.stage.rejects(graph.project, manifest)
-            try:
-                warnings += node.stage.warnings(graph.project, manifest) if failure is None else ()
-            except NanosetError as error:
-                warnings.append(one_line(error))
+        manifest = graph.current(node).manifest
+        if manifest is None:
+            continue
+        try:
+            summary = node.stage.show(graph.project, manifest)
+        except NanosetError as error:  # what it would show of other versions, such as its shards, cannot be read
+            summary = Summary(warnings=[one_line(error)])
+        added = {name: count for name, count in summary.figures.items() if name != "bytes"}
+        if "bytes" in summary.figures:
+            added["bytes"] = figures.pop("bytes", 0) + summary.figures["bytes"]
+        figures |= added
+        details |= summary.details
+        rejects += summary.rejects
+        if failure is None:
+            warnings += summary.warnings
     return Row(
         *nodes[0].row,
         state if failure is None else "failing",
@@ -187,13 +190,24 @@ def row_of(graph: Graph, nodes: list[Node], planning: Budget, failure: str | Non
     )
 
 
+def _first_refusal(graph: Graph, nodes: list[Node], planning: ReadingBudget) -> str | None:
+    """Return why the first output of a row that cannot be made would fail, or None."""
+    for node in nodes:
+        recipe = graph.recipe(node)
+        if recipe is not None and isinstance(node.stage, Planned):
+            refusal = node.stage.refusal(graph.project, node.key, recipe, planning)
+            if refusal is not None:
+                return refusal
+    return None
+
+
 def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
     """Return why a row's outputs are not up to date, without reasons that follow from an earlier one of them.
 
     Where only parts of the last output are left to be made, how many are is the reason.
     """
     config, complete = graph.project.config, not graph.stale_reasons(nodes[-1])
-    parts = [node for node in nodes if node.stage.counted_as is not None]
+    parts = [node for node in nodes if isinstance(node.stage, InParts)]
     # where the last output is complete, so are its parts, and need not be looked at
     reasons = {node: graph.stale_reasons(node) for node in nodes if not complete or node not in parts}
     stale = {node for node, found in reasons.items() if found}
@@ -204,15 +218,19 @@ def _reasons(graph: Graph, nodes: list[Node]) -> list[str]:
         if node not in parts:
             why += [one.text for one in found if one.input is None or inputs.get(one.input) not in stale]
         elif stale.isdisjoint(needs):
-            why += [one.text for one in found if one.text != node.stage.to_be_made]
+            why += [one.text for one in found if one != InParts.NOT_WRITTEN]
     if stale and parts and stale.isdisjoint(needs):
         written = len(parts) - len(stale.intersection(parts))
-        why.append(f"{written:,} of {len(parts):,} {parts[0].stage.counted_as} written")
+        why.append(f"{written:,} of {len(parts):,} {_parts_name(parts[0])} written")
     return list(dict.fromkeys(why))
 
 
+def _parts_name(node: Node) -> str:
+    return node.stage.parts_name if isinstance(node.stage, InParts) else "parts"
+
+
 def _recipe_now(
-    project: Project, corpus: str, contents: Contents, live: Manifest | None, budget: Budget
+    project: Project, corpus: str, contents: Contents, live: Manifest | None, budget: ReadingBudget
 ) -> tuple[Recipe | None, str]:
     """Return (recipe of the inventory of a corpus's files, how they differ from the current one).
 
@@ -225,8 +243,7 @@ def _recipe_now(
     ends = {path: pieces[-1].end for path, pieces in noted.items()}
     unknown = [stat for stat in contents.ordered if found[stat.path] is None and ends.get(stat.path) == stat.size]
     size = 0 if is_known_unread(folder) else sum(stat.size for stat in unknown)
-    if size <= budget.left:  # all or none: some would look as if they differed
-        budget.left -= size
+    if budget.spend(size):  # all or none: some would look as if they differed
         found |= {stat.path: fingerprint(folder, stat) for stat in unknown}
     changes = _changes(found, noted, {stat.path for stat in unknown})
     if live is not None and not changes and live.recipe["version"] == raw.VERSION:

@@ -1,10 +1,21 @@
-"""Build the index arrays of a plan.
+"""Build the index arrays of a plan: document, sample and shuffle index of each dataset, and the blend.
 
-The sample index says at which document, and at which token of it, every sample begins. The tokens of an epoch, read
-along the document index, form one long line that is cut every `sequence_length` tokens. With end = inclusive running
-sum of the documents' sizes, the border p = j * sequence_length of sample j lies in the first document d with end[d] >=
-p + add_extra_token, at offset p - (end[d] - size[d]). Work goes in blocks of documents, so that scratch is bounded and,
-in most blocks, sums fit 32 bits; the random gather of sizes is what takes the time.
+**The sample index.** The documents of a split, read in the order of the document index, form one stream of tokens,
+which is cut every `sequence_length` tokens. Row j of the sample index says where sample j starts: at which position of
+the document index, and at which token of that document. Most trainers give a sample one token more, which is the next
+sample's first. For documents of 3, 5 and 4 tokens, and samples of 4 tokens and an extra one:
+
+    document    0 0 0 1 1 1 1 1 2 2 2 2
+    sample 0    x x x x x
+    sample 1            x x x x x
+    rows        (0, 0) and (1, 1), and for the end of the last sample (2, 0)
+
+Megatron-LM walks over the documents in C++. Here the running sums of the documents' sizes are searched for all starts
+at once. Let `stop[d]` be the running sum up to and including document d. Sample j starts after p = j * sequence_length
+tokens, which is in the first document d with `stop[d] >= p + add_extra_token`, at token `p - (stop[d] - size[d])`.
+
+The work is done in blocks of documents, which bounds the memory, and lets the sums of most blocks fit into 32 bits.
+Most of the time is spent on gathering the sizes in the order of the document index.
 """
 
 from __future__ import annotations
@@ -56,13 +67,19 @@ class BlendIndices:
 def build_member_indices(
     member: MemberPlan, config: NanosetConfig, lengths: NDArray[np.int32], *, threads: int = 1
 ) -> MemberIndices:
-    """Build the arrays of one dataset's part of a split; `lengths` are the tokens of its sequences.
+    """Build the arrays of one dataset's part of a split.
 
-    One RandomState(seed) shuffles documents, then samples: the trainers' order of draws. ConfigError where the dataset
-    does not hold the tokens that were planned with.
+    One RandomState(seed) shuffles the documents, then the samples: the trainers draw in this order.
+
+    Args:
+        lengths: Tokens of each of the dataset's sequences, shape (n_sequences,).
+        threads: More than one shortens the wall time; the result is the same.
+
+    Raises:
+        ConfigError: The dataset does not have the tokens that were planned with.
     """
 
-    def samples_along(document_index: NDArray[np.int32]) -> NDArray[np.int32] | NDArray[np.int64]:
+    def sample_index_of(document_index: NDArray[np.int32]) -> NDArray[np.int32] | NDArray[np.int64]:
         return build_sample_index(
             lengths,
             document_index,
@@ -75,60 +92,89 @@ def build_member_indices(
             threads=threads,
         )
 
+    # A run that continues an earlier one keeps that run's order.
     if member.order is not None:
-        document_index, left = build_ordered(member, member.order, config)
-        return MemberIndices(document_index, samples_along(document_index), left)
+        document_index, remaining = build_ordered(member, member.order, config)
+        return MemberIndices(document_index, sample_index_of(document_index), remaining)
+
     state = np.random.RandomState(config.random_seed)
-    apart, shuffle = member.separate_last_epoch, config.shuffle_documents and not config.rules.windows
-    document_index = build_document_index(member.rows, member.epochs, state, separate_last_epoch=apart, shuffle=shuffle)
-    sample_index = samples_along(document_index)
+    document_index = build_document_index(
+        member.rows,
+        member.epochs,
+        state,
+        separate_last_epoch=member.separate_last_epoch,
+        shuffle=config.shuffle_documents and not config.rules.windows,
+    )
+    sample_index = sample_index_of(document_index)
     samples = len(sample_index) - 1
+
+    # Readers of windows shuffle by themselves.
     if config.rules.windows:
         return MemberIndices(document_index, sample_index, np.arange(samples, dtype=shuffle_dtype(samples)))
-    first = config.samples_in((member.epochs - 1) * member.tokens) if apart else samples
-    shuffle_index = build_shuffle_index(samples, first, state, repeats=member.repeats)
+
+    if member.separate_last_epoch:
+        samples_before_last_epoch = config.samples_in((member.epochs - 1) * member.tokens)
+    else:
+        samples_before_last_epoch = samples
+    shuffle_index = build_shuffle_index(samples, samples_before_last_epoch, state, repeats=member.repeats)
     return MemberIndices(document_index, sample_index, shuffle_index)
 
 
 def build_blend_indices(plan: SplitPlan) -> BlendIndices:
-    """Build the arrays of a split's blend; SampleIndexError where a dataset is too short, or there is no blend."""
-    blend, preset, where = plan.blend, get_preset(plan.preset), f"split {plan.split}"
+    """Build the arrays of a split's blend.
+
+    Raises:
+        SampleIndexError: A dataset has fewer samples than the blend takes, or there is no blend.
+    """
+    blend = plan.blend
+    preset = get_preset(plan.preset)
     if blend is None:
-        raise SampleIndexError("the split is a plain dataset: there is no blend to build", where=where)
-    lengths = np.array([member.samples_given for member in plan.members], dtype=np.int64)
+        raise SampleIndexError("the split is a plain dataset: there is no blend to build", where=f"split {plan.split}")
+
+    samples_given = np.array([member.samples_given for member in plan.members], dtype=np.int64)  # (n_datasets,)
     if blend.exhaustive:
-        dataset_index, numbers = build_exhaustive_blending_indices([int(length) for length in blend.weights])
+        dataset_index, sample_index = build_exhaustive_blending_indices([int(weight) for weight in blend.weights])
     else:
-        size = blend.size if blend.seed is None else int(lengths.sum())
-        dataset_index, numbers = build_blending_indices(blend.weights, size)
-    for begin in range(0, len(numbers), _CHUNK):
-        chunk = slice(begin, begin + _CHUNK)
-        limits = lengths[dataset_index[chunk]]
-        beyond = numbers[chunk] >= limits if preset.wraps == "never" else limits == 0
-        if beyond.any():
-            member = plan.members[int(dataset_index[chunk][np.argmax(beyond)])]
-            raise SampleIndexError(
-                "the blend takes more samples of a dataset than were built",
-                where=f"{where}, {member.prefix}",
-                found=f"more than {member.samples_given}",
-                expected=f"{member.samples_given}, of which the blend plans {member.samples_target}",
-                remedy="raise surplus, for example to 0.05"
-                if preset.blend_margin == "surplus"
-                else "ask for another number of samples or change the weights: this trainer's margin is fixed",
-            )
+        size = blend.size if blend.seed is None else int(samples_given.sum())
+        dataset_index, sample_index = build_blending_indices(blend.weights, size)
+
+    # Check that the datasets have the samples that the blend takes, or wrap around as the trainer does.
+    for start in range(0, len(sample_index), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        limits = samples_given[dataset_index[chunk]]
+        is_missing = sample_index[chunk] >= limits if preset.wraps == "never" else limits == 0
+        if is_missing.any():
+            number = int(dataset_index[chunk][np.argmax(is_missing)])
+            raise _too_few_samples(plan, plan.members[number], preset.blend_margin == "surplus")
         if preset.wraps == "built":
-            numbers[chunk] %= limits
-    found = BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), numbers)
-    return found if blend.seed is None else _shuffled(found, blend.size, blend.seed)
+            sample_index[chunk] %= limits
+
+    indices = BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), sample_index)
+    return indices if blend.seed is None else _shuffled(indices, blend.size, blend.seed)
+
+
+def _too_few_samples(plan: SplitPlan, member: MemberPlan, has_surplus: bool) -> SampleIndexError:
+    if has_surplus:
+        remedy = "raise surplus, for example to 0.05"
+    else:
+        remedy = "ask for another number of samples or change the weights: this trainer's margin is fixed"
+    return SampleIndexError(
+        "the blend takes more samples of a dataset than were built",
+        where=f"split {plan.split}, {member.prefix}",
+        found=f"more than {member.samples_given}",
+        expected=f"{member.samples_given}, of which the blend plans {member.samples_target}",
+        remedy=remedy,
+    )
 
 
 def _shuffled(epoch: BlendIndices, size: int, seed: int) -> BlendIndices:
     """Shuffle the blend of one epoch, and repeat it until there are `size` samples.
 
-    Source: nanotron `nanoset.py`, `build_nanoset_index`: both arrays are shuffled with one seed, and epochs are alike.
+    Source: nanotron `nanoset.py`, `build_nanoset_index`: both arrays are shuffled with one seed, and all epochs are
+    alike.
     """
-    for array in (epoch.dataset_index, epoch.dataset_sample_index):
-        shuffle_in_place(array, np.random.RandomState(seed))
+    shuffle_in_place(epoch.dataset_index, np.random.RandomState(seed))
+    shuffle_in_place(epoch.dataset_sample_index, np.random.RandomState(seed))
     return BlendIndices(np.resize(epoch.dataset_index, size), np.resize(epoch.dataset_sample_index, size))
 
 
@@ -144,111 +190,131 @@ def build_sample_index(
     empty_end: bool = False,
     threads: int = 1,
 ) -> NDArray[np.int32] | NDArray[np.int64]:
-    """Find where every sample begins.
+    """Find where every sample starts.
 
     Source: Megatron-LM `helpers.cpp`, `build_sample_idx`.
 
     Args:
-        sizes: tokens of every sequence of the dataset, shape (sequences,).
-        document_index: sequence numbers in the order of reading, all epochs, shape (positions,).
-        sequence_length: tokens of a sample, without the extra one.
-        num_epochs: in document_index.
-        tokens_per_epoch: num_epochs of them must be what document_index holds.
-        add_extra_token: 1 where a sample has one token more, which is the next one's first; else 0.
-        drop_last_partial_sequence: without it the last sample may be short.
-        empty_end: the last, short sample may end in an empty sequence, at offset -add_extra_token (as NeMo has it).
-        threads: more than one shortens the wall time; the result is the same.
+        sizes: Tokens of every sequence of the dataset, shape (n_sequences,).
+        document_index: Sequence numbers in the order of reading, all epochs, shape (n_positions,).
+        sequence_length: Tokens of a sample, without the extra one.
+        num_epochs: Number of epochs in document_index.
+        tokens_per_epoch: Tokens of one epoch; num_epochs of them must be what document_index holds.
+        add_extra_token: 1 if a sample has one token more, which is the next sample's first; else 0.
+        drop_last_partial_sequence: False keeps a last sample that is short.
+        empty_end: Allow the last, short sample to end in an empty sequence, at offset -add_extra_token (NeMo does).
+        threads: More than one shortens the wall time; the result is the same.
 
     Returns:
-        Shape (samples + 1, 2), int32, or int64 where a position or a size needs it. Row j is (position in
-        document_index, token offset) at which sample j begins, and the inclusive end of sample j - 1: with
+        Shape (n_samples + 1, 2), int32, or int64 if a position or a size needs it. Row j is (position in
+        document_index, token offset) at which sample j starts, and the inclusive end of sample j - 1: with
         add_extra_token=1 neighbours share a token.
 
     Raises:
-        ConfigError: the tokens don't add up, or, without `empty_end`, the last short sample ends in an empty sequence
-            (the peer's own check refuses it too).
+        ConfigError: The tokens don't add up, or, without `empty_end`, the last short sample ends in an empty sequence
+            (the trainer's own check refuses that, too).
     """
-    sizes = np.require(sizes, requirements="A")  # those of an .idx are not: numpy would copy all of them for each block
-    total = num_epochs * tokens_per_epoch
-    full = sample_count(total, sequence_length, add_extra_token)
-    rows = sample_count(total, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence)
-    index = np.empty((rows + 1, 2), dtype=_index_dtype(len(document_index), int(sizes.max()) if len(sizes) else 0))
+    # The array of an .idx is not aligned: numpy would copy all of it for every block.
+    sizes = np.require(sizes, requirements="A")
+
+    total_tokens = num_epochs * tokens_per_epoch
+    full_samples = sample_count(total_tokens, sequence_length, add_extra_token)
+    samples = sample_count(total_tokens, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence)
+    longest = int(sizes.max()) if len(sizes) else 0
+    index = np.empty((samples + 1, 2), dtype=_index_dtype(len(document_index), longest))
     index[0] = 0
-    base = 0
-    for first, ends in _block_ends(sizes, document_index, threads):
-        _fill_rows(index, base, first, ends, sequence_length, add_extra_token, full)
-        base += int(ends[-1])
-    if base != total:
-        expected = f"{num_epochs} epochs of {tokens_per_epoch} tokens"
-        raise ConfigError("the document index holds other tokens", found=f"{base} tokens", expected=expected)
-    if rows > full:
-        last = len(document_index) - 1
-        offset = int(sizes[document_index[last]]) - add_extra_token
+
+    tokens_before = 0
+    for first_position, stops in _running_sums(sizes, document_index, threads):
+        _fill_rows(index, tokens_before, first_position, stops, sequence_length, add_extra_token, full_samples)
+        tokens_before += int(stops[-1])
+    if tokens_before != total_tokens:
+        raise ConfigError(
+            "the document index holds other tokens",
+            found=f"{tokens_before} tokens",
+            expected=f"{num_epochs} epochs of {tokens_per_epoch} tokens",
+        )
+
+    # The end of the last, short sample is the last token of all.
+    if samples > full_samples:
+        last_position = len(document_index) - 1
+        offset = int(sizes[document_index[last_position]]) - add_extra_token
         if offset < 0 and not empty_end:
             raise ConfigError(
                 "the last, short sample would end in an empty sequence",
-                found=f"sequence {document_index[last]}, 0 tokens, as the last one of the shuffled epoch",
+                found=f"sequence {document_index[last_position]}, 0 tokens, as the last one of the shuffled epoch",
                 expected="a sequence with tokens",
                 remedy="set drop_last_partial_validation_sequence=True, use another seed, or drop empty sequences",
             )
-        index[rows] = last, offset
+        index[samples] = (last_position, offset)
     return index
 
 
-def _index_dtype(documents: int, longest: int) -> np.dtype:
-    return np.dtype(np.int32 if max(documents, longest) <= _INT32_MAX else np.int64)
+def _index_dtype(n_positions: int, longest: int) -> np.dtype:
+    return np.dtype(np.int32 if max(n_positions, longest) <= _INT32_MAX else np.int64)
 
 
-def _block_ends(
+def _running_sums(
     sizes: NDArray[np.int32], document_index: NDArray[np.int32], threads: int
 ) -> Iterator[tuple[int, NDArray[np.signedinteger]]]:
-    """Yield (first position, running sums of the sizes of a block with a 0 in front), in order."""
-    narrow = len(sizes) == 0 or int(sizes.max()) * BLOCK_DOCUMENTS < _INT32_MAX
+    """Yield (first position, running sums of sizes) of each block of the document index, in order.
 
-    def sums(first: int) -> tuple[int, NDArray[np.signedinteger]]:
-        # (documents of the block,)
-        block = np.take(sizes, document_index[first : first + BLOCK_DOCUMENTS])
-        fits = narrow or int(block.sum(dtype=np.int64)) < _INT32_MAX
-        kind: type[np.signedinteger] = np.int32 if fits else np.int64
-        ends = np.zeros(len(block) + 1, kind)
-        np.cumsum(block, dtype=ends.dtype, out=ends[1:])
-        return first, ends
+    The sums have the shape (n_positions_of_block + 1,): a 0, and then the tokens up to and including each position.
+    """
+    always_fits = len(sizes) == 0 or int(sizes.max()) * BLOCK_DOCUMENTS < _INT32_MAX
 
-    firsts = range(0, len(document_index), BLOCK_DOCUMENTS)
+    def block_sums(first_position: int) -> tuple[int, NDArray[np.signedinteger]]:
+        block = np.take(sizes, document_index[first_position : first_position + BLOCK_DOCUMENTS])
+        fits = always_fits or int(block.sum(dtype=np.int64)) < _INT32_MAX
+        dtype: type[np.signedinteger] = np.int32 if fits else np.int64
+        stops = np.zeros(len(block) + 1, dtype)
+        np.cumsum(block, dtype=stops.dtype, out=stops[1:])
+        return first_position, stops
+
+    first_positions = range(0, len(document_index), BLOCK_DOCUMENTS)
     if threads == 1:
-        yield from map(sums, firsts)
+        yield from map(block_sums, first_positions)
         return
+
+    # Compute one window of blocks ahead of the one that is consumed, so that memory stays bounded.
     with ThreadPoolExecutor(threads) as pool:
         window = 4 * threads
-        ahead = pool.map(sums, firsts[:window])
-        for begin in range(window, len(firsts) + window, window):
-            ready, ahead = ahead, pool.map(sums, firsts[begin : begin + window])
+        ahead = pool.map(block_sums, first_positions[:window])
+        for start in range(window, len(first_positions) + window, window):
+            ready = ahead
+            ahead = pool.map(block_sums, first_positions[start : start + window])
             yield from ready
 
 
 def _fill_rows(
     index: NDArray[np.signedinteger],
-    base: int,
-    first: int,
-    ends: NDArray[np.signedinteger],
+    tokens_before: int,
+    first_position: int,
+    stops: NDArray[np.signedinteger],
     sequence_length: int,
     add_extra_token: int,
-    full: int,
+    full_samples: int,
 ) -> None:
-    """Write the rows whose border lies in this block; `base` tokens lie in front of it, `ends` as of `_block_ends`."""
-    begin = max((base - add_extra_token) // sequence_length + 1, 1)
-    stop = min((base + int(ends[-1]) - add_extra_token) // sequence_length, full) + 1
-    if begin >= stop:
+    """Write the rows of the samples that start in a block.
+
+    Args:
+        index: The whole sample index, shape (n_samples + 1, 2).
+        tokens_before: Tokens before the block.
+        first_position: Position of the block's first document in the document index.
+        stops: Running sums of the block, as `_running_sums` gives them.
+    """
+    start = max((tokens_before - add_extra_token) // sequence_length + 1, 1)
+    stop = min((tokens_before + int(stops[-1]) - add_extra_token) // sequence_length, full_samples) + 1
+    if start >= stop:
         return
-    # (stop - begin,): tokens of this block up to and with the border's (extra) token
-    targets = np.arange(
-        begin * sequence_length + add_extra_token - base,
-        stop * sequence_length + add_extra_token - base - sequence_length + 1,
-        sequence_length,
-        dtype=ends.dtype,
-    )
-    documents = np.searchsorted(ends[1:], targets, side="left")
-    part = index[begin:stop]
+
+    # (stop - start,) tokens of this block up to and including each start's (extra) token
+    first_target = start * sequence_length + add_extra_token - tokens_before
+    last_target = (stop - 1) * sequence_length + add_extra_token - tokens_before
+    targets = np.arange(first_target, last_target + 1, sequence_length, dtype=stops.dtype)
+
+    documents = np.searchsorted(stops[1:], targets, side="left")
     targets -= add_extra_token
-    np.add(documents, first, out=part[:, 0], casting="unsafe")
-    np.subtract(targets, ends[documents], out=part[:, 1], casting="unsafe")
+    rows = index[start:stop]
+    np.add(documents, first_position, out=rows[:, 0], casting="unsafe")
+    np.subtract(targets, stops[documents], out=rows[:, 1], casting="unsafe")

@@ -1,4 +1,4 @@
-"""Build the shuffle index: the order in which the samples of a split are drawn."""
+"""The shuffle index: the samples of a split in the order in which they are drawn."""
 
 from __future__ import annotations
 
@@ -7,29 +7,33 @@ from numpy.typing import NDArray
 
 from nanoset_core.sampling.document_index import shuffle_in_place
 
-_UINT32_SAMPLES = np.iinfo(np.uint32).max - 1
+_MAX_UINT32_SAMPLES = np.iinfo(np.uint32).max - 1
 
 
 def shuffle_dtype(samples: int) -> np.dtype:
-    """Return uint32, or int64 from 2**32 - 2 samples on (Megatron-LM `_build_shuffle_index`)."""
-    return np.dtype(np.int64 if samples >= _UINT32_SAMPLES else np.uint32)
+    """Return the dtype of a shuffle index: uint32, or int64 from 2**32 - 2 samples on.
+
+    Source: Megatron-LM `gpt_dataset.py`, `_build_shuffle_index`.
+    """
+    return np.dtype(np.int64 if samples >= _MAX_UINT32_SAMPLES else np.uint32)
 
 
 def build_shuffle_index(
     samples: int, first: int, state: np.random.RandomState, *, repeats: int = 1
 ) -> NDArray[np.uint32] | NDArray[np.int64]:
-    """Put the samples of a split into the order in which they are drawn.
+    """Return the samples of a split in the order in which they are drawn.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_shuffle_index`.
 
     Args:
-        samples: how many there are.
-        first: samples [0, first) are shuffled among themselves, then the others; `samples` shuffles all together.
-        state: of the random numbers; advances as the peer's does.
-        repeats: how often the permutation is written, one after the other (nanotron's `Nanoset` for train).
+        samples: Number of samples.
+        first: The samples [0, first) are shuffled among themselves, and then the others; equal to `samples` to shuffle
+            all of them together.
+        state: Random numbers; drawn from exactly as the trainer does.
+        repeats: How many times the same permutation is written (nanotron's `Nanoset` does so for train).
 
     Returns:
-        A permutation of range(samples), shape (samples * repeats,), in `shuffle_dtype`.
+        `repeats` times a permutation of range(samples), shape (samples * repeats,), in `shuffle_dtype`.
     """
     index = np.arange(samples, dtype=shuffle_dtype(samples))
     shuffle_in_place(index[:first], state)

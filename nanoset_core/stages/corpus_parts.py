@@ -20,10 +20,11 @@ from nanoset_core.formats.indexed.stream import places_upto
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.sampling.corpora import CorpusPart, CorpusParts
-from nanoset_core.sampling.packing.assignment import Pieces, assign, carried, document_lengths
+from nanoset_core.sampling.packing.assignment import Pieces, assign, carry_room, document_lengths
 from nanoset_core.sampling.splits import Rows
-from nanoset_core.stages.packs.stage import PIECES, is_packs, packed_from, pieces_of, rules_of
-from nanoset_core.stages.packs.writing import planned
+from nanoset_core.stages.datasets import is_packs, packed_from, pieces_of
+from nanoset_core.stages.packs.make import PackingRules, plan_counts
+from nanoset_core.stages.packs.pieces import PIECES_FILE
 from nanoset_core.stages.views.stage import chosen_from, is_view
 from nanoset_core.stages.views.writing import documents_in
 
@@ -176,18 +177,18 @@ class _Member:
 
     def _pieces(self, index: Index) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Yield (documents of the dataset that was packed, tokens of each) of the pieces in the packs of the split."""
-        if PIECES in self.dataset.files:
+        if PIECES_FILE in self.dataset.files:
             for rows in pieces_of(self.dataset).between(*self.rows):
-                yield rows[:, 2], rows[:, 4]
+                yield rows.documents, rows.tokens
             return
 
         # The packs are not built yet: lay them out as they will be.
-        rules = rules_of(self.dataset.recipe["options"])
+        rules = PackingRules.of(self.dataset.recipe["options"])
         lengths = document_lengths(index.sequence_lengths, index.document_indices)
-        _, plan = planned(lengths, rules)
-        windows: Iterator[Pieces] = assign(lengths, rules.cut, plan, rules.seed)
+        _, plan = plan_counts(lengths, rules)
+        windows: Iterator[Pieces] = assign(lengths, rules.pieces, plan, rules.seed)
         if rules.tail == "carry":
-            windows = carried(windows, rules.cut.length)
+            windows = carry_room(windows, rules.pieces.length)
         first = 0
         for window in windows:
             count = len(window.bounds) - 1

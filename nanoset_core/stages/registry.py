@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import sweep_runs
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES
@@ -17,7 +16,7 @@ from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.pbin.stage import PACKED, PACKED_VIEWS
 from nanoset_core.stages.shards.stage import SHARD, TOKENIZED
-from nanoset_core.stages.stage import Stage
+from nanoset_core.stages.stage import Resumable, Stage
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 from nanoset_core.storage.atomic import sweep_abandoned
@@ -56,18 +55,7 @@ def stages() -> tuple[Stage, ...]:
 
 
 def add_stage(stage: Stage) -> None:
-    """Add a stage from outside this package to the graph.
-
-    Raises:
-        ConfigError: a kind, which names a job of Dagster, is an asset's name as well.
-    """
-    by_corpus = [one for one in (*stages(), stage) if one.by_corpus]
-    if taken := {one.kind for one in by_corpus} & {one.asset for one in by_corpus}:
-        what, remedy = (
-            "a kind of outputs and an asset share a name, which Dagster refuses",
-            "give one of them another name",
-        )
-        raise ConfigError(what, where=f"the stage {type(stage).__name__}", found=", ".join(taken), remedy=remedy)
+    """Add a stage from outside this package to the graph."""
     if stage not in stages():
         _added.append(stage)
 
@@ -79,9 +67,13 @@ def sweep(project: Project) -> None:
     sweep_abandoned(project.slurm_folder)
     sweep_runs(outputs.access)
     for stage in stages():
-        stage.sweep(outputs)
+        if isinstance(stage, Resumable):
+            stage.sweep(outputs)
 
 
 def stage_of(folder: str, name: str) -> Stage | None:
-    """Return the stage whose versions lie at <folder>/<name> below the root; None where it is of no stage."""
-    return next((stage for stage in stages() if stage.folder == folder and stage.key_of(name) is not None), None)
+    """Return the stage whose versions are in `<folder>/<name>` below the root, or None if no stage has such outputs."""
+    for stage in stages():
+        if stage.layout.folder == folder and stage.layout.key_of(name) is not None:
+            return stage
+    return None

@@ -11,9 +11,7 @@ from typing import Any, Literal
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
-from nanoset_core.stages.stage import Key, Stage
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.untrusted import visible
@@ -147,35 +145,6 @@ def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
         where = outputs.access.url(outputs.folder / stage / name)
         raise MissingError("this output has not been built", where=where, remedy=BUILD)
     return manifest
-
-
-def check_current(
-    project: Project,
-    stage: Stage,
-    key: Key,
-    look: Callable[[Report, Manifest, bool], None],
-    *figures: str,
-    deep: bool | None = None,
-) -> Report:
-    """Check the current version of an output: whether it is fresh, where `deep` is given its files, and as `look` does.
-
-    `look` takes the report, the manifest, and whether it is fresh; `figures` are facts for the report.
-    """
-    report = Report(f"{stage.folder}/{stage.name(key)}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, stage.folder, stage.name(key))
-        report.figures.update({name: manifest.facts[name] for name in figures})
-        if deep is not None:
-            check_files(report, manifest, deep=deep)
-        look(report, manifest, check_freshness(report, project, stage, key, manifest))
-    return report
-
-
-def check_freshness(report: Report, project: Project, stage: Stage, key: Key, manifest: Manifest) -> bool:
-    """Warn where an output is stale, in the words of `nanoset status`; return whether it is fresh."""
-    if reasons := stale_reasons(project, stage, key):
-        report.warn("this output is stale", manifest.folder, "; ".join(reasons), None, BUILD)
-    return not reasons
 
 
 def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:

@@ -1,281 +1,355 @@
-"""A stage of the pipeline: one kind of output, and everything that other parts of the program ask about it.
+"""What a stage of the pipeline is: one kind of output, and how it is named, made, verified and shown.
 
-Each stage is one object, beside the functions that make its outputs. `build`, `status`, `diff`, `gc`, `verify`, and
-Dagster's sensors and schedule use these objects by way of `pipeline.graph`.
+Each stage is one object in `stages/<stage>/stage.py`, and `stages/registry.py` lists them in order. Commands, checks,
+sensors and pages ask these objects by way of `project.graph`, and know no stage by name.
+
+Most stages implement `Stage` alone. What only some of them need is a class of its own, which they derive from as well:
+
+- `CorpusStage`: every corpus has an output.
+- `PerCorpus`: the subjects of its outputs are corpora, of which some have an output.
+- `InternalStage`: versions without a name of their own, which the manifest of another stage lists by digest.
+- `Planned`: it can refuse an output before anything is built.
+- `Advising`: it warns of settings that are allowed but rarely intended.
+- `OutsideFiles`: an output needs files outside its own folder, which may be damaged while the folder is whole.
+- `InParts`: its outputs are the parts of another stage's output.
+- `BoundToMachine`: its recipes contain paths of this machine.
+- `Resumable`: unfinished outputs contain files that a later build continues with.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 from nanoset_core.errors import StaleError
-from nanoset_core.outputs.current import CurrentVersion, Reason, differences
+from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason, differences
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
 
-REPLACED = (
-    "the version asked for is there, but another was made current: by another nanoset.yaml with this root, or by this "
-    "one with other settings"
-)
-
-
 AFTER = "after "
-"""How the name of an input begins that comes before an output without being a part of its recipe."""
+"""Prefix of the name of an input that must be built first, but is not part of the recipe."""
+SUBJECT, PART = "{subject}", "{part}"
+"""Placeholders in the path of a layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which output of a stage."""
+    """Names one output of a stage."""
 
     subject: str
-    """The corpus, nanoset or webdataset."""
+    """A corpus, nanoset, webdataset, export or section: whatever the stage has outputs for."""
     part: str | None = None
-    """A split or group of shards; None where there are no parts."""
+    """A split, a group of tars, a view …; None for stages whose subjects have one output each."""
+    requested_at: str = field(default="", compare=False)
+    """The key of nanoset.yaml that requests the output, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the outputs of a stage are stored below the root."""
+
+    folder: str
+    """First folder of the path; no two public stages share one unless their paths differ."""
+    path: tuple[str, ...] = (SUBJECT,)
+    """Folders below it, down to the versions of one output: placeholders for the key, or fixed names."""
+    uploaded_first: tuple[str, ...] = ()
+    """Endings of large files that are uploaded to a bucket before the manifest. On a disk, all files appear at once."""
+
+    def name_of(self, key: Key) -> str:
+        """Return the name of an output: the path of its versions below `folder`."""
+        values = {SUBJECT: key.subject, PART: key.part or ""}
+        return "/".join(values.get(step, step) for step in self.path)
+
+    def key_of(self, name: str) -> Key | None:
+        """Return the key of the output with this name, or None if no output of this layout can have it."""
+        names = name.split("/")
+        if len(names) != len(self.path):
+            return None
+        values = dict(zip(self.path, names, strict=True))
+        fixed_names = [step for step in self.path if step not in (SUBJECT, PART)]
+        if any(values[step] != step for step in fixed_names):
+            return None
+        return Key(values.get(SUBJECT, ""), values.get(PART))
 
 
 @dataclass(slots=True)
-class Budget:
-    """Bytes that may still be read."""
+class ReadingBudget:
+    """Bytes that may still be read, shared by everything that wants to look ahead."""
 
-    left: int
+    bytes_left: int
+
+    def spend(self, size: int) -> bool:
+        """Take `size` bytes from the budget; return False, and take nothing, if it has less."""
+        if size > self.bytes_left:
+            return False
+        self.bytes_left -= size
+        return True
 
 
-class Stage:
-    """One kind of output."""
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What people are shown of one version of an output: plain values, which terminal, JSON and UI render."""
 
-    folder: str
-    """Where its outputs lie below the root."""
-    place: str = "{subject}"
-    """Where the versions of an output lie below `folder`: parts in braces are those of its key."""
-    subjects: ClassVar[str]
-    """Where nanoset.yaml names its subjects, unless there are other keys."""
+    figures: Mapping[str, int] = field(default_factory=dict)
+    """Counts by name. `bytes` are added to those of other outputs in the same row of `nanoset status`."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """Column → text, shown in tables only."""
+    warnings: Sequence[str] = ()
+    """Faults that the settings allow: clauses that name the files."""
+    rejects: Sequence[str] = ()
+    """Files that list rejected lines."""
+    preview: str = ""
+    """An excerpt as Markdown, for the UI."""
+
+
+class Stage(ABC):
+    """One kind of output of the pipeline."""
+
+    layout: Layout
+    """Where its outputs are stored."""
     kind: str
-    """What `nanoset status` calls them; with the subject and `row_part` it names a row."""
-    asset: ClassVar[str | None]
-    """The last word of its Dagster key; None where it is no asset of its own."""
-    job: ClassVar[str] = "{subject}"
-    """The Dagster job of its assets, unless its subjects are corpora; those of one job have the same partitions."""
-    by_corpus: bool = False
-    """Whether its subjects are corpora, which are partitions of one asset; else each subject has an asset."""
-    named_by: Stage | None = None
-    """The stage whose manifests list versions of this one by digest; None for a stage that has a current version."""
-    counted_as: ClassVar[str | None] = None
-    """What its parts are called where a row counts them, such as `groups of tars`."""
-    to_be_made: ClassVar[str] = ""
-    """The reason of a part that is not made yet; where all reasons of a row are this one, it shows their count."""
-    counts: ClassVar[tuple[str, ...] | None] = None
-    """Facts that `nanoset status` shows beside the bytes; None: it shows nothing of this stage."""
-    detailed: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """(column, name of a fact) of the counts that only the tables of `nanoset status` show."""
-    changed: ClassVar[Mapping[str, str]] = {}
-    """Name of an input → the reason shown when it differs now, in place of `<name> changed`."""
-    maker: ClassVar[Callable[..., Manifest]]
-    """Makes an output: (project, subject) or (project, subject, part) → its manifest."""
-    named_in: ClassVar[str] = "{kind}s.{subject}"
-    """Where nanoset.yaml names the corpora that an output is made of."""
-    asked_by: ClassVar[str | None] = "nanoset.yaml"
-    """Who asks for its subjects, in the words of `nanoset gc`; None where it reports them for another stage."""
+    """What rows of `nanoset status` call its outputs; stages of one kind and subject share rows."""
+    version: int
+    """Version of the algorithm, part of every recipe: raise it when the same inputs give other bytes."""
 
-    sent_first: ClassVar[tuple[str, ...]] = ()
-    """Endings of its files that in a bucket are there before the manifest; in a folder all appear at once."""
-
-    @property
-    def version(self) -> int:
-        """Of the algorithm: VERSION of the stage's module, raised when the same inputs would give other bytes."""
-        return int(sys.modules[type(self).__module__].VERSION)
-
+    @abstractmethod
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Return which outputs there should be; `corpora` are those of the raw folder."""
-        return map(Key, getattr(config, self.subjects))
+        """Return the outputs that a configuration requests; `corpora` are those in the raw folder."""
 
-    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        """Return name → what an output is made from, or after."""
-        return {}
-
+    @abstractmethod
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe of an output; parents: name of each input → its digest."""
-        raise NotImplementedError(f"outputs of {self.folder} are no part of the graph")
+        """Return everything that decides an output's bytes; `parents` maps each input's name to its digest."""
 
+    @abstractmethod
     def make(self, project: Project, key: Key) -> Manifest:
         """Make an output from its inputs as they are now, and make it the current version."""
-        return type(self).maker(project, key.subject, *([] if key.part is None else [key.part]))
 
-    def name(self, key: Key) -> str:
-        """Return where the versions of an output lie below `folder`."""
-        return self.place.format(subject=key.subject, part=key.part)
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        """Return the outputs that an output is made from, by the name that each has in the recipe."""
+        return {}
 
-    def key_of(self, name: str) -> Key | None:
-        """Return the output whose versions lie at `name`; None for names that are not of this stage."""
-        found = re.fullmatch(self.place.format(subject="(?P<subject>[^/]+)", part="(?P<part>[^/]+)"), name)
-        return None if found is None else Key(**{"subject": "", **found.groupdict()})
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        """Check the current version of an output.
 
-    def row_part(self, key: Key) -> str | None:
-        """Return the part of a row of `nanoset status`; outputs of one kind, subject and row part share a row."""
-        return key.part
+        Args:
+            deep: Read every byte, where the quick check takes samples.
+            run: Has the parts of deep work done, here or on other machines.
+        """
+        return Report(f"{self.layout.folder}/{self.layout.name_of(key)}")
 
-    def digest(self, recipe: Recipe) -> str:
-        """Return which version an output is of: what Dagster records as its data version."""
-        return recipe.digest
-
-    def current(self, project: Project, key: Key) -> CurrentVersion:
-        """Return the current version of an output."""
-        return project.outputs.current_version(self.folder, self.name(key))
-
-    def require(self, project: Project, key: Key) -> Manifest:
-        """Return the current version of an output that another one is made from; MissingError where none is whole."""
-        return project.outputs.require(self.folder, self.name(key), remedy=self._remedy(key))
-
-    def check_current(self, key: Key, made: Manifest, expected: Recipe) -> None:
-        """Raise StaleError unless an output has the recipe that the present inputs and settings give."""
-        if made.digest != expected.digest:
-            raise StaleError(
-                "this was made from other datasets, or under other settings, than the present ones",
-                where=made.url(),
-                found="; ".join(reason.text for reason in differences(made.recipe, expected)),
-                remedy=self._remedy(key),
-            )
-
-    def _remedy(self, key: Key) -> str:
-        what = f"{self.asset} for the corpus {key.subject!r}" if self.by_corpus else f"{key.subject}/{self.asset}"
-        part = "" if key.part is None else f" for the split {key.part!r}"
-        return f"run `nanoset build`, or materialise {what}{part} first"
-
-    def stale_reasons(self, project: Project, key: Key, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
-        """Return why the current version is not the wanted one; none where it is, and whole."""
-        reasons = self.reworded(current.stale_reasons(wanted))
-        if not reasons and current.manifest is not None:
-            return [Reason(text) for text in [self.fault(project, key, current.manifest)] if text is not None]
-        if current.other_settings(wanted) and project.outputs.find(wanted) is not None:
-            reasons.append(Reason(REPLACED))
-        return reasons
-
-    def reworded(self, reasons: Iterable[Reason]) -> list[Reason]:
-        """Return reasons in the words that the stage has for them."""
-        return [Reason(self.changed.get(reason.input or "", reason.text), reason.input) for reason in reasons]
-
-    def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return what is wrong with files of an output that lie outside its folder; its own files are whole."""
-        return None
-
-    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
-        """Return faults of a version that are allowed: clauses that name the files."""
-        return ()
-
-    def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        """Return what nanoset.yaml asks of an output that is allowed but rarely intended; known before it is built."""
-        return ()
-
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
-        """Return why making an output would fail, as far as that can be told within a budget."""
-        return None
-
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        """Return counts of a version for `nanoset status`; `bytes` are added to those of other outputs of the row."""
-        if self.counts is None:
-            return {}
-        return {name: int(manifest.facts[name]) for name in self.counts} | {"bytes": size_bytes(manifest)}
-
-    def details(self, manifest: Manifest) -> Mapping[str, str]:
-        """Return what only tables of `nanoset status` show of a version: column → text."""
-        known = {column: manifest.facts[name] for column, name in self.detailed}
-        return {column: "" if count is None else f"{count:,}" for column, count in known.items()}
-
-    def rejects(self, project: Project, manifest: Manifest) -> Iterator[str]:
-        """Yield files that hold rejected lines."""
-        yield from ()
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        """Return what people are shown of a version."""
+        return Summary()
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return digests of versions that an output needs beside its parents."""
+        """Return digests of versions that a version needs in addition to its parents; `nanoset gc` keeps them."""
         return ()
 
-    def future_outputs(self, manifest: Manifest) -> Iterable[str]:
-        """Return digests of versions that will be made from an output, and may be in the making."""
-        return ()
 
-    def sweep(self, outputs: OutputRoot) -> None:
-        """Remove what killed processes left within complete outputs."""
-        return
-
-    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of an unfinished version, which `gc` may remove; None where they may be somebody else's."""
-        names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
-        is_ours = access.has_copies and self.sent_first and all(name.endswith(self.sent_first) for name in names)
-        return names if is_ours else None
+class PerCorpus(Stage):
+    """A stage whose subjects are corpora."""
 
 
-class CorpusStage(Stage):
-    """A stage of which every corpus has an output."""
+class CorpusStage(PerCorpus):
+    """A stage with an output for every corpus."""
 
     kind = "corpus"
-    by_corpus = True
-    asked_by: ClassVar[str | None] = None
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return map(Key, corpora)
 
 
+class Planned(Stage):
+    """A stage that can tell from settings and existing outputs that an output cannot be made."""
+
+    @abstractmethod
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
+        """Return why making an output would fail, or None if nothing speaks against it within the budget."""
+
+
+class Advising(Stage):
+    """A stage that can tell from nanoset.yaml that an output is allowed but rarely intended."""
+
+    @abstractmethod
+    def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
+        """Return what is unusual in the settings of an output: clauses, known before it is built."""
+
+
+class OutsideFiles(Stage):
+    """A stage whose outputs need files outside their own folders, such as the shards of a set."""
+
+    @abstractmethod
+    def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
+        """Return what is wrong with these files, or None."""
+
+
+class InParts(Stage):
+    """A stage whose outputs are the parts of one version of another stage, such as the tars of a webdataset."""
+
+    NOT_WRITTEN = Reason("it is not written yet")
+    parts_name: str
+    """What the parts are called when they are counted."""
+
+    @abstractmethod
+    def part_digest(self, recipe: Recipe) -> str:
+        """Return the digest that a part is known by: parts have no version of their own."""
+
+    @abstractmethod
+    def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
+        """Return why a part is not as its recipe says, or None if it is; `NOT_WRITTEN` for a part that is missing."""
+
+
+class BoundToMachine(Stage):
+    """A stage whose recipes contain paths of this machine, so that other machines cannot verify its outputs."""
+
+
+class Resumable(Stage):
+    """A stage whose unfinished outputs contain files that a later build continues with."""
+
+    def sweep(self, outputs: OutputRoot) -> None:
+        """Remove what killed processes left in complete outputs."""
+        return
+
+    @abstractmethod
+    def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
+        """Return the files of an unfinished version, or None if some might not be ours."""
+
+    def unfinished_version(self, manifest: Manifest) -> str | None:
+        """Return the digest of this stage's version, finished or not, that continues from another stage's version."""
+        return None
+
+
 class InternalStage(Stage):
-    """Outputs without a current version, which the manifests of another stage list by digest."""
+    """Versions without a current one, which the manifests of another stage list by digest."""
 
-    asset, asked_by = None, None
-
-    def __init__(self, folder: str, named_by: Stage, place: str = "{subject}") -> None:
-        """Args: see `Stage`."""
-        self.folder, self.place, self.named_by = folder, place, named_by
-        self.kind, self.by_corpus = named_by.kind, named_by.by_corpus
+    def __init__(self, layout: Layout, named_by: Stage) -> None:
+        """Args: layout: where the versions are; named_by: the stage whose manifests list them."""
+        self.layout = layout
+        self.named_by = named_by
+        self.kind = named_by.kind
+        self.version = named_by.version
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return ()
 
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        raise NotImplementedError(f"versions of {self.layout.folder} are made by the stage that lists them")
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        raise NotImplementedError(f"versions of {self.layout.folder} are made by the stage that lists them")
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One output of one stage."""
+    """One output of one stage: a node of the graph of a project's outputs."""
 
     stage: Stage
     key: Key
 
     @property
-    def asset(self) -> tuple[str, ...]:
-        """Its Dagster key."""
-        asset = self.stage.asset or self.stage.folder
-        return (asset,) if self.stage.by_corpus else (self.key.subject, asset)
+    def name(self) -> str:
+        """Where its versions are, below the stage's folder."""
+        return self.stage.layout.name_of(self.key)
 
     @property
-    def partition(self) -> str | None:
-        """Its Dagster partition: a corpus, split or group."""
-        return self.key.subject if self.stage.by_corpus else self.key.part
-
-    @property
-    def label(self) -> str:
-        """Its asset and partition, for messages."""
-        return "/".join(self.asset) + (f" [{self.partition}]" if self.partition is not None else "")
+    def is_of_corpus(self) -> bool:
+        """Whether its subject is a corpus."""
+        return is_of_corpora(self.stage)
 
     @property
     def row(self) -> tuple[str, str, str | None]:
-        """(kind, name, part) of its row in `nanoset status`."""
-        return self.stage.kind, self.key.subject, self.stage.row_part(self.key)
+        """(kind, name, part) of its row in `nanoset status`; the outputs of a row are shown together."""
+        if isinstance(self.stage, InParts):
+            return self.stage.kind, self.key.subject, None
+        part = self.key.part if self.key.part is not None else self._fixed_name
+        return self.stage.kind, self.key.subject, part
+
+    @property
+    def _fixed_name(self) -> str | None:
+        """Last folder of the layout if it is a fixed name, such as `handoff`."""
+        last = self.stage.layout.path[-1]
+        return None if last in (SUBJECT, PART) else last
 
     def inputs(self, config: ProjectConfig) -> Mapping[str, Node]:
-        """Return name → what it is made from, or after."""
+        """Return the outputs that it is made from, or made after, by name."""
         return self.stage.inputs(config, self.key)
 
     def direct_inputs(self, config: ProjectConfig) -> list[Node]:
-        """Return its inputs without those that are inputs of another one of them."""
+        """Return its inputs, except those that are also inputs of another one of them."""
         inputs = list(self.inputs(config).values())
-        implied = {node for one in inputs for node in one.inputs(config).values()}
-        return [node for node in dict.fromkeys(inputs) if node not in implied]
+        indirect = {node for parent in inputs for node in parent.inputs(config).values()}
+        return [node for node in dict.fromkeys(inputs) if node not in indirect]
+
+
+def is_of_corpora(stage: Stage) -> bool:
+    """Return whether the subjects of a stage's outputs are corpora."""
+    return isinstance(stage, PerCorpus)
+
+
+def settings_warnings(stage: Stage, config: ProjectConfig, key: Key) -> list[str]:
+    """Return what is allowed in the settings of an output but rarely intended."""
+    return list(stage.settings_warnings(config, key)) if isinstance(stage, Advising) else []
+
+
+def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
+    """Return the current version of an output; parts of another output have none of their own."""
+    if isinstance(stage, InParts):
+        return CurrentVersion(None, NOT_BUILT)
+    return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
+
+
+def require(project: Project, stage: Stage, key: Key) -> Manifest:
+    """Return the current version of an output that another one is made from.
+
+    Raises:
+        MissingError: There is none, or it is not whole.
+    """
+    layout = stage.layout
+    return project.outputs.require(layout.folder, layout.name_of(key), remedy="run `nanoset build` first")
+
+
+def check_recipe(manifest: Manifest, expected: Recipe) -> None:
+    """Check that an output was made from the present inputs and settings.
+
+    Raises:
+        StaleError: Its recipe is another than `expected`.
+    """
+    if manifest.digest == expected.digest:
+        return
+    reasons = differences(manifest.recipe, expected)
+    raise StaleError(
+        "this output was made from other inputs, or with other settings, than the present ones",
+        where=manifest.url(),
+        found="; ".join(reason.text for reason in reasons),
+        remedy="run `nanoset build` first",
+    )
+
+
+def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str] | None:
+    """Return the files of an unfinished version in a bucket that are uploaded before the manifest.
+
+    Returns None if the folder contains other files, which may be somebody else's.
+    """
+    if not access.has_copies or not layout.uploaded_first:
+        return None
+    names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
+    return names if all(name.endswith(layout.uploaded_first) for name in names) else None
 
 
 def size_bytes(manifest: Manifest) -> int:
-    """Return the bytes of an output's files, without ranges of other outputs' files."""
+    """Return the bytes of an output's own files, without ranges of other outputs' files."""
     return sum(fact.size for fact in manifest.files.values() if fact.within is None)
+
+
+def counted(manifest: Manifest, *names: str) -> dict[str, int]:
+    """Return facts of a version as figures, with its size as `bytes`."""
+    figures = {name: int(manifest.facts[name]) for name in names}
+    figures["bytes"] = size_bytes(manifest)
+    return figures

@@ -13,6 +13,7 @@ import dagster as dg
 import pytest
 from sample_project import CONFIG, FEWER, jsonl, sentences
 
+from nanoset_assets.asset_table import asset_path, label_of, partition_of
 from nanoset_assets.build import build, selected
 from nanoset_assets.checks import LOSSES, TRAINER, VerificationError
 from nanoset_assets.commands import show_report
@@ -129,7 +130,7 @@ def select(make_project):
     project = Project.open(make_project())
     nodes = graph_over(project, {}, ["books", "code", "web"]).nodes()
     definitions = build_definitions(project.config)
-    return lambda *texts: {node.label for node in selected(nodes, texts, (), definitions, Names())}
+    return lambda *texts: {label_of(node) for node in selected(nodes, texts, (), definitions, Names())}
 
 
 def test_outputs_are_selected_by_name_as_verify_does(select):
@@ -194,7 +195,7 @@ def test_only_what_was_made_is_looked_at_again(make_project, instance, capsys, m
 
     def current(self, node):
         if node not in self._current:
-            asked.append((self, node.label))
+            asked.append((self, label_of(node)))
         return original(self, node)
 
     monkeypatch.setattr(Graph, "current", current)
@@ -247,7 +248,7 @@ def test_every_asset_is_checked_in_a_build(make_project, instance):
     )
     found = evaluations(instance)
     assert all(evaluation.passed and evaluation.blocking for evaluation in found.values())
-    assert set(found) == {("/".join(step.node.asset), step.node.partition) for step in report.steps}
+    assert set(found) == {("/".join(asset_path(step.node)), partition_of(step.node)) for step in report.steps}
     dataset = found["indexed_dataset", "web"]
     assert dataset.metadata["documents"].value == 240
     assert dataset.metadata["documents_compared"].value == 64

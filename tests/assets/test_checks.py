@@ -8,8 +8,8 @@ import pytest
 from nanoset_assets.checks import TRAINER
 from nanoset_assets.instance_state import CHECK
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import CHECKS
 from nanoset_core.stages.handoff.writers import UNKNOWN_TOKENIZER
+from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN
 
 BYTES = "a file has other bytes than when it was written"
@@ -39,10 +39,10 @@ def test_what_was_changed_by_hand_is_found_when_it_is_materialised(built_platfor
 
 def test_a_spoilt_or_uneven_plan_is_found(built_platform):
     folder = next(built_platform.config.root_folder.glob("shuffle_plans/shuffled/*/plan.json")).parent
-    check, project = CHECKS[SHUFFLE_PLAN][0], Project.open(built_platform.config_file)
-    assert check(project, "shuffled").findings == []
+    project, key = Project.open(built_platform.config_file), Key("shuffled")
+    assert SHUFFLE_PLAN.verify(project, key).findings == []
     (folder / "plan.json").write_text((folder / "plan.json").read_text().replace('"seed": 5', '"seed": 6'))
-    assert [finding.what for finding in check(project, "shuffled").errors] == [BYTES]
+    assert [finding.what for finding in SHUFFLE_PLAN.verify(project, key).errors] == [BYTES]
 
 
 def test_a_trainer_that_will_not_find_its_indexes_is_warned_of(built_platform):

@@ -9,9 +9,8 @@ import dagster as dg
 import pytest
 
 from nanoset_assets import build_definitions
-from nanoset_assets.stages_table import PAGES
+from nanoset_assets.asset_table import SHAPES
 from nanoset_core.project.settings import load_config
-from nanoset_core.stages.registry import stages
 
 PAGE = Path(__file__).parents[2] / "docs" / "dagster.md"
 EVERYTHING = """\
@@ -109,7 +108,7 @@ def test_every_asset_is_documented_with_its_partitions_and_its_job(definitions, 
 
 def test_every_stage_has_an_asset_in_this_project(definitions):
     assets = {key.path[-1] for key in definitions.resolve_all_asset_keys()}
-    assert {stage.asset for stage in stages() if stage.asset is not None and stage in PAGES} <= assets
+    assert {shape.asset for stage, shape in SHAPES.items()} <= assets
 
 
 def test_every_job_is_documented(definitions, documented):

@@ -26,9 +26,9 @@ from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.handoff.steps import Dealer
 from nanoset_core.stages.inventory import stage as raw
-from nanoset_core.stages.packs.stage import current_dataset
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.webdataset.stage import current_plan

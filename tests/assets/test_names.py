@@ -16,7 +16,6 @@ from nanoset_assets.names import Names, names_of
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.running import DagsterSpec
 from nanoset_core.project.settings import load_config
-from nanoset_core.project.verify import CHECKS
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.report import Report
 
@@ -161,7 +160,7 @@ def test_a_hosts_automation_builds_nothing_on_what_a_check_found_faulty(config, 
     if not passed:
         faulty = Report("datasets/books")
         faulty.error("it is not right")
-        monkeypatch.setitem(CHECKS, DATASET, (lambda project, corpus: faulty, ""))
+        monkeypatch.setattr(type(DATASET), "verify", lambda *_, **__: faulty)
     definitions = build_definitions(config, automation="host")
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance, warnings.catch_warnings():
         warnings.simplefilter("ignore")

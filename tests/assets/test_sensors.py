@@ -23,7 +23,7 @@ from nanoset_assets.overview import OVERVIEW
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
-from nanoset_core.project.verify import verify_corpus
+from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.shards import stage as tokenization
 
@@ -89,7 +89,7 @@ def test_a_corpus_into_which_something_always_writes_is_built_without_what_is_wr
         grown.stat().st_size - len(lines)
     )
     assert documents(project) == 240 + 20, "none is dropped, and none is half taken"
-    assert verify_corpus(project, "web").passed
+    assert verify_output(project, "web").passed
     assert not built.look().run_requests, "nothing new has been left alone"
     monkeypatch.undo()
     age(web)
@@ -431,7 +431,7 @@ def test_a_folder_of_two_corpora_has_both_registered_and_built(built):
     project = Project.open(built.config_file)
     for corpus in ("web", "web_ids"):
         assert documents(project, corpus) == 240 + 20
-        assert verify_corpus(project, corpus).passed
+        assert verify_output(project, corpus).passed
     built.config_file.write_text(text)
     built.look()
     built.look()

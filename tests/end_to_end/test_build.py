@@ -14,12 +14,13 @@ from child_processes import members, start_forked, wait_until
 from sample_platform import build_template, copy_template
 from sample_project import jsonl, sentences, tree, write_project
 
+from nanoset_assets.asset_table import asset_path, label_of, partition_of
 from nanoset_assets.build import build
 from nanoset_assets.commands import show_report
 from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import verify_indexed, verify_shards
+from nanoset_core.stages.shards.verify import verify_indexed, verify_shards
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def made(report):
 
 def test_everything_is_made_once_and_then_nothing(first, built, history):
     report = first[1]
-    assert made(report) == sorted(step.node.label for step in report.steps)
+    assert made(report) == sorted(label_of(step.node) for step in report.steps)
     before = tree(built.parent / "data")
     second = build(Project.open(built), history)
     assert second.made == {}
@@ -106,7 +107,11 @@ def test_a_report_counts_outputs_as_its_tables_do(built, history, capsys):
 def test_the_history_holds_digest_counts_and_path(built, history):
     report = build(Project.open(built), history)
     event = history.get_latest_materialization_event(dg.AssetKey("indexed_dataset")).asset_materialization
-    step = next(s for s in report.steps if s.node.asset == ("indexed_dataset",) and s.node.partition == event.partition)
+    step = next(
+        s
+        for s in report.steps
+        if asset_path(s.node) == ("indexed_dataset",) and partition_of(s.node) == event.partition
+    )
     assert event.tags["dagster/data_version"] == step.digest
     assert event.metadata["digest"].value == step.digest
     assert event.metadata["path"].value.endswith(step.digest)
@@ -185,7 +190,7 @@ def test_force_makes_every_stage_again(built, history):
     data = built.parent / "data"
     before, inodes = tree(data), {path: path.stat().st_ino for path in data.rglob("*") if path.is_file()}
     report = build(Project.open(built), history, rebuild=True)
-    assert made(report) == sorted(step.node.label for step in report.steps)
+    assert made(report) == sorted(label_of(step.node) for step in report.steps)
     assert tree(data) == before
     for name in ("tokens.bin", "web_text_document.bin", "inventory.json"):
         assert all(path.stat().st_ino != inodes[path] for path in data.rglob(name))

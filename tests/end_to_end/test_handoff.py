@@ -17,7 +17,7 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError, InputError, MissingError, NanosetError, SampleIndexError, StaleError
 from nanoset_core.lineage import explain
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import verify_nanoset
+from nanoset_core.project.verify import verify_output
 from nanoset_core.sampling import plan
 from nanoset_core.sampling.config import MASKS
 from nanoset_core.sampling.splits import SPLITS
@@ -130,9 +130,9 @@ def test_a_split_without_a_sample_is_empty_and_said(make_project, case):
     project = build_all(make_project(replacements={PRETRAIN: settings}))
     found = project.outputs.current("nanosets", f"pretrain/{split}/index_mappings")
     assert found.facts["samples"] == 0
-    (warning,) = mapping.INDEX_MAPPINGS.warnings(project, found)
+    (warning,) = mapping.INDEX_MAPPINGS.show(project, found).warnings
     assert f"tokens of {split}: web " in warning
-    report = verify_nanoset(project, "pretrain", split)
+    report = verify_output(project, f"pretrain/{split}")
     assert (report.passed, [one.what for one in report.warnings]) == (True, [warning])
     status = CliRunner().invoke(nanoset, ["status", "--config", str(project.config.file)])
     assert f"warning: nanoset pretrain {split}: {warning}" in status.stdout
@@ -208,7 +208,7 @@ def test_a_run_goes_on_with_another_blend(built_from):
     mapping.write_mappings(again, "later", "train")
     assert mapping.write_blended(again, "later", "train").digest == made.recipe["parents"]["train"]
     for split in SPLITS:
-        assert verify_nanoset(again, "later", split, deep=True).passed
+        assert verify_output(again, f"later/{split}", deep=True).passed
     run("gc", "--yes", "--config", config)
     assert outputs.manifest_at(handoff_of_two.folder) is not None
     text = config.read_text()

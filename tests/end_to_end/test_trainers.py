@@ -15,7 +15,7 @@ from sample_project import EOD, build_all, jsonl, make_corpora, sentences, tree
 from nanoset_core import MMapIndexedDataset, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import verify_nanoset
+from nanoset_core.project.verify import verify_output
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.mappings import planning
 from nanoset_core.stages.mappings import stage as mapping
@@ -219,7 +219,7 @@ def test_a_new_version_leaves_what_a_nemo_run_reads(built_from, blend, change):
     if change != "shares" or "per_split" not in blend:
         assert planning.NanosetContext(again, "pretrain").index_folder.rstrip("/") != Path(folder).name
     assert len(load_nanoset(again.config.root_folder, "pretrain", "valid")) >= 10
-    assert all(verify_nanoset(again, "pretrain", split, deep=True).passed for split in SPLITS)
+    assert all(verify_output(again, f"pretrain/{split}", deep=True).passed for split in SPLITS)
 
 
 def masked(built_from, keys):

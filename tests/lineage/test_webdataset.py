@@ -21,7 +21,7 @@ from nanoset_core.formats.tars.tar import iterate_members, map_archive
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.webdataset import Tars, explain_context
 from nanoset_core.project.project import Project
-from nanoset_core.stages.packs.stage import current_dataset
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.webdataset import stage as shuffling
 
 ALL = ["web", "code", "books"]

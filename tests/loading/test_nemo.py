@@ -26,9 +26,9 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.orders import Read, orders_after
-from nanoset_core.sampling.packing.plan import Cut
+from nanoset_core.sampling.packing.plan import PieceRule
 from nanoset_core.sampling.plan import plan_split
-from nanoset_core.stages.packs.writing import Rules
+from nanoset_core.stages.packs.make import PackingRules
 
 S, SEED = 32, 99
 FOLDER = ("collections", "nlp", "data", "language_modeling", "megatron")
@@ -105,7 +105,7 @@ def prefixes(tmp_path) -> dict[str, str]:
                 builder.add_document(np.append(random.randint(2, 49999, length), 0))
         found[name] = str(tmp_path / name)
     for name, tail in (("a", "pad"), ("b", "carry")):
-        write_packs(Path(found[name]), tmp_path / f"{name}-packs", Rules(Cut(S), tail, 1, 7))
+        write_packs(Path(found[name]), tmp_path / f"{name}-packs", PackingRules(PieceRule(S), tail, 1, 7))
         found[f"{name}-packs"] = str(tmp_path / f"{name}-packs")
     return found
 

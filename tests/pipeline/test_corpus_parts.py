@@ -23,11 +23,12 @@ from nanoset_core.sampling.plan import LengthReader
 from nanoset_core.stages import corpus_parts
 from nanoset_core.stages.corpus_parts import count_copies
 from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.datasets import current_dataset, packed_from, pieces_of
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 from nanoset_core.stages.packs import stage as packs
-from nanoset_core.stages.packs.stage import current_dataset, packed_from, pieces_of, planned_packs
+from nanoset_core.stages.packs.stage import planned_packs
 from nanoset_core.stages.views import stage as views
 
 CHANGES = {
@@ -238,10 +239,10 @@ def test_an_output_of_an_earlier_version_has_the_numbers_that_it_knows(blended):
     ]
     facts = {name: value for name, value in manifest.facts.items() if name != "corpora"} | {"members": members}
     earlier = replace(manifest, facts=facts)
-    figures = BLENDED.figures(earlier)
+    figures = BLENDED.show(project, earlier).figures
     assert figures["samples"] == 400
     assert "unique_tokens" not in figures
-    assert BLENDED.details(earlier)["epochs"]
+    assert BLENDED.show(project, earlier).details["epochs"]
     metadata = split_metadata(project, earlier, "pretrain", "train")
     assert metadata["samples"] == 400
     assert "by_corpus" not in metadata

@@ -1,4 +1,4 @@
-"""Which scheduler is meant: nanoset.yaml's, or the environment's; tests/project/test_settings.py has what is refused."""
+"""Which scheduler is used: nanoset.yaml's or the environment's; test_settings.py has what is refused."""
 
 from pathlib import Path
 

@@ -223,7 +223,7 @@ def test_shuffle_dtype_widens_where_the_peer_widens():
 @pytest.mark.parametrize("limit", [0, 1 << 20])
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64])
 def test_shuffle_is_the_same_for_every_type_and_way(monkeypatch, limit, dtype):
-    monkeypatch.setattr(document_index, "_WIDE_LIMIT", limit)
+    monkeypatch.setattr(document_index, "_MAX_WIDENED", limit)
     values, expected = np.arange(1000, dtype=dtype), np.arange(1000, dtype=dtype)
     shuffle_in_place(values, np.random.RandomState(5))
     np.random.RandomState(5).shuffle(expected)

@@ -1,4 +1,4 @@
-"""One object and one page make a stage: everything that asks about outputs takes it from there."""
+"""One object and one entry in a table make a stage: everything that asks about outputs takes it from there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from project.versions.changing import change_web
 from sample_platform import Platform, age
 from sample_project import CONFIG, jsonl, make_corpora, sentences, write_raw
 
+from nanoset_assets.asset_table import SHAPES, AssetShape, check_shapes
 from nanoset_assets.build import build
-from nanoset_assets.stages_table import PAGES, Page
 from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import Recipe
@@ -22,23 +22,22 @@ from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages import registry as stages
+from nanoset_core.stages.checking import check_current
 from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory import stage as raw
-from nanoset_core.stages.packs.stage import current_dataset
-from nanoset_core.stages.stage import Key, Node, Stage, size_bytes
+from nanoset_core.stages.report import run_here
+from nanoset_core.stages.stage import Key, Layout, Node, PerCorpus, Summary, counted
 
-# What one file in nanoset_core/pipeline holds.
+# What one folder in nanoset_core/stages contains.
 
 
-class Counts(Stage):
+class Counts(PerCorpus):
     """How many documents and tokens a corpus has, as JSON."""
 
-    folder, kind, asset = "counts", "counts", "document_counts"
-    by_corpus = True
-
-    @property
-    def version(self):
-        return 1
+    layout = Layout("counts")
+    kind = "counts"
+    version = 1
 
     def keys(self, config, corpora):
         return [Key(corpus) for spec in config.webdatasets.values() for corpus in spec.names]
@@ -47,7 +46,7 @@ class Counts(Stage):
         return {"dataset": Node(DATASET, key)}
 
     def recipe(self, project, key, parents):
-        return Recipe(self.folder, key.subject, self.version, {"dataset": parents["dataset"]})
+        return Recipe(self.layout.folder, key.subject, self.version, {"dataset": parents["dataset"]})
 
     def make(self, project, key):
         dataset = current_dataset(project, key.subject)
@@ -60,24 +59,23 @@ class Counts(Stage):
         recipe = self.recipe(project, key, {"dataset": dataset.digest})
         return project.outputs.make_current(project.outputs.commit(recipe, write))
 
-    def figures(self, manifest):
-        return {**manifest.facts, "bytes": size_bytes(manifest)}
+    def verify(self, project, key, *, deep=False, run=run_here):
+        return check_current(project, self, key, lambda *_: None, "documents", deep=deep)
+
+    def show(self, project, manifest):
+        return Summary(counted(manifest, "documents", "tokens"))
 
 
 COUNTS = Counts()
 
 
-# What a page in nanoset_assets/stages_table.py needs.
-
-
-def counts_page(work):
-    manifest = work.make()
-    return {"documents": manifest.facts["documents"]}
+# Its line in nanoset_assets/asset_table.py.
 
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    monkeypatch.setitem(PAGES, COUNTS, Page("Counts of a corpus.", make=counts_page))
+    shape = AssetShape("document_counts", "Counts of a corpus.", check="They are those of the dataset.")
+    monkeypatch.setitem(SHAPES, COUNTS, shape)
     monkeypatch.setattr(stages, "_added", [])
     stages.add_stage(COUNTS)
 
@@ -112,10 +110,12 @@ def status(folder):
 
 
 @pytest.mark.parametrize(("kind", "asset"), [("counts", "counts"), ("raw_jsonl", "document_counts"), ("one", "packed")])
-def test_a_kind_and_an_asset_of_one_name_are_refused(kind, asset):
-    named = type("Named", (Counts,), {"kind": kind, "asset": asset})()
-    with pytest.raises(ConfigError, match="the stage Named: a kind of outputs and an asset share a name"):
-        stages.add_stage(named)
+def test_a_kind_and_an_asset_of_one_name_are_refused(kind, asset, monkeypatch):
+    named = type("Named", (Counts,), {"kind": kind})()
+    monkeypatch.setitem(SHAPES, named, AssetShape(asset))
+    stages.add_stage(named)
+    with pytest.raises(ConfigError, match="a kind of outputs and an asset share a name"):
+        check_shapes()
 
 
 def test_status_and_freshness_tell_of_it_in_the_same_words(made, capsys):

@@ -17,9 +17,9 @@ from sample_project import build_all, jsonl, outputs_of, sentences
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.packs.stage import current_dataset
 from nanoset_core.stages.report import live_manifest
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.webdataset import stage as shuffling

@@ -16,10 +16,10 @@ from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import verify_indexed, verify_shards
 from nanoset_core.stages.dataset import stage as indexed
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.verify import verify_indexed, verify_shards
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import read_pieces

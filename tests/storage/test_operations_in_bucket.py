@@ -27,9 +27,9 @@ from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.project.gc import collect, find_copies
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.project.verify import verify_packed
 from nanoset_core.stages.dataset import stage as indexed
 from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.pbin.verify import verify_packed
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.storage import access
 from nanoset_core.storage.leases import leased

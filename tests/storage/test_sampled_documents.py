@@ -13,10 +13,11 @@ from sample_project import EOD, jsonl
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
+from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.dataset import stage as indexed
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.shards.verify import SAMPLED_DOCUMENTS, verify_corpus, verify_indexed
+from nanoset_core.stages.shards.verify import SAMPLED_DOCUMENTS, verify_indexed
 
 CONFIG = """\
 raw: {raw}
@@ -91,7 +92,7 @@ def test_a_file_is_not_read_again_for_each_sampled_document(name, project, place
     raw.make_inventory(opened, "web")
     assert times_read(tokenization.tokenize)[1] < 1.6, "for its documents, and not for its digest"
     indexed.index(opened, "web")
-    for check in (verify_indexed, verify_corpus):  # of a build, and of `nanoset verify`
+    for check in (verify_indexed, verify_output):  # of a build, and of `nanoset verify`
         report, read = times_read(check)
         assert report.passed
         assert report.figures["documents_compared"] == SAMPLED_DOCUMENTS

@@ -169,7 +169,8 @@ def _show_plans(
     """Print what splits of a project's nanosets will hold; of packs that are not built, as they will be."""
     from nanoset_core.sampling.plan import LengthReader
     from nanoset_core.stages.mappings.planning import NanosetContext
-    from nanoset_core.stages.packs.stage import PACKS, planned_packs
+    from nanoset_core.stages.packs.show import packs_row
+    from nanoset_core.stages.packs.stage import planned_packs
 
     # Packs that the nanosets read, also if they are not built yet: only a plan can do without them.
     reader = LengthReader(project.outputs.access)
@@ -179,8 +180,7 @@ def _show_plans(
     contexts = {name: NanosetContext(project, name, reader, {**packs}, exact=not plan_only) for name in names}
     planned = {(name, split): context.plan(split) for name, context in contexts.items() for split in splits}
 
-    counts = {name: {key: f"{one.facts[key]:,}" for key in PACKS.counts} for name, one in packs.items()}
-    packed = [{"packed": name, **counts[name], **PACKS.details(one)} for name, one in packs.items()]
+    packed = [packs_row(name, manifest) for name, manifest in packs.items()]
     print_rows([] if as_json else packed)
     shown = []
     for (name, split), found in planned.items():

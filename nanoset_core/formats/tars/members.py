@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
 from nanoset_core.formats.tars.tar import BLOCK_BYTES, Archive, TarMember, headers, record_bytes
-from nanoset_core.stages.webdataset.settings import MemberKind
 from nanoset_core.storage.regular_files import array_of
 
+MemberKind = Literal["json.gz", "npy"]
+"""How a context is stored in a tar."""
 _INDEX_DIGITS = 8
 NPY_HEADER_BYTES = 128
 _KEY_BYTES = 2 * _INDEX_DIGITS + 1

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from nanoset_core.errors import FormatError
 from nanoset_core.formats.tars.tar import Archive, TarMember, iterate_entries
 
+MANIFEST_NAME = "manifest.jsonl"
+"""OpenLM's list of the tars of a folder, stored next to them."""
 DATA_KEYS = ("npy", "json.gz", "json", "txt")
 """Extensions that can hold tokens. If a sample has several, the first of these is read."""
 _META = re.compile(r"__[^/]*__(\.|$)")

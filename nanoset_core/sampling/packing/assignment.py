@@ -1,15 +1,20 @@
-"""Which document lies in which pack: packs in a seeded order, each with its pieces of documents.
+"""Decide which document goes into which pack, and in which order the packs are.
 
-Packs of each class are spread evenly over the order: the j-th of n lies at a seeded place between j / n and (j + 1) / n
-of it. Pieces of one length go into the places of that length in the order of their documents. So a pack holds
-documents from about where it lies itself, whatever their lengths: a share of the packs is about that share of the
-documents, and tokens are read nearly from front to back. Which documents of equal length meet which others follows from
-the seed.
+A plan (`plan.py`) says how many packs there are of each class, and which lengths a pack of a class holds. Here the
+packs are put in an order, and each piece gets a document of its length:
+
+- The packs of each class are spread evenly over the order. The j-th of n packs is at a pseudo-random position between
+  j / n and (j + 1) / n of it, which depends on the seed.
+- The places for pieces of one length are filled in the order of the documents that have such a piece.
+
+So a pack holds documents from about the same part of the dataset as the pack's own position: the first tenth of the
+packs holds about the first tenth of the documents, and the tokens are read almost from front to back. Which documents
+of equal length share a pack with which others depends on the seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,230 +23,364 @@ from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.sampling.hashing import STEP, U64, mix
-from nanoset_core.sampling.packing.plan import Cut, PackPlan
+from nanoset_core.sampling.packing.plan import PackPlan, PieceRule
 
-_CHUNK = 1 << 20
-_STRATUM = 1 << 19
-"""Pieces that are assigned at once, about; decides the order of packs."""
-_FRACTION = U64(32)
-_LOW = U64((1 << 32) - 1)
+_CHUNK_DOCUMENTS = 1 << 20
+"""Documents that are looked at together."""
+_STRATUM_PIECES = 1 << 19
+"""About how many pieces are assigned at once. Part of the definition of the order: changing it changes the packs."""
+
+# Two numbers are sorted together as one uint64: the first in the upper 32 bits, the second in the lower.
+_UPPER = U64(32)
+_LOWER_MASK = U64((1 << 32) - 1)
+
+# The same with a pack in the upper 24 bits, and the number of a document in the lower 40.
+_UPPER_OF_DOCUMENT = U64(40)
+_DOCUMENT_MASK = U64((1 << 40) - 1)
 
 
 class Pieces(NamedTuple):
-    """Packs that follow one another, with their pieces in order."""
+    """Consecutive packs, with their pieces in order."""
 
     bounds: NDArray[np.int64]
-    """Where the pieces of each pack begin; shape (packs + 1,)."""
+    """Index of each pack's first piece, and at the end the number of pieces; shape (n_packs + 1,)."""
     documents: NDArray[np.int64]
-    """Number of each piece's document, shape (pieces,)."""
+    """Number of each piece's document; shape (n_pieces,)."""
     firsts: NDArray[np.int64]
-    """First token of each piece within its document."""
+    """Position of each piece's first token in its document; shape (n_pieces,)."""
     lengths: NDArray[np.int64]
-    """Tokens of each piece."""
+    """Tokens of each piece; shape (n_pieces,)."""
 
     @property
-    def owners(self) -> NDArray[np.int64]:
-        """The pack of each piece, from 0."""
+    def packs(self) -> NDArray[np.int64]:
+        """The pack of each piece, counted from 0; int64, shape (n_pieces,)."""
         return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
 
     @property
     def begins(self) -> NDArray[np.int64]:
-        """Where each piece begins in its pack."""
-        before = np.cumsum(self.lengths) - self.lengths
-        return before - before[self.bounds[:-1]][self.owners]
+        """Position of each piece's first token in its pack; int64, shape (n_pieces,)."""
+        tokens_before = np.cumsum(self.lengths) - self.lengths
+        tokens_before_pack = tokens_before[self.bounds[:-1]]
+        return tokens_before - tokens_before_pack[self.packs]
 
-    def slice(self, begin: int, end: int) -> Pieces:
-        """Return packs [begin, end)."""
-        some = slice(int(self.bounds[begin]), int(self.bounds[end]))
-        bounds = self.bounds[begin : end + 1] - self.bounds[begin]
-        return Pieces(bounds, self.documents[some], self.firsts[some], self.lengths[some])
+    def slice(self, start: int, stop: int) -> Pieces:
+        """Return the packs [start, stop)."""
+        pieces = slice(int(self.bounds[start]), int(self.bounds[stop]))
+        bounds = self.bounds[start : stop + 1] - self.bounds[start]
+        return Pieces(bounds, self.documents[pieces], self.firsts[pieces], self.lengths[pieces])
 
 
 def document_lengths(sequence_lengths: NDArray[np.int32], document_indices: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the tokens of each document; of documents of one sequence each the sequences' own."""
-    count = len(document_indices) - 1
-    one = count == len(sequence_lengths)
-    for begin in range(0, count if one else 0, _CHUNK):
-        some = document_indices[begin : begin + _CHUNK]
-        one = one and bool((some == np.arange(begin, begin + len(some))).all())
-    if one:
+    """Return the tokens of each document of an indexed dataset.
+
+    Args:
+        sequence_lengths: Tokens of each sequence, shape (n_sequences,).
+        document_indices: Index of each document's first sequence, and at the end n_sequences;
+            shape (n_documents + 1,).
+
+    Returns:
+        Integers, shape (n_documents,): `sequence_lengths` itself if every document is one sequence.
+    """
+    n_documents = len(document_indices) - 1
+    if _is_one_sequence_each(len(sequence_lengths), document_indices):
         return sequence_lengths
-    lengths = np.zeros(count, np.int64)
-    for begin in range(0, count, _CHUNK):
-        bounds = document_indices[begin : begin + _CHUNK + 1]
-        held = np.cumsum(sequence_lengths[bounds[0] : bounds[-1]], dtype=np.int64)
-        lengths[begin : begin + len(bounds) - 1] = np.diff(np.concatenate([[0], held])[bounds - bounds[0]])
+
+    lengths = np.zeros(n_documents, np.int64)
+    for start in range(0, n_documents, _CHUNK_DOCUMENTS):
+        bounds = document_indices[start : start + _CHUNK_DOCUMENTS + 1]
+        chunk_lengths = sequence_lengths[bounds[0] : bounds[-1]]
+        tokens_before = np.concatenate([[0], np.cumsum(chunk_lengths, dtype=np.int64)])
+        lengths[start : start + len(bounds) - 1] = np.diff(tokens_before[bounds - bounds[0]])
     return lengths
 
 
-def _runs(values: NDArray[np.uint64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (number of each value that occurs, how often) of small values."""
-    counts = np.bincount(values.view(np.int64), minlength=size)
-    present = np.flatnonzero(counts)
-    return present, counts[present]
+def _is_one_sequence_each(n_sequences: int, document_indices: NDArray[np.int64]) -> bool:
+    n_documents = len(document_indices) - 1
+    if n_documents != n_sequences:
+        return False
+    for start in range(0, n_documents, _CHUNK_DOCUMENTS):
+        chunk = document_indices[start : start + _CHUNK_DOCUMENTS]
+        if not (chunk == np.arange(start, start + len(chunk))).all():
+            return False
+    return True
 
 
-def _places(next_: NDArray[np.int64], present: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return `counts` numbers from next_ on for each value, one value after the other; they are taken from there."""
-    places = positions_in(next_[present], counts)
-    next_[present] += counts
-    return places
+def assign(lengths: NDArray[Any], rule: PieceRule, plan: PackPlan, seed: int) -> Iterator[Pieces]:
+    """Yield all packs of a plan in order, some hundred thousand pieces at a time, with the documents they hold.
+
+    Takes 4 bytes of memory for each document (8 if there are more than 2**32), and some hundred MiB.
+
+    Args:
+        lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
+        rule: How documents are divided into pieces.
+        plan: The packs of these pieces.
+        seed: Decides the order of the packs.
+    """
+    remainders = _RemainderQueue(lengths, rule)
+    full_pieces = _FullPieceQueue(lengths, rule)
+    pieces_of_class = np.diff(plan.piece_starts)  # (n_classes,)
+    is_full_class = plan.piece_lengths[plan.piece_starts[:-1]] == rule.length  # (n_classes,)
+
+    for classes in _pack_order(plan, seed):
+        # Pieces of these packs: `classes` has one entry a pack, the other arrays one a piece.
+        piece_counts = pieces_of_class[classes]
+        bounds = np.concatenate([[0], np.cumsum(piece_counts)])
+        n_pieces = int(bounds[-1])
+        documents = np.empty(n_pieces, np.int64)
+        firsts = np.empty(n_pieces, np.int64)
+        piece_tokens = np.empty(n_pieces, np.int64)
+
+        # Packs of one full piece: the piece may be from anywhere in its document.
+        is_full = is_full_class[classes]
+        full_positions = bounds[:-1][is_full]
+        documents[full_positions], firsts[full_positions] = full_pieces.take(len(full_positions))
+        piece_tokens[full_positions] = rule.length
+
+        # All other packs hold remainders, each of which is the end of its document.
+        other_classes = classes[~is_full]
+        other_counts = piece_counts[~is_full]
+        other_positions = np.flatnonzero(np.repeat(~is_full, piece_counts))
+        planned_lengths = plan.piece_lengths[positions_in(plan.piece_starts[other_classes], other_counts)]
+        pack_of_piece = np.repeat(np.arange(len(other_counts), dtype=np.uint64), other_counts)
+        assigned = remainders.take(planned_lengths, pack_of_piece)
+        assigned_lengths = np.asarray(lengths[assigned], np.int64)
+        remainder_lengths = rule.remainders(assigned_lengths)
+        documents[other_positions] = assigned
+        firsts[other_positions] = assigned_lengths - remainder_lengths
+        piece_tokens[other_positions] = remainder_lengths
+
+        yield Pieces(bounds, documents, firsts, piece_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class _ByLength:
-    """The documents with a shorter piece, by its length and then by number."""
+def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the class of each pack, in the order of the packs, one stratum of the order at a time.
 
-    documents: NDArray[np.unsignedinteger[Any]]
-    begins: NDArray[np.int64]
-    """Where those of each length begin; shape (pack's length + 1,)."""
+    The order is the interval from 0 to 1, divided into strata of equal size. Pack j of the n packs of a class is at
+    (j + jitter) / n, with a jitter from 0 to 1 that is a hash of seed, class and j.
+    """
+    pieces_of_class = np.diff(plan.piece_starts)
+    n_pieces = int((pieces_of_class * plan.counts).sum())
+    n_strata = max(1, -(-n_pieces // _STRATUM_PIECES))
 
-    @staticmethod
-    def of(lengths: NDArray[Any], cut: Cut) -> _ByLength:
-        counts = np.zeros(cut.length + 1, np.int64)
-        for begin in range(0, len(lengths), _CHUNK):
-            counts += np.bincount(cut.rest(lengths[begin : begin + _CHUNK]), minlength=cut.length + 1)
+    class_numbers = np.arange(len(plan.counts), dtype=np.uint64)
+    class_salts = mix(class_numbers * STEP + mix(np.array([seed], np.uint64)))  # (n_classes,)
+
+    for stratum in range(n_strata):
+        # Packs of each class that may be in the stratum: one more at each end than its share, because of the jitter.
+        start = np.maximum(plan.counts * stratum // n_strata - 1, 0)
+        stop = np.minimum(-(-plan.counts * (stratum + 1) // n_strata) + 1, plan.counts)
+        candidates = stop - start  # (n_classes,)
+        classes = np.repeat(np.arange(len(plan.counts)), candidates)
+        numbers = positions_in(start, candidates)  # j of each candidate
+
+        # Position of each candidate, in strata from the start of the order.
+        hashes = mix(class_salts[classes] + numbers.astype(np.uint64) * STEP)
+        jitter = (hashes >> U64(11)).astype(np.float64) * 2.0**-53
+        position = (numbers + jitter) / plan.counts[classes] * n_strata
+        is_inside = np.minimum(position.astype(np.int64), n_strata - 1) == stratum
+        position = position[is_inside] - stratum
+        classes = classes[is_inside]
+
+        # Sort by position, and packs at the same position by their order here.
+        fixed_point = np.minimum((position * 2.0**32).astype(np.uint64), _LOWER_MASK)
+        keys = np.sort(fixed_point << _UPPER | np.arange(len(position), dtype=np.uint64))
+        yield classes[(keys & _LOWER_MASK).astype(np.int64)]
+
+
+class _RemainderQueue:
+    """The documents that have a shorter piece, sorted by the piece's length and then by number.
+
+    For each length they are taken from the front.
+    """
+
+    def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
+        self._n_lengths = rule.length + 1
+
+        # How many documents have a remainder of each length, and so where each length's documents start.
+        counts = np.zeros(self._n_lengths, np.int64)
+        for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
+            remainders = rule.remainders(lengths[start : start + _CHUNK_DOCUMENTS])
+            counts += np.bincount(remainders, minlength=self._n_lengths)
         counts[0] = 0
-        begins = np.cumsum(counts) - counts
-        documents: NDArray[Any] = np.empty(int(counts.sum()), np.uint32 if len(lengths) <= 1 << 32 else np.uint64)
-        next_ = begins.copy()
-        for begin in range(0, len(lengths), _CHUNK):
-            rest = cut.rest(lengths[begin : begin + _CHUNK])
-            own = np.flatnonzero(rest)
-            keys = np.sort(rest[own].view(U64) << _FRACTION | own.view(U64))
-            places = _places(next_, *_runs(keys >> _FRACTION, cut.length + 1))
-            documents[places] = (keys & _LOW) + U64(begin)
-        return _ByLength(documents, begins)
+        starts = np.cumsum(counts) - counts
+
+        # A counting sort, chunk by chunk: `next_free` is where the next document of each length goes.
+        dtype = np.uint32 if len(lengths) <= 1 << 32 else np.uint64
+        self._documents: NDArray[Any] = np.empty(int(counts.sum()), dtype)
+        next_free = starts.copy()
+        for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
+            remainders = rule.remainders(lengths[start : start + _CHUNK_DOCUMENTS])
+            rows = np.flatnonzero(remainders)
+            keys = np.sort(remainders[rows].view(U64) << _UPPER | rows.view(U64))
+            positions = self._advance(next_free, keys >> _UPPER)
+            self._documents[positions] = (keys & _LOWER_MASK) + U64(start)
+        self._next = starts
+
+    def take(self, piece_lengths: NDArray[np.int64], packs: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Take a document for each piece of some packs.
+
+        Args:
+            piece_lengths: Tokens of each piece; int64, shape (n_pieces,).
+            packs: The pack of each piece, counted from 0; uint64, shape (n_pieces,), ascending.
+
+        Returns:
+            The documents by pack, and within a pack by number, so that tokens are read in the order of the dataset;
+            int64, shape (n_pieces,).
+        """
+        # Serve the pieces by length, and those of one length in the order of their packs.
+        order = np.arange(len(piece_lengths))
+        keys = np.sort(piece_lengths.view(U64) << _UPPER | order.view(U64))
+        documents = self._documents[self._advance(self._next, keys >> _UPPER)]
+        served_packs = packs[(keys & _LOWER_MASK).view(np.int64)]
+
+        by_pack = np.sort(served_packs << _UPPER_OF_DOCUMENT | documents.astype(np.uint64))
+        return (by_pack & _DOCUMENT_MASK).view(np.int64)
+
+    def _advance(self, next_positions: NDArray[np.int64], ascending: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the next position of each of some lengths, ascending, and advance `next_positions` past them."""
+        counts = np.bincount(ascending.view(np.int64), minlength=self._n_lengths)
+        present = np.flatnonzero(counts)
+        positions = positions_in(next_positions[present], counts[present])
+        next_positions[present] += counts[present]
+        return positions
 
 
-class _Whole:
-    """Pieces of a pack's length, in the order of their documents, taken some at a time."""
+class _FullPieceQueue:
+    """All full pieces, in the order of their documents."""
 
-    def __init__(self, lengths: NDArray[Any], cut: Cut) -> None:
-        self._length, self._chunks = cut.length, self._found(lengths, cut)
-        self._documents = self._ends = np.empty(0, np.int64)
-        self._at = 0
+    def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
+        self._length = rule.length
+        self._chunks = self._read_chunks(lengths, rule)
+        # Of the present chunk: its documents with full pieces, the running count of these, and how many were taken.
+        self._documents = np.empty(0, np.int64)
+        self._stops = np.empty(0, np.int64)
+        self._taken = 0
 
     @staticmethod
-    def _found(lengths: NDArray[Any], cut: Cut) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield the documents of each chunk that have such pieces, and how many they and those before have."""
-        for begin in range(0, len(lengths), _CHUNK):
-            counts = cut.whole(lengths[begin : begin + _CHUNK])
-            own = np.flatnonzero(counts)
-            yield own + begin, np.cumsum(counts[own])
+    def _read_chunks(lengths: NDArray[Any], rule: PieceRule) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield (documents with full pieces, running count of their full pieces) of each chunk of documents."""
+        for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
+            counts = rule.full_pieces(lengths[start : start + _CHUNK_DOCUMENTS])
+            rows = np.flatnonzero(counts)
+            yield rows + start, np.cumsum(counts[rows])
 
     def take(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (documents, first tokens) of the next pieces."""
-        documents, firsts = np.empty(count, np.int64), np.empty(count, np.int64)
+        """Return (document, position of the first token in it) of the next pieces; int64, shape (count,) each."""
+        documents = np.empty(count, np.int64)
+        firsts = np.empty(count, np.int64)
         done = 0
         while done < count:
-            left = int(self._ends[-1]) - self._at if len(self._ends) else 0
-            if not left:
-                (self._documents, self._ends), self._at = next(self._chunks), 0
+            available = int(self._stops[-1]) - self._taken if len(self._stops) else 0
+            if available == 0:
+                self._documents, self._stops = next(self._chunks)
+                self._taken = 0
                 continue
-            numbers = np.arange(self._at, self._at + min(count - done, left))
-            own = np.searchsorted(self._ends, numbers, side="right")
-            some = slice(done, done + len(numbers))
-            documents[some] = self._documents[own]
-            firsts[some] = (numbers - np.concatenate([[0], self._ends])[own]) * self._length
-            self._at, done = self._at + len(numbers), done + len(numbers)
+
+            numbers = np.arange(self._taken, self._taken + min(count - done, available))
+            row = np.searchsorted(self._stops, numbers, side="right")  # which document of the chunk
+            starts = np.concatenate([[0], self._stops])
+            target = slice(done, done + len(numbers))
+            documents[target] = self._documents[row]
+            firsts[target] = (numbers - starts[row]) * self._length
+            self._taken += len(numbers)
+            done += len(numbers)
         return documents, firsts
 
 
-def _orders(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the classes of all packs in order, some packs at a time."""
-    sizes, counts = np.diff(plan.begins), plan.counts
-    strata = max(1, -(-int((sizes * counts).sum()) // _STRATUM))
-    salts = mix(np.arange(len(counts), dtype=np.uint64) * STEP + mix(np.array([seed], np.uint64)))
-    for stratum in range(strata):
-        low = np.maximum(counts * stratum // strata - 1, 0)
-        each = np.minimum(-(-counts * (stratum + 1) // strata) + 1, counts) - low
-        classes = np.repeat(np.arange(len(counts)), each)
-        numbers = np.arange(len(classes)) + np.repeat(low - (np.cumsum(each) - each), each)
-        jitter = (mix(salts[classes] + numbers.astype(np.uint64) * STEP) >> U64(11)).astype(np.float64) * 2.0**-53
-        at = (numbers + jitter) / counts[classes] * strata
-        inside = np.minimum(at.astype(np.int64), strata - 1) == stratum
-        at, classes = at[inside] - stratum, classes[inside]
-        keys = np.minimum((at * 2.0**32).astype(np.uint64), _LOW) << _FRACTION | np.arange(len(at), dtype=np.uint64)
-        yield classes[(np.sort(keys) & _LOW).astype(np.int64)]
+def carry_room(windows: Iterable[Pieces], length: int) -> Iterator[Pieces]:
+    """Yield packs without room between them: those with room become one stream, which is cut where packs end.
 
-
-def assign(lengths: NDArray[Any], cut: Cut, plan: PackPlan, seed: int) -> Iterator[Pieces]:
-    """Yield all packs of a plan in order, some at a time, with the documents that lie in them.
-
-    Memory is 4 bytes a document (8 above 2**32), and some hundred MiB.
+    A pack that the stream completes takes the place of the pack whose tokens completed it. The last pack of all may
+    have room.
 
     Args:
-        lengths: tokens of each document.
-        cut: how documents become pieces.
-        plan: of these pieces.
-        seed: of the order of packs.
+        windows: Packs as `assign` yields them.
+        length: Tokens of a pack.
     """
-    known, whole = _ByLength.of(lengths, cut), _Whole(lengths, cut)
-    next_, sizes = known.begins.copy(), np.diff(plan.begins)
-    is_whole = plan.pieces[plan.begins[:-1]] == cut.length
-    for classes in _orders(plan, seed):
-        count = sizes[classes]
-        bounds = np.concatenate([[0], np.cumsum(count)])
-        pieces, full = int(bounds[-1]), is_whole[classes]
-        documents, firsts, held = (np.empty(pieces, np.int64) for _ in range(3))
-        at = bounds[:-1][full]
-        documents[at], firsts[at] = whole.take(len(at))
-        held[at] = cut.length
-        shorter, count = np.flatnonzero(~np.repeat(full, count)), count[~full]
-        own = plan.pieces[np.repeat(plan.begins[classes[~full]] - (np.cumsum(count) - count), count) + _range(count)]
-        keys = np.sort(own.view(U64) << _FRACTION | _range(count).view(U64))
-        found = known.documents[_places(next_, *_runs(keys >> _FRACTION, cut.length + 1))]
-        packs = np.repeat(np.arange(len(count), dtype=np.uint64), count)[(keys & _LOW).view(np.int64)]
-        # in a pack by document, as they lie in the dataset: lengths say nothing about places
-        numbers = (np.sort(packs << U64(40) | found.astype(np.uint64)) & U64((1 << 40) - 1)).view(np.int64)
-        own = np.asarray(lengths[numbers], np.int64)
-        rest = cut.rest(own)
-        documents[shorter], firsts[shorter], held[shorter] = numbers, own - rest, rest
-        yield Pieces(bounds, documents, firsts, held)
-
-
-def _range(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.arange(int(counts.sum()))
-
-
-def carried(windows: Iterable[Pieces], length: int) -> Iterator[Pieces]:
-    """Yield packs as `assign` gives them, with those that have room written behind one another as one stream.
-
-    A pack of the stream lies where its last token would have; only the last one of all may have room.
-    """
-    none = np.empty(0, np.int64)
-    held = Pieces(none, none, none, none)
+    empty = np.empty(0, np.int64)
+    pending = _Stream(empty, empty, empty)  # of the pack that the stream has not completed yet
     for window in windows:
-        sizes = np.diff(window.bounds)
-        totals = np.add.reduceat(window.lengths, window.bounds[:-1]) if len(sizes) else sizes
-        open_ = np.repeat(totals < length, sizes)
-        parts = [np.concatenate([old, new[open_]]) for old, new in zip(held[1:], window[1:], strict=True)]
-        documents, firsts, lengths, packs = _cut_stream(parts, length)
-        done = (int(held.lengths.sum()) + np.cumsum(np.where(totals < length, totals, 0))) // length
-        ends = np.diff(done, prepend=0) > 0
-        numbers = np.cumsum((totals == length) | ends) - 1
-        ready = packs < (int(done[-1]) if len(done) else 0)
-        held = Pieces(held.bounds, documents[~ready], firsts[~ready], lengths[~ready])
-        owner = np.concatenate([np.repeat(numbers, sizes)[~open_], numbers[ends][packs[ready]]])
-        order = np.argsort(owner, kind="stable")
-        both = zip(window[1:], (documents, firsts, lengths), strict=True)
-        columns = [np.concatenate([whole[~open_], cut[ready]])[order] for whole, cut in both]
-        count = int(numbers[-1]) + 1 if len(numbers) else 0
-        yield Pieces(np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))]), *columns)
-    if len(held.documents):
-        yield held._replace(bounds=np.array([0, len(held.documents)]))
+        pieces_of_pack = np.diff(window.bounds)  # (n_packs,)
+        tokens_of_pack = np.add.reduceat(window.lengths, window.bounds[:-1]) if len(pieces_of_pack) else pieces_of_pack
+        has_room = tokens_of_pack < length
+        is_streamed = np.repeat(has_room, pieces_of_pack)  # (n_pieces,)
+
+        # Append the pieces of packs with room to the stream, and cut it into packs.
+        stream, stream_pack = pending.extended(window, is_streamed).cut(length)
+
+        # Number of the stream's packs that are complete after each pack of the window.
+        streamed_tokens = np.cumsum(np.where(has_room, tokens_of_pack, 0))
+        complete = (pending.tokens + streamed_tokens) // length
+        completes_one = np.diff(complete, prepend=0) > 0
+        n_complete = int(complete[-1]) if len(complete) else 0
+        is_complete = stream_pack < n_complete
+        pending = stream.select(~is_complete)
+
+        # Number the packs that are kept: full ones, and those at which the stream completed one.
+        is_kept = ~has_room | completes_one
+        new_number = np.cumsum(is_kept) - 1  # (n_packs,)
+        full_packs = np.repeat(new_number, pieces_of_pack)[~is_streamed]
+        stream_packs = new_number[completes_one][stream_pack[is_complete]]
+
+        # Merge the pieces of both kinds, in the order of their packs.
+        packs = np.concatenate([full_packs, stream_packs])
+        order = np.argsort(packs, kind="stable")
+        ready = stream.select(is_complete)
+        documents = np.concatenate([window.documents[~is_streamed], ready.documents])[order]
+        firsts = np.concatenate([window.firsts[~is_streamed], ready.firsts])[order]
+        lengths = np.concatenate([window.lengths[~is_streamed], ready.lengths])[order]
+        n_packs = int(new_number[-1]) + 1 if len(new_number) else 0
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(packs, minlength=n_packs))])
+        yield Pieces(bounds, documents, firsts, lengths)
+
+    if len(pending.documents):
+        bounds = np.array([0, len(pending.documents)])
+        yield Pieces(bounds, pending.documents, pending.firsts, pending.lengths)
 
 
-def _cut_stream(columns: Sequence[NDArray[np.int64]], length: int) -> list[NDArray[np.int64]]:
-    """Return (documents, first tokens, lengths, packs) of pieces behind one another, cut where a pack ends."""
-    documents, firsts, lengths = columns
-    ends = np.cumsum(lengths)
-    begins = ends - lengths
-    crosses = begins // length < (ends - 1) // length  # once at most: each is shorter than a pack
-    own = np.repeat(np.arange(len(lengths)), 1 + crosses)
-    second = np.flatnonzero(crosses) + np.arange(1, 1 + int(crosses.sum()))
-    middle = ends[crosses] // length * length
-    low, high = begins[own], ends[own]
-    low[second] = high[second - 1] = middle
-    return [documents[own], firsts[own] + low - begins[own], high - low, low // length]
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """Concatenated pieces; each array has the shape (n_pieces,)."""
+
+    documents: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all pieces."""
+        return int(self.lengths.sum())
+
+    def extended(self, window: Pieces, is_added: NDArray[np.bool_]) -> _Stream:
+        """Return the stream with some pieces of a window appended."""
+        return _Stream(
+            np.concatenate([self.documents, window.documents[is_added]]),
+            np.concatenate([self.firsts, window.firsts[is_added]]),
+            np.concatenate([self.lengths, window.lengths[is_added]]),
+        )
+
+    def select(self, is_selected: NDArray[np.bool_]) -> _Stream:
+        """Return some of the pieces."""
+        return _Stream(self.documents[is_selected], self.firsts[is_selected], self.lengths[is_selected])
+
+    def cut(self, length: int) -> tuple[_Stream, NDArray[np.int64]]:
+        """Cut the stream into packs; return (the pieces after the cuts, the pack of each, counted from 0).
+
+        A piece is cut once at most, since each is shorter than a pack.
+        """
+        stops = np.cumsum(self.lengths)
+        starts = stops - self.lengths
+        is_cut = starts // length < (stops - 1) // length
+
+        # A piece that is cut becomes two neighbours, of which `second` has the indices.
+        source = np.repeat(np.arange(len(self.lengths)), 1 + is_cut)
+        second = np.flatnonzero(is_cut) + np.arange(1, 1 + int(is_cut.sum()))
+        new_starts = starts[source]
+        new_stops = stops[source]
+        cuts = stops[is_cut] // length * length
+        new_starts[second] = cuts
+        new_stops[second - 1] = cuts
+
+        firsts = self.firsts[source] + new_starts - starts[source]
+        pieces = _Stream(self.documents[source], firsts, new_stops - new_starts)
+        return pieces, new_starts // length

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -33,12 +34,13 @@ from nanoset_core.stages.attributes.lookup import Lookup
 from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.stage import COLUMNS, ESCAPED, SHARDS, AlignedColumns, AlignedStage, publish
 from nanoset_core.stages.given_files import given_files
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.column_table import ColumnTable
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.settings import TAKEN_COLUMNS, AttributesSpec
 from nanoset_core.stages.shards.shards import DOCUMENTS
 from nanoset_core.stages.shards.stage import TOKENIZED, current_shards
-from nanoset_core.stages.stage import Budget, InternalStage, Key, Node
+from nanoset_core.stages.stage import InternalStage, Key, Layout, Node, Planned, ReadingBudget, Summary, require
 from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
 from nanoset_core.text.values import type_of
 
@@ -54,9 +56,9 @@ _MISSING = "missing"
 def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:
     """Return name → the outputs that hold some columns of a corpus's documents."""
     kept, key = config.documents_of(corpus).columns, Key(corpus)
-    found = {} if set(used).isdisjoint(kept) else {COLUMNS.folder: Node(COLUMNS, key)}
+    found = {} if set(used).isdisjoint(kept) else {COLUMNS.layout.folder: Node(COLUMNS, key)}
     return found | (
-        {ATTRIBUTES.folder: Node(ATTRIBUTES, key)} if corpus in config.attributes and set(used) - {*kept} else {}
+        {ATTRIBUTES.layout.folder: Node(ATTRIBUTES, key)} if corpus in config.attributes and set(used) - {*kept} else {}
     )
 
 
@@ -71,12 +73,12 @@ def columns_of(project: Project, corpus: str, tokenized: Manifest, used: Collect
     tables = []
     for node in column_nodes(project.config, corpus, used).values():
         stage = cast(AlignedStage, node.stage)
-        made = stage.require(project, node.key)
+        made = require(project, stage, node.key)
         if made.recipe["parents"]["tokenized"] != tokenized.digest:
             what, remedy = "these columns are of other shards of the corpus", "run `nanoset build`"
             raise MissingError(what, where=made.url(), expected=f"those of {tokenized.digest}", remedy=remedy)
         fields = {one["name"]: type_of(one["kind"]) for one in made.facts["columns"]} | fields
-        tables.append((stage.tables.folder, corpus, made.facts[SHARDS]))
+        tables.append((stage.tables_folder, corpus, made.facts[SHARDS]))
     return AlignedColumns(pa.schema(fields), project.outputs, tuple(tables)) if tables else None
 
 
@@ -141,7 +143,7 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
         SourceChangedError: a table was changed meanwhile.
         ConfigError, FormatError, InputError: a table cannot be joined; documents or rows are as they may not be.
     """
-    tokenized = TOKENIZED.require(project, Key(corpus))
+    tokenized = require(project, TOKENIZED, Key(corpus))
     recipe = ATTRIBUTES.recipe(project, Key(corpus), {"tokenized": tokenized.digest})
     if not project.rebuild and (made := project.outputs.find(recipe)) is not None:
         return _judged(project, project.outputs.make_current(made))
@@ -200,14 +202,17 @@ def _counted(spec: AttributesSpec, facts: Mapping[str, Any]) -> tuple[str, str, 
     )
 
 
-class AttributesStage(AlignedStage):
-    """Values of tables that others made, joined by id."""
+class AttributesStage(AlignedStage, Planned):
+    """Columns of external tables, joined to documents by id."""
 
-    folder, kind, asset, named_in = STAGE, STAGE, "document_attributes", STAGE
-    maker = staticmethod(join_attributes)
+    layout = Layout(STAGE)
+    kind = STAGE
+    version = VERSION
+    progress_name = "document_attributes"
+    tables_folder = "attribute_tables"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return map(Key, config.attributes)
+        return [Key(corpus, requested_at=STAGE) for corpus in config.attributes]
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         spec, content = _spec(project.config, key.subject), _MISSING
@@ -216,11 +221,19 @@ class AttributesStage(AlignedStage):
         options = {"files": content, "id": spec.id, "columns": None if spec.columns is None else list(spec.columns)}
         return Recipe(STAGE, key.subject, VERSION, {"tokenized": parents["tokenized"]}, options)
 
+    def make(self, project: Project, key: Key) -> Manifest:
+        return join_attributes(project, key.subject)
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.columns.verify import verify_attributes
+
+        return verify_attributes(project, key.subject, deep)
+
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         found = super().fault(project, key, manifest)
         return found or next((what for what, _ in faults(project.config, manifest)), None)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
         """Return that a file is not there, or what fails the output that is there."""
         try:
             given_files(project, _spec(project.config, key.subject).files, f"{STAGE}.{key.subject}.files")
@@ -229,13 +242,16 @@ class AttributesStage(AlignedStage):
         except NanosetError as error:
             return one_line(error)
 
-    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
-        yield from super().warnings(project, manifest)
-        if (spec := project.config.attributes_of(manifest.name)) is not None:
-            names = ("missing", "duplicates", "unmatched")
-            found = zip(names, _counted(spec, manifest.facts), strict=True)
-            yield from (text for name, text in found if manifest.facts[name])
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        summary = super().show(project, manifest)
+        spec = project.config.attributes_of(manifest.name)
+        if spec is None:
+            return summary
+        counts = ("missing", "duplicates", "unmatched")
+        texts = zip(counts, _counted(spec, manifest.facts), strict=True)
+        warnings = [text for count, text in texts if manifest.facts[count]]
+        return replace(summary, warnings=[*summary.warnings, *warnings])
 
 
 ATTRIBUTES = AttributesStage()
-AttributesStage.tables = ATTRIBUTE_TABLES = InternalStage("attribute_tables", ATTRIBUTES)
+ATTRIBUTE_TABLES = InternalStage(Layout(AttributesStage.tables_folder), ATTRIBUTES)

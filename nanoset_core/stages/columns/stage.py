@@ -18,11 +18,22 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.inventory.stage import corpus_folder, marked
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.column_table import TABLE, ColumnTable, row_groups
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.shards import DOCUMENTS
 from nanoset_core.stages.shards.stage import TOKENIZED, current_shards, inventory_at
-from nanoset_core.stages.stage import InternalStage, Key, Node, Stage, size_bytes
+from nanoset_core.stages.stage import (
+    InternalStage,
+    Key,
+    Layout,
+    Node,
+    OutsideFiles,
+    PerCorpus,
+    Summary,
+    require,
+    size_bytes,
+)
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.documents import DocumentBatch, read_documents
 from nanoset_core.text.pieces import SourceRange, cut_ranges
@@ -158,21 +169,21 @@ def publish(
     """
     outputs, corpus = project.outputs, recipe.name
     recipes = [
-        Recipe(stage.tables.folder, corpus, recipe.version, {"shard": one.digest}, recipe.options) for one in shards
+        Recipe(stage.tables_folder, corpus, recipe.version, {"shard": one.digest}, recipe.options) for one in shards
     ]
 
     def find(outputs: OutputRoot, place: Path) -> Mapping[str, Any] | None:
         there = None if project.rebuild else outputs.find_at(place)
         return None if there is None else _facts_of(there)
 
-    facts = outputs.each_version(find, stage.tables.folder, corpus, [one.digest for one in recipes])
+    facts = outputs.each_version(find, stage.tables_folder, corpus, [one.digest for one in recipes])
     missing = [number for number, found in enumerate(facts) if found is None]
     there = [number for number, found in enumerate(facts) if found is not None]
     tasks = (TableTask(outputs, recipes[number], shards[number], names, fill_of(number)) for number in missing)
     done = len(facts) - len(missing)
     for place, made in run_tasks(make_table, tasks, project.config.workers, executor):
         facts[missing[place]], done = _facts_of(made), done + 1
-        project.listener(Progress(str(stage.asset), corpus, done, len(facts), "shards"))
+        project.listener(Progress(stage.progress_name, corpus, done, len(facts), "shards"))
     found = [one for one in facts if one is not None]
     others = more(there, found)
 
@@ -206,7 +217,7 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
 
     MissingError where it was not tokenized; SourceChangedError where a file is another by now.
     """
-    tokenized = TOKENIZED.require(project, Key(corpus))
+    tokenized = require(project, TOKENIZED, Key(corpus))
     recipe = COLUMNS.recipe(project, Key(corpus), {"tokenized": tokenized.digest})
     inventory = inventory_at(project.outputs, corpus, tokenized.recipe["parents"]["inventory"])
     if inventory is None:
@@ -240,12 +251,13 @@ def _fill_from_text(
     return {ESCAPED: n_escaped} if n_escaped else {}
 
 
-class AlignedStage(Stage):
-    """What is known of each document of a corpus: names a table for each shard."""
+class AlignedStage(PerCorpus, OutsideFiles):
+    """Values of each document of a corpus: the manifest names a table for each shard, which is aligned with it."""
 
-    by_corpus = True
-    tables: Stage
-    """Of single shards."""
+    progress_name: str
+    """What the work is called while it runs."""
+    tables_folder: str
+    """Folder of the tables, one version a shard."""
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"tokenized": Node(TOKENIZED, key)}
@@ -254,21 +266,22 @@ class AlignedStage(Stage):
         def look(outputs: OutputRoot, place: Path) -> bool:
             return outputs.find_at(place) is not None
 
-        there = project.outputs.each_version(look, self.tables.folder, key.subject, manifest.facts[SHARDS])
+        there = project.outputs.each_version(look, self.tables_folder, key.subject, manifest.facts[SHARDS])
         return None if all(there) else "the table of a shard is missing or damaged"
 
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        return {name: int(manifest.facts[name]) for name in ("documents", "bytes")}
-
-    def details(self, manifest: Manifest) -> Mapping[str, str]:
-        return {"names": ", ".join(one["name"] for one in manifest.facts["columns"])}
-
-    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
-        for one in manifest.facts["columns"]:
-            if count := one["left_out"]:
-                yield f"{count:,} values of {one['name']!r} are longer than {MOST_BYTES:,} bytes, and left out"
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        columns = manifest.facts["columns"]
+        names = ", ".join(column["name"] for column in columns)
+        warnings = [
+            f"{column['left_out']:,} values of {column['name']!r} are longer than {MOST_BYTES:,} bytes, and left out"
+            for column in columns
+            if column["left_out"]
+        ]
         if n_escaped := manifest.facts.get(ESCAPED):
-            yield f"{format_count(n_escaped, 'value')} of bytes that are not UTF-8, which are kept as \\xNN"
+            values = format_count(n_escaped, "value")
+            warnings.append(f"{values} of bytes that are not UTF-8, which are kept as \\xNN")
+        figures = {name: int(manifest.facts[name]) for name in ("documents", "bytes")}
+        return Summary(figures, {"names": names}, warnings)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return map(str, manifest.facts[SHARDS])
@@ -277,17 +290,29 @@ class AlignedStage(Stage):
 class ColumnsStage(AlignedStage):
     """Values of the raw text, beside the tokens."""
 
-    folder, kind, asset, named_in = STAGE, "columns", "document_columns", "corpora.{subject}.columns"
-    maker = staticmethod(keep_columns)
+    layout = Layout(STAGE)
+    kind = "columns"
+    version = VERSION
+    progress_name = "document_columns"
+    tables_folder = "column_tables"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         named = [name for name, spec in config.corpora.items() if spec.columns]
-        return [Key(name) for name in dict.fromkeys([*corpora, *named]) if config.documents_of(name).columns]
+        with_columns = [name for name in dict.fromkeys([*corpora, *named]) if config.documents_of(name).columns]
+        return [Key(name, requested_at=f"corpora.{name}.columns") for name in with_columns]
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         columns = list(project.config.documents_of(key.subject).columns)
         return Recipe(STAGE, key.subject, VERSION, {"tokenized": parents["tokenized"]}, {"columns": columns})
 
+    def make(self, project: Project, key: Key) -> Manifest:
+        return keep_columns(project, key.subject)
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.columns.verify import verify_columns
+
+        return verify_columns(self, project, key.subject, deep)
+
 
 COLUMNS = ColumnsStage()
-ColumnsStage.tables = COLUMN_TABLES = InternalStage("column_tables", COLUMNS)
+COLUMN_TABLES = InternalStage(Layout(ColumnsStage.tables_folder), COLUMNS)

@@ -8,13 +8,14 @@ from pathlib import Path
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.stage import ATTRIBUTES, COUNTS, faults, fill_by_id, read_attributes
+from nanoset_core.stages.checking import check_current, check_freshness
 from nanoset_core.stages.columns.stage import SHARDS, AlignedStage
-from nanoset_core.stages.report import BUILD, Report, check_current, check_files, check_freshness, live_manifest
+from nanoset_core.stages.report import BUILD, Report, check_files, live_manifest
 from nanoset_core.stages.shards.column_table import TABLE, ColumnTable
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.shards import DOCUMENTS
 from nanoset_core.stages.shards.stage import TOKENIZED, current_shards
-from nanoset_core.stages.stage import Key
+from nanoset_core.stages.stage import Key, current_version, require
 
 JOINED_AGAIN = 2_000_000
 """Documents and rows up to which they are joined again by every check; some seconds."""
@@ -28,11 +29,11 @@ def verify_columns(stage: AlignedStage, project: Project, corpus: str, deep: boo
     """
 
     def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
-        tokenized = TOKENIZED.current(project, Key(corpus)).manifest
+        tokenized = current_version(project, TOKENIZED, Key(corpus)).manifest
         is_of_these = tokenized is not None and manifest.recipe["parents"]["tokenized"] == tokenized.digest
         shards = current_shards(project, tokenized) if tokenized is not None and is_of_these else None
         for number, digest in enumerate(manifest.facts[SHARDS]):
-            table = project.outputs.manifest_at(project.outputs.folder / stage.tables.folder / corpus / digest)
+            table = project.outputs.manifest_at(project.outputs.folder / stage.tables_folder / corpus / digest)
             if table is None:
                 report.error("the table of a shard is gone", manifest.folder, None, digest, BUILD)
                 continue
@@ -73,12 +74,12 @@ def verify_attributes(project: Project, corpus: str, deep: bool = False) -> Repo
     if not report.passed:
         return report
     with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, ATTRIBUTES.folder, corpus)
+        manifest = live_manifest(project.outputs, ATTRIBUTES.layout.folder, corpus)
         report.figures.update({name: manifest.facts[name] for name in (*COUNTS, "rows")})
         for what, remedy in faults(project.config, manifest):
             report.error(what, f"{project.config.file}: attributes.{corpus}", None, None, remedy)
         if report.passed:
-            for text in ATTRIBUTES.warnings(project, manifest):
+            for text in ATTRIBUTES.show(project, manifest).warnings:
                 report.warn(text, manifest.url())
         fresh = check_freshness(Report(report.output), project, ATTRIBUTES, Key(corpus), manifest)
         if fresh and (deep or max(manifest.facts["documents"], manifest.facts["rows"]) <= JOINED_AGAIN):
@@ -90,7 +91,7 @@ def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
     import pyarrow.parquet as pq
 
     corpus, outputs = manifest.name, project.outputs
-    shards = current_shards(project, TOKENIZED.require(project, Key(corpus)))
+    shards = current_shards(project, require(project, TOKENIZED, Key(corpus)))
     with tempfile.TemporaryDirectory(prefix="nanoset-attributes-") as scratch:
         folder, again = Path(scratch) / "rows", Path(scratch) / TABLE
         folder.mkdir()
@@ -98,7 +99,7 @@ def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
         for shard, digest in zip(shards, manifest.facts[SHARDS], strict=True):
             with ColumnTable(again, tables.names) as table:
                 fill_by_id(table, DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"]), lookup)
-            stored = outputs.manifest_at(outputs.folder / ATTRIBUTES.tables.folder / corpus / digest)
+            stored = outputs.manifest_at(outputs.folder / ATTRIBUTES.tables_folder / corpus / digest)
             if stored is None:
                 continue  # it was there a moment ago
             with pq.ParquetFile(stored.path(TABLE)) as made, pq.ParquetFile(again) as wanted:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,21 @@ from nanoset_core.stages.contamination.words import WordVocabulary
 from nanoset_core.stages.dataset.stage import DATASET, opened
 from nanoset_core.stages.given_files import GivenFiles, given_files
 from nanoset_core.stages.per_shard import PLACE, Sharded, ShardTask, made_by_shard, write_rows
-from nanoset_core.stages.stage import AFTER, Budget, InternalStage, Key, Node, Stage
+from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.stage import (
+    AFTER,
+    PART,
+    SUBJECT,
+    InternalStage,
+    Key,
+    Layout,
+    Node,
+    Planned,
+    ReadingBudget,
+    Summary,
+    counted,
+    require,
+)
 from nanoset_core.stages.views.settings import base_of, chain_of
 from nanoset_core.storage.identity import first_repeated, names_of_both
 from nanoset_core.storage.leases import leased
@@ -45,7 +59,7 @@ _SHOWN = 8
 BOILERPLATE_DOCUMENTS = 100
 """Documents that hold one text of an evaluation, from which on the text is taken for boilerplate."""
 _BOILERPLATE = "boilerplate"
-"""Fact: a `Summary` as a mapping, of outputs with so many matches that they may hold boilerplate."""
+"""Fact: a `MatchSummary` as a mapping, of outputs with so many matches that they may hold boilerplate."""
 _FOUND_THERE = (("evaluation_file", "string"), ("evaluation_line", "int64"), ("share", "float64"), ("words", "string"))
 
 
@@ -117,7 +131,7 @@ def _evaluation_options(project: Project, section: str) -> dict[str, Any]:
 def _evaluation(project: Project, section: str) -> Manifest:
     """Read the files of a section and write what is looked for, where that is not there."""
     spec, file = project.config.contamination[section], project.config.tokenizer_file
-    recipe = Recipe(_EVALUATIONS.folder, section, VERSION, {}, _evaluation_options(project, section))
+    recipe = Recipe(_EVALUATIONS.layout.folder, section, VERSION, {}, _evaluation_options(project, section))
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         import pyarrow as pa
@@ -172,7 +186,7 @@ def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
 
 def _find(project: Project, section: str, corpus: str) -> Manifest:
     outputs, key = project.outputs, Key(section, corpus)
-    dataset = DATASET.require(project, Key(corpus))
+    dataset = require(project, DATASET, Key(corpus))
     if dataset.recipe["options"]["tokenizer"] != project.tokenizer.fingerprint:
         what, remedy = "the dataset is of another tokenizer", "run `nanoset build`"
         raise StaleError(what, where=dataset.url(), remedy=remedy)
@@ -180,14 +194,14 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
     if not project.rebuild and (made := outputs.find(recipe)) is not None:
         return outputs.make_current(made)
     evaluation, sharded = _evaluation(project, section), Sharded.of(project, dataset)
-    name, options = CONTAMINATION.name(key), {"threshold": recipe.options["threshold"]}
+    name, options = CONTAMINATION.layout.name_of(key), {"threshold": recipe.options["threshold"]}
     recipes = [
-        Recipe(_FOUND.folder, name, VERSION, {"evaluation": evaluation.digest, "shard": shard}, options)
+        Recipe(_FOUND.layout.folder, name, VERSION, {"evaluation": evaluation.digest, "shard": shard}, options)
         for shard in sharded.shards
     ]
     label = STAGE, f"{section} {corpus}"
     digests = made_by_shard(project, sharded, recipes, partial(_search, evaluation), label)
-    found = outputs.each_version(_matches_of, _FOUND.folder, name, digests)
+    found = outputs.each_version(_matches_of, _FOUND.layout.folder, name, digests)
     rows = _rows(project, sharded, evaluation, found)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -227,7 +241,7 @@ def _rows(
     return rows
 
 
-class Summary(NamedTuple):
+class MatchSummary(NamedTuple):
     """What was found in a corpus, with boilerplate apart.
 
     A text of an evaluation that very many documents hold is rarely a question that leaked: mostly it is boilerplate,
@@ -248,7 +262,7 @@ class Summary(NamedTuple):
     """Documents that hold this text."""
 
 
-def summarize(rows: Sequence[Mapping[str, Any]]) -> Summary:
+def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
     """Summarize the rows of a table of matches, each of which is one document and one text that it holds."""
     documents_by_text: dict[tuple[str, int], int] = Counter()
     for row in rows:
@@ -265,7 +279,7 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> Summary:
         # Of texts that equally many documents hold, the first one of the table.
         most_common = max((row for row in rows), key=lambda row: documents_by_text[_text_of(row)])
         most_common_documents = documents_by_text[_text_of(most_common)]
-    return Summary(
+    return MatchSummary(
         contaminated=len(own_documents),
         first=_shown(own_rows[0]) if own_rows else None,
         boilerplate_texts=len(boilerplate),
@@ -283,20 +297,20 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "share": round(row["share"], 4)}
 
 
-def summary_of(manifest: Manifest) -> Summary:
+def summary_of(manifest: Manifest) -> MatchSummary:
     """Return the summary of what was found in a corpus; of an older output from its table of matches."""
     import pyarrow.parquet as pq
 
     facts = manifest.facts
     if _BOILERPLATE in facts:
-        return Summary(**facts[_BOILERPLATE])
+        return MatchSummary(**facts[_BOILERPLATE])
     if facts["matches"] < BOILERPLATE_DOCUMENTS:
         first = facts["first"][0] if facts["first"] else None
-        return Summary(facts["contaminated"], first, 0, 0, None, 0)
+        return MatchSummary(facts["contaminated"], first, 0, 0, None, 0)
     return summarize(pq.read_table(manifest.path(MATCHES)).to_pylist())
 
 
-def boilerplate_text(section: str, summary: Summary) -> str:
+def boilerplate_text(section: str, summary: MatchSummary) -> str:
     """Describe the boilerplate of a section in one clause; empty if there is none."""
     if summary.most_common is None:
         return ""
@@ -317,7 +331,7 @@ def contaminated_documents(project: Project, section: str, corpus: str) -> NDArr
     """
     import pyarrow.parquet as pq
 
-    found, dataset = CONTAMINATION.require(project, Key(section, corpus)), DATASET.require(project, Key(corpus))
+    found, dataset = require(project, CONTAMINATION, Key(section, corpus)), require(project, DATASET, Key(corpus))
     if found.recipe["parents"]["dataset"] != dataset.digest:
         what, remedy = "another dataset was looked through than the current one", "run `nanoset build`"
         raise StaleError(what, where=found.url(), expected=dataset.url(), remedy=remedy)
@@ -332,21 +346,18 @@ def places_text(match: Mapping[str, Any]) -> tuple[str, str]:
     return where, held
 
 
-class ContaminationStage(Stage):
-    """Documents of a corpus that hold texts of evaluations."""
+class ContaminationStage(Planned):
+    """Documents of a corpus that contain texts of evaluations."""
 
-    folder, kind, asset, place = STAGE, STAGE, STAGE, "{subject}/{part}"
-    named_in = "contamination.{subject}.of"
-    maker = staticmethod(find_contamination)
-    counts = ("documents", "contaminated")
-    detailed: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("texts", "evaluation_texts"),
-        ("too short", "evaluation_too_short"),
-    )
+    layout = Layout(STAGE, (SUBJECT, PART))
+    kind = STAGE
+    version = VERSION
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [
-            Key(section, corpus) for section in config.contamination for corpus in searched_corpora(config, section)
+            Key(section, corpus, requested_at=f"{STAGE}.{section}.of")
+            for section in config.contamination
+            for corpus in searched_corpora(config, section)
         ]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
@@ -355,9 +366,17 @@ class ContaminationStage(Stage):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         threshold = project.config.contamination[key.subject].threshold
         options = _evaluation_options(project, key.subject) | {"threshold": threshold}
-        return Recipe(STAGE, self.name(key), VERSION, parents, options)
+        return Recipe(STAGE, self.layout.name_of(key), VERSION, parents, options)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
+    def make(self, project: Project, key: Key) -> Manifest:
+        return find_contamination(project, key.subject, key.part or "")
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.held_out.verify import verify_contamination
+
+        return verify_contamination(project, key.subject, key.part or "", deep)
+
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
         """Return that a file of evaluations is missing or named twice."""
         try:
             _distinct(project, key.subject)
@@ -365,38 +384,39 @@ class ContaminationStage(Stage):
             return one_line(error)
         return None
 
-    def warnings(self, project: Project, manifest: Manifest) -> Iterator[str]:
-        key, facts = self.key_of(manifest.name), manifest.facts
-        if key is None or key.subject not in project.config.contamination:
-            return
-        unclean = unclean_names(project.config, key.subject, key.part or "")
-        is_left_out = project.config.contamination[key.subject].policy != "warn" and not unclean
-        if not facts["contaminated"] or is_left_out:
-            return
-        summary = summary_of(manifest)
-        if summary.first is not None:
-            where, held = places_text(summary.first)
-            verb = "holds" if summary.contaminated == 1 else "hold"
-            documents = format_count(summary.contaminated, "document")
-            yield f"{documents} {verb} texts of {key.subject}; {where} holds {held}"
-        if summary.boilerplate_texts:
-            yield boilerplate_text(key.subject, summary)
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        facts = manifest.facts
+        found = summary_of(manifest)
+        figures = counted(manifest, "documents", "contaminated") | {"contaminated": found.contaminated}
+        details = {"texts": f"{facts['evaluation_texts']:,}", "too short": f"{facts['evaluation_too_short']:,}"}
+        if found.boilerplate_texts:
+            details["boilerplate only"] = f"{found.boilerplate_documents:,}"
+        return Summary(figures, details, self._warnings(project, manifest))
 
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        return {**super().figures(manifest), "contaminated": summary_of(manifest).contaminated}
+    def _warnings(self, project: Project, manifest: Manifest) -> list[str]:
+        key = self.layout.key_of(manifest.name)
+        if key is None or key.subject not in project.config.contamination or not manifest.facts["contaminated"]:
+            return []
+        readers = unclean_names(project.config, key.subject, key.part or "")
+        if project.config.contamination[key.subject].policy != "warn" and not readers:
+            return []
 
-    def details(self, manifest: Manifest) -> Mapping[str, str]:
-        details = dict(super().details(manifest))
-        summary = summary_of(manifest)
-        if summary.boilerplate_texts:
-            details["boilerplate only"] = f"{summary.boilerplate_documents:,}"
-        return details
+        warnings: list[str] = []
+        found = summary_of(manifest)
+        if found.first is not None:
+            where, text = places_text(found.first)
+            verb = "holds" if found.contaminated == 1 else "hold"
+            documents = format_count(found.contaminated, "document")
+            warnings.append(f"{documents} {verb} texts of {key.subject}; {where} holds {text}")
+        if found.boilerplate_texts:
+            warnings.append(boilerplate_text(key.subject, found))
+        return warnings
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return [str(manifest.facts["evaluation"]), *map(str, manifest.facts[_SHARDS])]
 
 
 CONTAMINATION = ContaminationStage()
-_EVALUATIONS = InternalStage("evaluations", CONTAMINATION)
-_FOUND = InternalStage("contamination_shards", CONTAMINATION, CONTAMINATION.place)
+_EVALUATIONS = InternalStage(Layout("evaluations"), CONTAMINATION)
+_FOUND = InternalStage(Layout("contamination_shards", CONTAMINATION.layout.path), CONTAMINATION)
 INTERNAL = (_EVALUATIONS, _FOUND)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.framing import pair_name
 from nanoset_core.stages.shards.purged import OPTION as PURGED
@@ -28,7 +29,16 @@ from nanoset_core.stages.shards.shard_tokens import altered, keep_tokens
 from nanoset_core.stages.shards.shards import BIN, TOKENS
 from nanoset_core.stages.shards.shards import STAGE as SHARDS
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import CorpusStage, Key, Node, size_bytes
+from nanoset_core.stages.stage import (
+    CorpusStage,
+    Key,
+    Layout,
+    Node,
+    Summary,
+    check_recipe,
+    counted,
+    require,
+)
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceCheck, PieceDigest, Stored, pieces_text, read_pieces
@@ -44,9 +54,9 @@ _DATASET_OPTIONS = ("tokenization", "preset")
 def index(project: Project, corpus: str) -> Manifest:
     """Merge a corpus's current shards, and make the dataset the current one."""
     key = Key(corpus)
-    tokenized = TOKENIZED.require(project, key)
+    tokenized = require(project, TOKENIZED, key)
     parents = {"inventory": tokenized.recipe["parents"]["inventory"]}
-    TOKENIZED.check_current(key, tokenized, TOKENIZED.recipe(project, key, parents))
+    check_recipe(tokenized, TOKENIZED.recipe(project, key, parents))
     recipe = DATASET.recipe(project, key, parents)
     config = project.config
     prefix = pair_name(config.tokenization.preset, corpus, config.documents_of(corpus).text_key)
@@ -71,7 +81,7 @@ def _merge(
         pieces = [PieceDigest(_sha256(shard), shard.files[BIN].size) for shard in shards]
     parts = [(str(shard.path(TOKENS)), shard.place(BIN)) for shard in shards]
     size = tokenized.facts["tokens"] * np.dtype(tokenized.recipe["options"]["dtype"]).itemsize
-    meter = Meter(project.listener, DatasetStage.asset, tokenized.name, size)
+    meter = Meter(project.listener, "indexed_dataset", tokenized.name, size)
     merge_heard(parts, folder / prefix, meter.advance)
     return {
         f"{prefix}.bin": _checked_sha256(folder / f"{prefix}.bin", pieces),
@@ -122,7 +132,7 @@ def _compose(
     outputs.invalidate(recipe)
     size = sum(pair.bin.size for pair in pairs)
     sources, digests = _joined(pairs)
-    meter = Meter(project.listener, DatasetStage.asset, tokenized.name, size)
+    meter = Meter(project.listener, "indexed_dataset", tokenized.name, size)
     sha256 = store.compose(f"{place}/{name}", sources, sha256=digests, joined=meter.advance)
     if sha256 is None:
         pieces = f"{name}{PIECES}"
@@ -278,11 +288,8 @@ def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
 class DatasetStage(CorpusStage):
     """A corpus as one .bin and .idx."""
 
-    folder, asset = STAGE, "indexed_dataset"
-    maker = staticmethod(index)
-    changed = tokenization.FILES_CHANGED
-    sent_first = (".bin", ".idx", f".bin{PIECES}")
-    asked_by: ClassVar[str | None] = "the raw folder"
+    layout = Layout(STAGE, uploaded_first=(".bin", ".idx", f".bin{PIECES}"))
+    version = VERSION
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"inventory": Node(INVENTORY, key), "tokenized": Node(TOKENIZED, key)}
@@ -293,10 +300,18 @@ class DatasetStage(CorpusStage):
         options = tokenization.token_options(project, key.subject) | versions
         return Recipe(STAGE, key.subject, VERSION, {"inventory": parents["inventory"]}, options)
 
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        facts = manifest.facts
-        counts = {name: int(facts[name]) for name in ("documents", "tokens")}
-        return counts | {"rejected": facts["rejected"] + facts["faults"], "bytes": size_bytes(manifest)}
+    def make(self, project: Project, key: Key) -> Manifest:
+        return index(project, key.subject)
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.shards.verify import verify_indexed
+
+        return verify_indexed(project, key.subject, deep, run)
+
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        figures = counted(manifest, "documents", "tokens")
+        figures["rejected"] = manifest.facts["rejected"] + manifest.facts["faults"]
+        return Summary(figures)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         try:

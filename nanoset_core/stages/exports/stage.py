@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.dataset.stage import PIECES, copy_tokens, opened, write_tokens
+from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.exports.base import Tokens
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.sample_files import SampleFiles
@@ -28,9 +29,19 @@ from nanoset_core.stages.exports.writing import (
     token_blocks,
     write_beside,
 )
-from nanoset_core.stages.packs.stage import current_dataset, dataset_node
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.stage import Budget, Key, Node, Stage, size_bytes
+from nanoset_core.stages.stage import (
+    Key,
+    Layout,
+    Node,
+    Planned,
+    ReadingBudget,
+    Resumable,
+    Summary,
+    counted,
+    uploaded_files,
+)
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED, sha256_file, sweep_abandoned, write_atomic
 
@@ -130,14 +141,24 @@ def _shared(
     return put_tokens(dataset.folder / name, folder / own), {own: dataset.files[name]}
 
 
-class ExportStage(Stage):
-    """A dataset as files of another reader."""
+_LINKED_ENDINGS = [
+    ending
+    for export_format in FORMATS.values()
+    if isinstance(export_format, LinkedFormat)
+    for ending in export_format.endings
+]
+"""Endings of the files of formats that share the dataset's tokens."""
 
-    folder, subjects, kind, asset = STAGE, "exports", "export", "export"
-    named_in = "exports.{subject}.of"
-    maker = staticmethod(export)
-    counts = ("documents", "tokens")
-    sent_first = (*(end for one in FORMATS.values() if isinstance(one, LinkedFormat) for end in one.endings), PIECES)
+
+class ExportStage(Planned, Resumable):
+    """A dataset in the layout of another reader."""
+
+    layout = Layout(STAGE, uploaded_first=(*_LINKED_ENDINGS, PIECES))
+    kind = "export"
+    version = VERSION
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name, requested_at=f"{STAGE}.{name}.of") for name in config.exports]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         of = config.exports[key.subject].of
@@ -153,7 +174,15 @@ class ExportStage(Stage):
             options["sequence_length"] = spec.sequence_length
         return Recipe(STAGE, key.subject, VERSION, parents, options)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
+    def make(self, project: Project, key: Key) -> Manifest:
+        return export(project, key.subject)
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.exports.verify import verify_export
+
+        return verify_export(project, key.subject, deep)
+
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
         """Return why the reader could not read the dataset, as far as settings tell."""
         try:
             FORMATS[wanted.options["format"]].check(tokens_of(project, key.subject, project.tokenizer.dtype, 1))
@@ -161,19 +190,19 @@ class ExportStage(Stage):
             return one_line(error)
         return None
 
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        """Return counts, and the bytes that it takes beside the tokens of its dataset."""
-        size, facts = size_bytes(manifest), manifest.facts
-        own = facts["tokens"] * np.dtype(facts["dtype"]).itemsize if facts["made_by"] not in (WRITTEN, JOINED) else 0
-        return {**super().figures(manifest), "bytes": size - own}
-
-    def details(self, manifest: Manifest) -> Mapping[str, str]:
-        return {"format": manifest.facts["format"], "tokens by": manifest.facts["made_by"]}
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        facts = manifest.facts
+        figures = counted(manifest, "documents", "tokens")
+        if facts["made_by"] not in (WRITTEN, JOINED):
+            # The tokens are a hard link to the dataset's, and take no room of their own.
+            figures["bytes"] -= facts["tokens"] * np.dtype(facts["dtype"]).itemsize
+        return Summary(figures, {"format": facts["format"], "tokens by": facts["made_by"]})
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of an export whose tokens are there before its manifest: in a bucket, or in samples."""
-        if (linked := super().unfinished_files(access, folder)) is not None:
-            return linked
+        """Return the files of an export whose tokens are written before its manifest: in a bucket, or in samples."""
+        uploaded = uploaded_files(self.layout, access, folder)
+        if uploaded is not None:
+            return uploaded
         names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
         sampled = [one for one in FORMATS.values() if isinstance(one, SampledFormat)]
         return names if any(all(one.is_file(name) for name in names) for one in sampled) else None

@@ -13,6 +13,7 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, stream_of
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.stages.checking import check_current
 from nanoset_core.stages.dataset.verify_ranges import StoredArray
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.sample_files import SampleFiles
@@ -20,7 +21,7 @@ from nanoset_core.stages.exports.samples import INDEX, SampledFormat
 from nanoset_core.stages.exports.stage import EXPORT, sample_files, tokens_of
 from nanoset_core.stages.exports.writing import write_beside
 from nanoset_core.stages.pbin.verify import PackedCheck, made_from
-from nanoset_core.stages.report import BUILD, Report, check_current
+from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.stage import framing
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage.atomic import sha256_file

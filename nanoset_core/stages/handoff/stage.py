@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,19 @@ from nanoset_core.stages.handoff.writers import (
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS, mappings_recipe
-from nanoset_core.stages.stage import Key, Node, Stage
+from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.stage import (
+    SUBJECT,
+    Advising,
+    BoundToMachine,
+    Key,
+    Layout,
+    Node,
+    Summary,
+    check_recipe,
+    counted,
+    require,
+)
 from nanoset_core.tokenizers.files import define
 
 VERSION, WITH_PREFLIGHT = 2, 3
@@ -64,9 +76,9 @@ def _exports(nanoset: NanosetContext) -> dict[str, Manifest]:
     """Return corpus or view → its current export; MissingError, StaleError without one of its current dataset."""
     found = {}
     for corpus, node in _export_nodes(nanoset.project.config, nanoset.name).items():
-        made = found[corpus] = EXPORT.require(nanoset.project, node.key)
+        made = found[corpus] = require(nanoset.project, EXPORT, node.key)
         recipe = EXPORT.recipe(nanoset.project, node.key, {"dataset": nanoset.dataset(corpus).digest})
-        EXPORT.check_current(node.key, made, recipe)
+        check_recipe(made, recipe)
     return found
 
 
@@ -79,7 +91,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
     nanoset = NanosetContext(project, name)
     blended = nanoset.spec.is_blended
     last = BLENDED if blended else INDEX_MAPPINGS
-    built = {split: last.require(project, Key(name, split)) for split in SPLITS}
+    built = {split: require(project, last, Key(name, split)) for split in SPLITS}
     exports = _exports(nanoset)
     parents = built | {f"export of {corpus}": manifest for corpus, manifest in exports.items()}
     recipe = TRAINER_FILES.recipe(project, Key(name), {one: manifest.digest for one, manifest in parents.items()})
@@ -89,7 +101,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
         key, expected = Key(name, split), mappings_recipe(nanoset, split)
         if blended:
             expected = BLENDED.recipe(project, key, {MAPPINGS: expected.digest})
-        last.check_current(key, manifest, expected)
+        check_recipe(manifest, expected)
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         files, notes = handoff_files(request)
@@ -173,7 +185,7 @@ def _counts(dataset: Manifest) -> DatasetCounts:
 
 
 def _empty(project: Project, built: Mapping[SplitName, Manifest]) -> dict[SplitName, str]:
-    found = {split: list(INDEX_MAPPINGS.warnings(project, manifest)) for split, manifest in built.items()}
+    found = {split: list(INDEX_MAPPINGS.show(project, manifest).warnings) for split, manifest in built.items()}
     return {split: texts[0] for split, texts in found.items() if texts}
 
 
@@ -191,12 +203,15 @@ def _whole(planned: Mapping[SplitName, tuple[SplitPlan | None, NanosetConfig]]) 
     return replace(whole, blend_per_split=blends)
 
 
-class HandoffStage(Stage):
+class HandoffStage(BoundToMachine, Advising):
     """The files with which a nanoset's trainer is started."""
 
-    folder, subjects, kind, asset, place = STAGE, "nanosets", "nanoset", HANDOFF, f"{{subject}}/{HANDOFF}"
-    maker = staticmethod(write_handoff)
-    counts = ()
+    layout = Layout(STAGE, (SUBJECT, HANDOFF))
+    kind = "nanoset"
+    version = VERSION
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name, requested_at=f"nanosets.{name}") for name in config.nanosets]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         last = BLENDED if config.nanosets[key.subject].is_blended else INDEX_MAPPINGS
@@ -222,21 +237,28 @@ class HandoffStage(Stage):
             options["schedule"] = [getattr(schedule, name) for name in names]
             options["span"] = spec.span and list(spec.span)
         version = WITH_PREFLIGHT if get_preset(spec.preset).hashes_tokenizer else VERSION
-        return Recipe(STAGE, self.name(key), version, parents, options)
+        return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
 
-    def row_part(self, key: Key) -> str | None:
-        return HANDOFF
+    def make(self, project: Project, key: Key) -> Manifest:
+        return write_handoff(project, key.subject)
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.mappings.verify import verify_handoff
+
+        return verify_handoff(project, key.subject, deep)
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
         spec = config.nanosets[key.subject]
         yield from nanoset_order_warnings(spec, config.views, config.packs)
         yield from evaluation_warnings(spec)
 
-    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
+    def show(self, project: Project, manifest: Manifest) -> Summary:
         spec = project.nanoset(manifest.name.removesuffix(f"/{HANDOFF}"))
-        if get_preset(spec.preset).hashes_tokenizer and not spec.tokenizer_identifiers:
-            # Without the path of this version, so that a warning that was seen stays known after a rebuild.
-            yield f"{UNKNOWN_TOKENIZER}: {START} of the handoff has the lines to add"
+        if not get_preset(spec.preset).hashes_tokenizer or spec.tokenizer_identifiers:
+            return Summary(counted(manifest))
+        # Without the path of this version, so that a warning that was seen stays known after a rebuild.
+        warning = f"{UNKNOWN_TOKENIZER}: {START} of the handoff has the lines to add"
+        return Summary(counted(manifest), warnings=[warning])
 
 
 TRAINER_FILES = HandoffStage()

@@ -25,11 +25,12 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.hashing import hash_ranges
 from nanoset_core.sampling.splits import SPLITS, parse_split
 from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.datasets import dataset_node, is_packs, packed_from, pieces_of
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
-from nanoset_core.stages.packs.stage import dataset_node, is_packs, packed_from, pieces_of
 from nanoset_core.stages.per_shard import PLACE, Sharded, ShardTask, made_by_shard, write_rows
-from nanoset_core.stages.stage import AFTER, InternalStage, Key, Node, Stage
+from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.stage import AFTER, SUBJECT, InternalStage, Key, Layout, Node, Stage, Summary, counted
 from nanoset_core.stages.views.settings import base_of, chain_of
 from nanoset_core.stages.views.stage import chosen_from
 from nanoset_core.stages.views.writing import documents_in, documents_with_tokens
@@ -102,7 +103,7 @@ def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDAr
 
 def stored_hashes(project: Project, corpus: str, shard: str) -> NDArray[np.uint64] | None:
     """Return the hashes of the documents of a shard, as `document_hashes` gives them, or None if none are stored."""
-    recipe = Recipe(TOKEN_HASHES.folder, corpus, VERSION, {"shard": shard})
+    recipe = Recipe(TOKEN_HASHES.layout.folder, corpus, VERSION, {"shard": shard})
     stored = project.outputs.find(recipe)
     if stored is None:
         return None
@@ -147,7 +148,7 @@ def _marked(project: Project, nanoset: NanosetContext) -> list[_Side]:
                 raise StaleError(what, where=own.url(), remedy=remedy)
             sequences = side.sequences if own is base else opened(own)
             found_there = (
-                pieces_of(packs).documents(*member.rows)
+                pieces_of(packs).documents_in(*member.rows)
                 if is_packs(packs)
                 else documents_with_tokens(sequences, member.rows)
             )
@@ -213,13 +214,13 @@ def compare_held_out(project: Project, name: str) -> Manifest:
     if nanoset.spec.held_out is not None:
         for one in sharded:
             corpus = one().dataset.name
-            recipes = [Recipe(TOKEN_HASHES.folder, corpus, VERSION, {"shard": shard}) for shard in one().shards]
+            recipes = [Recipe(TOKEN_HASHES.layout.folder, corpus, VERSION, {"shard": shard}) for shard in one().shards]
             digests[corpus] = made_by_shard(project, one(), recipes, _hash, (ASSET, f"{name} {corpus}"))
 
         def blocks(number: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
             corpus = sides[number].dataset.name
             for first, digest in zip(sharded[number]().firsts.tolist(), digests[corpus], strict=False):
-                file = outputs.folder / TOKEN_HASHES.folder / corpus / digest / _HASHES_FILE
+                file = outputs.folder / TOKEN_HASHES.layout.folder / corpus / digest / _HASHES_FILE
                 yield first, np.load(outputs.access.fetch(file), "r", allow_pickle=False)
 
         pairs.append(_copies(sides, blocks))
@@ -280,12 +281,16 @@ def finding(facts: Mapping[str, Any]) -> tuple[str, str, str] | None:
 class HeldOutStage(Stage):
     """Documents of valid and test that train reads too."""
 
-    folder, subjects, kind, asset, place = STAGE, "nanosets", "nanoset", ASSET, f"{{subject}}/{ASSET}"
-    maker = staticmethod(compare_held_out)
-    counts = ()
+    layout = Layout(STAGE, (SUBJECT, ASSET))
+    kind = "nanoset"
+    version = VERSION
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name) for name, spec in config.nanosets.items() if _can_share(config, spec)]
+        return [
+            Key(name, requested_at=f"nanosets.{name}")
+            for name, spec in config.nanosets.items()
+            if _can_share(config, spec)
+        ]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {corpus: dataset_node(config, corpus) for corpus in config.nanosets[key.subject].corpora}
@@ -297,19 +302,27 @@ class HeldOutStage(Stage):
             for split in SPLITS
         }
         options["copies"] = nanoset.spec.held_out is not None
-        return Recipe(STAGE, self.name(key), VERSION, parents, options)
+        return Recipe(STAGE, self.layout.name_of(key), VERSION, parents, options)
 
-    def row_part(self, key: Key) -> str | None:
-        return ASSET
+    def make(self, project: Project, key: Key) -> Manifest:
+        return compare_held_out(project, key.subject)
 
-    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
-        if (found := finding(manifest.facts)) is not None:
-            yield f"{found[0]}: {found[1]}: {found[2]}; see {manifest.url(SHARED)}"
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.held_out.verify import verify_held_out
+
+        return verify_held_out(project, key.subject, deep)
+
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        shared = finding(manifest.facts)
+        if shared is None:
+            return Summary(counted(manifest))
+        what, where, found = shared
+        return Summary(counted(manifest), warnings=[f"{what}: {where}: {found}; see {manifest.url(SHARED)}"])
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return map(str, manifest.facts[_HASHES])
 
 
 HELD_OUT = HeldOutStage()
-TOKEN_HASHES = InternalStage("token_hashes", HELD_OUT)
+TOKEN_HASHES = InternalStage(Layout("token_hashes"), HELD_OUT)
 """Hashes of the documents of single shards."""

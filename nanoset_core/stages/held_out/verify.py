@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.stages.checking import check_current
 from nanoset_core.stages.contamination import stage as contamination
 from nanoset_core.stages.held_out.stage import HELD_OUT, SHARED, finding
-from nanoset_core.stages.report import Report, check_current
+from nanoset_core.stages.report import Report
 from nanoset_core.stages.stage import Key
 
 
@@ -33,7 +34,7 @@ def verify_contamination(project: Project, section: str, corpus: str, deep: bool
                 f"all places are listed in {manifest.url(contamination.MATCHES)}",
             )
         else:
-            for text in contamination.CONTAMINATION.warnings(project, manifest):
+            for text in contamination.CONTAMINATION.show(project, manifest).warnings:
                 report.warn(text, manifest.url(contamination.MATCHES))
 
     key, figures = Key(section, corpus), ("documents", "contaminated", "matches")

@@ -15,8 +15,9 @@ from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project, despite_lost_copies
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.settings import CorpusSpec
-from nanoset_core.stages.stage import CorpusStage, Key
+from nanoset_core.stages.stage import CorpusStage, Key, Layout, Summary, current_version, require
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.os_errors import explained
@@ -114,8 +115,8 @@ def settling(project: Project, corpus: str) -> QuietPeriod | None:
     None where the current inventory is damaged: all files are taken as they are.
     """
     try:
-        exists = INVENTORY.current(project, Key(corpus)).exists
-        before = pieces_by_file(INVENTORY.require(project, Key(corpus)) if exists else None)
+        exists = current_version(project, INVENTORY, Key(corpus)).exists
+        before = pieces_by_file(require(project, INVENTORY, Key(corpus)) if exists else None)
     except NanosetError:
         return None
     return QuietPeriod(project.config.automation.settle_seconds, time.time_ns(), before)
@@ -262,22 +263,30 @@ def inventory_recipe(inventory: Inventory) -> Recipe:
 
 def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventory]:
     """Return the corpus's current inventory; MissingError where none was taken yet."""
-    manifest = INVENTORY.require(project, Key(corpus))
+    manifest = require(project, INVENTORY, Key(corpus))
     return manifest, manifest.load(FILE, Inventory.from_json)
 
 
 class InventoryStage(CorpusStage):
     """The files of each corpus."""
 
-    folder, asset = STAGE, "raw_jsonl"
-    maker = staticmethod(make_inventory)
+    layout = Layout(STAGE)
+    version = VERSION
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Survey the files as they are now."""
         return inventory_recipe(survey(project, key.subject, executor=project.executor))
 
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        return {"files": int(manifest.facts["files"])}
+    def make(self, project: Project, key: Key) -> Manifest:
+        return make_inventory(project, key.subject)
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.shards.verify import verify_inventory
+
+        return verify_inventory(project, key.subject)
+
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        return Summary({"files": int(manifest.facts["files"])})
 
 
 INVENTORY = InventoryStage()

@@ -38,9 +38,9 @@ from nanoset_core.sampling.plan import (
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split, without_share
 from nanoset_core.stages.corpus_parts import DatasetParts
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.mappings.run_before import handoff_named, read_before
 from nanoset_core.stages.mappings.settings import BlendSpec, corpora_of, is_blended
-from nanoset_core.stages.packs.stage import current_dataset
 from nanoset_core.stages.views.settings import base_of, chain_of
 
 _Part = TypeVar("_Part", MemberPlan, BlendPlan)

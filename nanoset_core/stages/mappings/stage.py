@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Set
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,26 @@ from nanoset_core.sampling.coverage import coverage
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.contamination.stage import gates
+from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit, cache_folder
 from nanoset_core.stages.mappings.run_before import versions_before
-from nanoset_core.stages.packs.stage import current_dataset, dataset_node
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.same_text import check_split_text
-from nanoset_core.stages.stage import Budget, Key, Node, Stage, size_bytes
+from nanoset_core.stages.stage import (
+    PART,
+    SUBJECT,
+    Key,
+    Layout,
+    Node,
+    OutsideFiles,
+    Planned,
+    ReadingBudget,
+    Summary,
+    check_recipe,
+    require,
+    size_bytes,
+)
 from nanoset_core.storage.access import FileAccess
 
 VERSION, MIXTURE = 1, "mixture"
@@ -82,8 +96,8 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
         what = "there is no blend to write: this nanoset reads one corpus without a weight"
         raise ConfigError(what, where=f"{project.config.file}: nanosets.{name}")
     key = Key(name, split)
-    mappings = INDEX_MAPPINGS.require(project, key)
-    INDEX_MAPPINGS.check_current(key, mappings, mappings_recipe(nanoset, split))
+    mappings = require(project, INDEX_MAPPINGS, key)
+    check_recipe(mappings, mappings_recipe(nanoset, split))
     planned, cache = nanoset.plan(split), nanoset.cache
     files: Notes = {}
     given, access = None, project.outputs.access
@@ -194,17 +208,18 @@ def unused_samples(facts: Mapping[str, Any]) -> int:
     return sum(member["surplus"] for member in facts["members"])
 
 
-class _SplitStage(Stage):
+class _SplitStage(OutsideFiles):
     """What the index mappings and the blend of a split have in common."""
 
-    folder, kind, named_in = STAGE, "nanoset", "nanosets.{subject}.blend"
+    kind = "nanoset"
+    version = VERSION
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         wanted = {name: fact["bytes"] for name, fact in manifest.facts.get("cache_files", {}).items()}
         fault = first_fault(project.outputs.access.sizes(cache_folder(project, key.subject), wanted), wanted)
         return None if fault is None else f"an index file is missing or of another size: {fault[0]}"
 
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
+    def show(self, project: Project, manifest: Manifest) -> Summary:
         files = manifest.facts.get("cache_files", {}).values()
         figures = {"bytes": size_bytes(manifest) + sum(fact["bytes"] for fact in files)}
         if "members" in manifest.facts:
@@ -217,9 +232,9 @@ class _SplitStage(Stage):
         for corpus in manifest.facts.get(CORPORA, ()):
             for name in ("unique_tokens", "repeated_tokens"):
                 figures[name] = figures.get(name, 0) + corpus[name]
-        return figures
+        return Summary(figures, self._details(manifest))
 
-    def details(self, manifest: Manifest) -> Mapping[str, str]:
+    def _details(self, manifest: Manifest) -> Mapping[str, str]:
         if "members" not in manifest.facts:
             return {}
         # Outputs of earlier versions tell no epochs of corpora.
@@ -239,14 +254,13 @@ class _SplitStage(Stage):
         return details
 
 
-class MappingsStage(_SplitStage):
+class MappingsStage(_SplitStage, Planned):
     """The trainer's document, sample and shuffle index of every corpus of a split."""
 
-    asset, place = MAPPINGS, f"{{subject}}/{{part}}/{MAPPINGS}"
-    maker = staticmethod(write_mappings)
+    layout = Layout(STAGE, (SUBJECT, PART, MAPPINGS))
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name, split) for name in config.nanosets for split in SPLITS]
+        return [Key(name, split, requested_at=f"nanosets.{name}.blend") for name in config.nanosets for split in SPLITS]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         corpora = config.nanosets[key.subject].corpora_of(split_of(key))
@@ -256,12 +270,25 @@ class MappingsStage(_SplitStage):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return mappings_recipe(NanosetContext(project, key.subject), split_of(key), parents)
 
-    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
-        facts = manifest.facts
-        short = "it has no sample" if facts["members"] and not facts["samples"] else None  # built before it was told
-        return filter(None, [facts.get(LACKING, short)])
+    def make(self, project: Project, key: Key) -> Manifest:
+        return write_mappings(project, key.subject, split_of(key))
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.mappings.verify import verify_mappings
+
+        return verify_mappings(project, key.subject, split_of(key), deep)
+
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        facts = manifest.facts
+
+        # Versions of before 0.2 do not say why a split is short.
+        shortage = facts.get(LACKING)
+        if shortage is None and facts["members"] and not facts["samples"]:
+            shortage = "it has no sample"
+        warnings = [] if shortage is None else [shortage]
+        return replace(super().show(project, manifest), warnings=warnings)
+
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
         """Return why the split cannot be planned, where its datasets are there and their .idx files not too big."""
         if errors := raised(check_split_text, project, key.subject, split_of(key)):
             return one_line(errors[0])
@@ -272,9 +299,8 @@ class MappingsStage(_SplitStage):
             size = sum(one.files[idx_path(one.facts["prefix"]).name].size for one in current)
         except (NanosetError, OSError):
             return None  # a dataset is not built
-        if size > reading.left:
+        if not reading.spend(size):
             return None
-        reading.left -= size
         try:
             NanosetContext(project, key.subject, exact=False).plan(split_of(key))
         except NanosetError as error:
@@ -299,17 +325,25 @@ class MappingsStage(_SplitStage):
 class BlendStage(_SplitStage):
     """Which corpus, and which of its samples, is the k-th sample of a split."""
 
-    asset, place = BLEND, f"{{subject}}/{{part}}/{BLEND}"
-    maker = staticmethod(write_blended)
+    layout = Layout(STAGE, (SUBJECT, PART, BLEND))
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name, split) for name, spec in config.nanosets.items() if spec.is_blended for split in SPLITS]
+        blended = [name for name, spec in config.nanosets.items() if spec.is_blended]
+        return [Key(name, split, requested_at=f"nanosets.{name}.blend") for name in blended for split in SPLITS]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {MAPPINGS: Node(INDEX_MAPPINGS, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return Recipe(STAGE, self.name(key), VERSION, parents)
+        return Recipe(STAGE, self.layout.name_of(key), VERSION, parents)
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return write_blended(project, key.subject, split_of(key))
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.mappings.verify import verify_blend
+
+        return verify_blend(project, key.subject, split_of(key), deep)
 
 
 def split_of(key: Key) -> SplitName:

@@ -19,19 +19,12 @@ from nanoset_core.sampling.indices import BlendIndices
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SplitName
+from nanoset_core.stages.checking import check_current
 from nanoset_core.stages.dataset.verify_ranges import spread_rows
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.planning import cache_folder
-from nanoset_core.stages.report import (
-    AGAIN,
-    BUILD,
-    Report,
-    check_current,
-    check_file,
-    check_written,
-    live_manifest,
-)
+from nanoset_core.stages.report import AGAIN, BUILD, Report, check_file, check_written, live_manifest
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
@@ -69,7 +62,7 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
 
     def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
-        for lacking in mapping.INDEX_MAPPINGS.warnings(project, manifest):
+        for lacking in mapping.INDEX_MAPPINGS.show(project, manifest).warnings:
             report.warn(lacking, manifest.folder)
         if plan is None:
             return

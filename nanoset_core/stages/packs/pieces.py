@@ -1,4 +1,15 @@
-"""The table of pieces beside packs: which tokens of which document lie where in each pack."""
+"""`pieces.parquet`, stored next to packs: which tokens of which document are where in each pack.
+
+Its rows are sorted by pack, and within a pack by position. All columns are int64:
+
+| column | meaning |
+| --- | --- |
+| pack | number of the pack |
+| begin | position of the piece's first token in the pack |
+| document | number of the document in the dataset that was packed |
+| first | position of the piece's first token in the document |
+| tokens | tokens of the piece |
+"""
 
 from __future__ import annotations
 
@@ -6,7 +17,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,102 +25,141 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError
 from nanoset_core.sampling.packing.assignment import Pieces
 
+PIECES_FILE = "pieces.parquet"
 COLUMNS = ("pack", "begin", "document", "first", "tokens")
-"""Number of the pack; first token of the piece in it; number of the document in the dataset that was packed; first
-token of the piece in the document; tokens of the piece. All int64; by pack, and in a pack by begin."""
-_ROWS = 1 << 18
+_ROWS_PER_GROUP = 1 << 18
 
 
-@contextmanager
-def piece_table(path: Path) -> Iterator[Any]:
-    """Yield what appends packs to a table: (number of the first, their pieces) → nothing."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+class PieceRows(NamedTuple):
+    """Rows of the table, column by column; each array is int64 of shape (n_rows,)."""
 
-    schema = pa.schema([(name, pa.int64()) for name in COLUMNS])
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    packs: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    tokens: NDArray[np.int64]
 
-        def add(first: int, pieces: Pieces) -> None:
-            columns = [first + pieces.owners, pieces.begins, *pieces[1:]]
-            writer.write_table(pa.Table.from_arrays([pa.array(one) for one in columns], schema=schema), _ROWS)
-
-        yield add
+    def select(self, rows: NDArray[Any]) -> PieceRows:
+        """Return some of the rows, by a mask or by their indices."""
+        return PieceRows(*[column[rows] for column in self])
 
 
-def _is_between(ascending: NDArray[np.int64], low: int, high: int) -> bool:
-    return bool(np.searchsorted(ascending, low) < np.searchsorted(ascending, high, "right"))
+class PieceTableWriter:
+    """Writes the table while packs are written; a context manager."""
 
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    import pyarrow as pa
+        self._schema = pa.schema([(name, pa.int64()) for name in COLUMNS])
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
 
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        what, remedy = "the table of pieces cannot be read", f"delete {path.parent}, and run `nanoset build`"
-        raise FormatError(what, where=path, found=str(error), expected="Parquet", remedy=remedy) from error
+    def __enter__(self) -> PieceTableWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._writer.close()
+
+    def append(self, first_pack: int, pieces: Pieces) -> None:
+        """Append the pieces of consecutive packs, the first of which has the number `first_pack`."""
+        import pyarrow as pa
+
+        columns = [
+            first_pack + pieces.packs,
+            pieces.begins,
+            pieces.documents,
+            pieces.firsts,
+            pieces.lengths,
+        ]
+        table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=self._schema)
+        self._writer.write_table(table, _ROWS_PER_GROUP)
 
 
 class PieceTable:
-    """A table of pieces, of which only the row groups are read that may hold what is asked for."""
+    """Reads the table. Only row groups that may contain the requested rows are read.
+
+    Raises:
+        FormatError: The file cannot be read; raised when it is opened, or when a row group is read.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Open a table; FormatError where it cannot be read, here or later."""
         import pyarrow.parquet as pq
 
         self._path = path
-        with _reading(path):
+        with self._readable():
             self._file = pq.ParquetFile(path)
 
-    def of_packs(self, packs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the pieces of some packs, in their order, int64, shape (pieces, 5), as COLUMNS names them."""
-        return self._chosen("pack", packs)
+    def of_packs(self, packs: NDArray[np.int64]) -> PieceRows:
+        """Return the rows of some packs, by number of the pack."""
+        return self._rows_with("pack", packs)
 
-    def of_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the pieces of some documents, in the order of packs, int64, shape (pieces, 5)."""
-        return self._chosen("document", documents)
+    def of_documents(self, documents: NDArray[np.int64]) -> PieceRows:
+        """Return the rows of some documents, by number of the pack."""
+        return self._rows_with("document", documents)
 
-    def documents(self, begin: int, end: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the documents in packs [begin, end), a document perhaps more than once; int64."""
-        for rows in self.between(begin, end):
-            yield rows[:, 2]
+    def documents_in(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
+        """Yield the documents in the packs [start, stop), int64; a document in several pieces is repeated."""
+        for rows in self.between(start, stop):
+            yield rows.documents
 
-    def between(self, begin: int, end: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the pieces in packs [begin, end), int64, shape (pieces, 5), as COLUMNS names them, some at a time."""
-        for rows in self._groups("pack", lambda low, high: low < end and begin <= high):
-            yield rows[(rows[:, 0] >= begin) & (rows[:, 0] < end)]
-
-    def _chosen(self, column: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        wanted, found = np.unique(numbers), [np.empty((0, len(COLUMNS)), np.int64)]
-        if len(wanted):
-            for rows in self._groups(column, lambda low, high: _is_between(wanted, low, high)):
-                values = rows[:, COLUMNS.index(column)]
-                at = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
-                found.append(rows[wanted[at] == values])
-        return np.concatenate(found)
+    def between(self, start: int, stop: int) -> Iterator[PieceRows]:
+        """Yield the rows of the packs [start, stop), some at a time."""
+        for rows in self._row_groups("pack", lambda low, high: low < stop and start <= high):
+            yield rows.select((rows.packs >= start) & (rows.packs < stop))
 
     def tokens_by_pack(self, packs: int) -> NDArray[np.int64]:
-        """Return how many tokens of documents each pack holds, int64, shape (packs,); the rest of it is padding."""
-        pack, tokens = COLUMNS.index("pack"), COLUMNS.index("tokens")
+        """Return how many tokens of documents each pack holds, int64, shape (packs,); the rest is padding."""
         counts = np.zeros(packs, np.int64)
-        for rows in self._groups("pack", lambda low, high: True):
-            np.add.at(counts, rows[:, pack], rows[:, tokens])
+        for rows in self._row_groups("pack", lambda low, high: True):
+            np.add.at(counts, rows.packs, rows.tokens)
         return counts
 
     def sha256(self) -> str:
-        """Return the sha256 of all rows, whichever version of the library wrote them."""
-        found = hashlib.sha256()
-        for rows in self._groups("pack", lambda low, high: True):
-            found.update(np.ascontiguousarray(rows).data)
-        return found.hexdigest()
+        """Return the sha256 of all values, which does not depend on the version of the library that wrote them."""
+        digest = hashlib.sha256()
+        for rows in self._row_groups("pack", lambda low, high: True):
+            digest.update(np.stack(rows, axis=1).data)
+        return digest.hexdigest()
 
-    def _groups(self, column: str, is_wanted: Callable[[int, int], bool]) -> Iterator[NDArray[np.int64]]:
-        """Yield the rows of each group whose least and largest value of a column are wanted, or not known."""
-        metadata, number = self._file.metadata, COLUMNS.index(column)
+    def _rows_with(self, column: str, numbers: NDArray[np.int64]) -> PieceRows:
+        """Return the rows whose value of a column is one of some numbers."""
+        empty = np.empty(0, np.int64)
+        parts = [PieceRows(empty, empty, empty, empty, empty)]
+        wanted = np.unique(numbers)
+        if not len(wanted):
+            return parts[0]
+
+        def may_contain(low: int, high: int) -> bool:
+            return bool(np.searchsorted(wanted, low) < np.searchsorted(wanted, high, side="right"))
+
+        for rows in self._row_groups(column, may_contain):
+            values = rows[COLUMNS.index(column)]
+            nearest = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
+            parts.append(rows.select(wanted[nearest] == values))
+        return PieceRows(*[np.concatenate(columns) for columns in zip(*parts, strict=True)])
+
+    def _row_groups(self, column: str, is_wanted: Callable[[int, int], bool]) -> Iterator[PieceRows]:
+        """Yield the row groups whose smallest and largest value of a column are wanted, or not known."""
+        metadata = self._file.metadata
         for group in range(metadata.num_row_groups):
-            known = metadata.row_group(group).column(number).statistics
-            if known is None or is_wanted(known.min, known.max):
-                with _reading(self._path):
-                    rows = self._file.read_row_group(group)
-                yield np.stack([rows.column(name).to_numpy() for name in COLUMNS], axis=1)
+            statistics = metadata.row_group(group).column(COLUMNS.index(column)).statistics
+            if statistics is not None and not is_wanted(statistics.min, statistics.max):
+                continue
+            with self._readable():
+                table = self._file.read_row_group(group)
+            yield PieceRows(*[table.column(name).to_numpy() for name in COLUMNS])
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        import pyarrow as pa
+
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise FormatError(
+                "the table of pieces cannot be read",
+                where=self._path,
+                found=str(error),
+                expected="Parquet",
+                remedy=f"delete {self._path.parent}, and run `nanoset build`",
+            ) from error

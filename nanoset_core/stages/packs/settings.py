@@ -1,4 +1,4 @@
-"""Settings of packs: documents laid whole into samples of one length."""
+"""The sections `packs` and `packing` of nanoset.yaml."""
 
 from __future__ import annotations
 
@@ -6,37 +6,40 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from nanoset_core.records.settings import Range
-from nanoset_core.sampling.packing.plan import Long, Tail
+from nanoset_core.sampling.packing.plan import LongDocuments, Tail
 
-DEFAULT_PACK_SEED = 1234
+DEFAULT_SEED = 1234
 PackSeed = Annotated[int, Range(0, 2**63 - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class PackingSpec:
-    """How the documents of a nanoset or webdataset are laid whole into its samples."""
+    """How the documents of a nanoset or webdataset are packed into its samples, each document in one piece."""
 
     kind: Literal["best_fit"] = "best_fit"
-    """Best-fit-decreasing: each document, from the longest on, goes where it leaves the least room."""
-    long: Long = "fragment"
-    """Documents longer than a sample are cut into pieces of its length and a rest, or keep only their first tokens."""
+    """Best-fit-decreasing: documents are placed from the longest to the shortest, each where it leaves least room."""
+    long: LongDocuments = "fragment"
+    """Documents longer than a sample: cut them into pieces of a sample's length and a remainder, or truncate them."""
     tail: Tail = "pad"
-    """What stays empty at the end of a sample is padded; or samples with room are written in a row, and cut."""
-    seed: PackSeed = DEFAULT_PACK_SEED
-    """Of the order of packs, and so of which documents of equal length meet which others."""
+    """Room at the end of a sample: fill it with padding, or concatenate the samples with room and cut them again."""
+    seed: PackSeed = DEFAULT_SEED
+    """Seed of the order of packs, and so of which documents of equal length share a pack."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacksSpec:
-    """The documents of a corpus or view, laid whole into packs of one length; stands wherever a corpus stands."""
+    """A dataset of packs: the documents of a corpus or view, unbroken, in sequences of one length.
+
+    It can be named wherever a corpus can.
+    """
 
     of: str = field(metadata={"example": "web"})
-    """The corpus or view."""
+    """The corpus or view whose documents are packed."""
     length: Annotated[int, Range(1, 1 << 24)] = field(metadata={"example": 2048})
-    """Tokens of a pack: the sequence length of the nanosets that read it, or the context's of webdatasets."""
-    long: Long = "fragment"
-    """Documents longer than a pack are cut into pieces of its length and a rest, or keep only their first tokens."""
+    """Tokens of a pack: the sequence length of the nanosets that read it, or the context length of webdatasets."""
+    long: LongDocuments = "fragment"
+    """Documents longer than a pack: cut them into pieces of a pack's length and a remainder, or truncate them."""
     tail: Tail = "pad"
-    """What stays empty at the end of a pack is padded; or packs with room are written in a row, and cut."""
-    seed: PackSeed = DEFAULT_PACK_SEED
-    """Of the order of packs, and so of which documents of equal length meet which others."""
+    """Room at the end of a pack: fill it with padding, or concatenate the packs with room and cut them again."""
+    seed: PackSeed = DEFAULT_SEED
+    """Seed of the order of packs, and so of which documents of equal length share a pack."""

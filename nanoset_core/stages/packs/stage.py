@@ -1,15 +1,14 @@
-"""packs: the dataset of a corpus or view → its documents laid whole into sequences of one length."""
+"""The stage `packs`: the dataset of a corpus or view → its documents, unbroken, in sequences of one length."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import ProgressCallback, silent
@@ -22,169 +21,163 @@ from nanoset_core.project.orders import reordering_warnings
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.packing.assignment import document_lengths
-from nanoset_core.sampling.packing.plan import Cut
 from nanoset_core.sampling.plan import LengthReader
-from nanoset_core.stages.dataset.stage import DATASET, opened, write_tokens
-from nanoset_core.stages.packs.pieces import PieceTable
-from nanoset_core.stages.packs.settings import PacksSpec
-from nanoset_core.stages.packs.writing import PackCounts, PackWriter, Rules, planned, write_pack_idx
+from nanoset_core.stages.dataset.stage import opened, write_tokens
+from nanoset_core.stages.packs.make import PackCounts, PackingRules, PackWriter, plan_counts, write_pack_idx
+from nanoset_core.stages.packs.pieces import PIECES_FILE
+from nanoset_core.stages.packs.show import packs_summary
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.framing import pair_name
-from nanoset_core.stages.stage import Key, Node
+from nanoset_core.stages.stage import PART, Advising, Key, Layout, Node, Summary, require
 from nanoset_core.stages.views.settings import base_of
-from nanoset_core.stages.views.stage import VIEW, DerivedStage, corpus_of
+from nanoset_core.stages.views.stage import DerivedStage, corpus_of, unpacked_node
 
 VERSION = 1
 STAGE = "packs"
-PIECES = "pieces.parquet"
 
 
-def dataset_node(config: ProjectConfig, name: str) -> Node:
-    """Return the output that holds the dataset of a corpus or view, or packs."""
-    if name not in config.derived:
-        return Node(DATASET, Key(name))
-    return Node(PACKS if name in config.packs else VIEW, Key(base_of(config.derived, name), name))
+class PacksStage(DerivedStage, Advising):
+    """Documents of a corpus or view, packed unbroken into sequences of one length."""
+
+    layout = Layout(STAGE, (PART,), uploaded_first=(".bin", ".idx", PIECES_FILE))
+    kind = "pack"
+    version = VERSION
+
+    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        spec = config.packs[self.layout.name_of(key)]
+        return {"dataset": unpacked_node(config, spec.of)}
+
+    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        """Return the recipe: how documents are packed, and the token that fills packs up."""
+        name = self.layout.name_of(key)
+        spec = project.config.packs[name]
+        options = {
+            "of": spec.of,
+            "length": spec.length,
+            "long": spec.long,
+            "tail": spec.tail,
+            "seed": spec.seed,
+            "pad": pad_id(project),
+        }
+        return Recipe(STAGE, name, VERSION, parents, options)
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return make_packs(project, self.layout.name_of(key))
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.packs.verify import verify_packs
+
+        return verify_packs(project, key, deep=deep)
+
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        return packs_summary(manifest)
+
+    def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
+        source = config.packs[self.layout.name_of(key)].of
+        return reordering_warnings([source], config.views, config.packs, "packs have an order of their own")
 
 
-def current_dataset(project: Project, name: str) -> Manifest:
-    """Return the current dataset of a corpus or view, or packs; MissingError where it was not made yet."""
-    node = dataset_node(project.config, name)
-    return node.stage.require(project, node.key)
+PACKS = PacksStage()
 
 
-def is_packs(dataset: Manifest) -> bool:
-    """Return whether a dataset is packs."""
-    return dataset.stage == STAGE
-
-
-def packed_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
-    """Return the dataset whose documents packs hold, any other one itself; MissingError where it is gone."""
-    if not is_packs(dataset):
-        return dataset
-    of, digest = dataset.facts["of"], dataset.recipe["parents"]["dataset"]
-    stage = DATASET if of == dataset.facts["corpus"] else VIEW
-    return outputs.version(stage.folder, of, digest, "the dataset that packs were made of is gone")
-
-
-def pieces_of(packs: Manifest) -> PieceTable:
-    """Open the table of the pieces of packs."""
-    return PieceTable(packs.path(PIECES))
-
-
-def padding_of(packs: Manifest) -> NDArray[np.int64]:
-    """Return how many tokens of each pack are padding, int64, shape (packs,)."""
-    n_packs = int(packs.facts["packs"])
-    if not packs.facts["padding"]:
-        return np.zeros(n_packs, np.int64)
-    return int(packs.facts["length"]) - pieces_of(packs).tokens_by_pack(n_packs)
-
-
-def rules_of(options: Mapping[str, Any]) -> Rules:
-    """Return how documents are packed, by the options of a recipe."""
-    cut = Cut(options["length"], options["long"])
-    return Rules(cut, options["tail"], options["pad"], options["seed"])
-
-
-def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
-    """Return packs as they will be made from the current dataset: without files, their lengths told to a reader.
-
-    What is there already is returned as it is. MissingError where there is no dataset.
-    """
-    recipe, dataset, prefix = _recipe(project, name)
-    if (made := project.outputs.find(recipe)) is not None:
-        return made
-    read, rules = opened(dataset, is_sampled=True), rules_of(recipe.options)
-    counts, _ = planned(document_lengths(read.sequence_lengths, read.document_indices), rules)
-    facts = _facts(recipe, dataset, prefix, counts)
-    if rules.tail == "carry":
-        facts |= dict.fromkeys(("pieces", "cut_documents", "cut_tokens"))
-    folder = project.outputs.place(recipe)
-    reader.suppose(str(folder / prefix), np.broadcast_to(np.int32(rules.cut.length), counts.packs))
-    facts = dict(sorted(facts.items()))  # as they will be read
-    return Manifest(folder, recipe.to_json(), recipe.digest, facts, {}, project.outputs.access)
-
-
-def _recipe(project: Project, name: str) -> tuple[Recipe, Manifest, str]:
-    """Return (recipe of packs of the current dataset, this dataset, prefix of the packs)."""
-    dataset = current_dataset(project, project.config.packs[name].of)
-    key = Key(base_of(project.config.derived, name), name)
-    prefix = pair_name(project.config.tokenization.preset, name, project.config.documents_of(key.subject).text_key)
-    return PACKS.recipe(project, key, {"dataset": dataset.digest}), dataset, prefix
-
-
-def _facts(recipe: Recipe, dataset: Manifest, prefix: str, counts: PackCounts) -> dict[str, Any]:
-    length = recipe.options["length"]
-    names = {"prefix": prefix, "corpus": corpus_of(dataset), "of": recipe.options["of"], "length": length}
-    whole = {"sequences": counts.packs, "tokens": counts.packs * length, "dtype": dataset.facts["dtype"]}
-    return names | whole | asdict(counts)
+def pad_id(project: Project) -> int | None:
+    """Return the token that fills packs up: the padding token, or the end-of-document token if there is none."""
+    padding = project.special("pad")
+    return project.special("eod") if padding is None else padding
 
 
 @holding
 def make_packs(project: Project, name: str) -> Manifest:
-    """Pack the documents of the current dataset of a corpus or view; MissingError where there is none."""
-    recipe, dataset, prefix = _recipe(project, name)
+    """Pack the documents of the current dataset of a corpus or view, and make the packs current.
+
+    Raises:
+        MissingError: The dataset has not been built.
+    """
+    task = _PackTask.of(project, name)
     listener = project.listener if project.executor is None else silent
-    work = partial(_pack, recipe=recipe, dataset=dataset, prefix=prefix, listener=listener)
-    [(_, made)] = run_tasks(work, [project.outputs], 1, project.executor)
-    return project.outputs.make_current(project.outputs.rebase(made))
+    [(_, manifest)] = run_tasks(partial(_pack, task=task, listener=listener), [project.outputs], 1, project.executor)
+    return project.outputs.make_current(project.outputs.rebase(manifest))
 
 
-def _pack(root: OutputRoot, recipe: Recipe, dataset: Manifest, prefix: str, listener: ProgressCallback) -> Manifest:
+@dataclass(frozen=True, slots=True)
+class _PackTask:
+    """Everything that a worker needs to make packs; it pickles."""
+
+    recipe: Recipe
+    dataset: Manifest
+    """Of the corpus or view that is packed."""
+    prefix: str
+    """File name of the packs, without an ending."""
+
+    @staticmethod
+    def of(project: Project, name: str) -> _PackTask:
+        """Describe how packs are made from the current dataset."""
+        config = project.config
+        key = Key(base_of(config.derived, name), name)
+        source = unpacked_node(config, config.packs[name].of)
+        dataset = require(project, source.stage, source.key)
+        prefix = pair_name(config.tokenization.preset, name, config.documents_of(key.subject).text_key)
+        recipe = PACKS.recipe(project, key, {"dataset": dataset.digest})
+        return _PackTask(recipe, dataset, prefix)
+
+    @property
+    def rules(self) -> PackingRules:
+        return PackingRules.of(self.recipe.options)
+
+    def facts(self, counts: PackCounts) -> dict[str, Any]:
+        """Return the facts of the packs' manifest."""
+        length = self.recipe.options["length"]
+        return {
+            "prefix": self.prefix,
+            "corpus": corpus_of(self.dataset),
+            "of": self.recipe.options["of"],
+            "length": length,
+            "sequences": counts.packs,
+            "tokens": counts.packs * length,
+            "dtype": self.dataset.facts["dtype"],
+            **asdict(counts),
+        }
+
+
+def _pack(root: OutputRoot, task: _PackTask, listener: ProgressCallback) -> Manifest:
     """Write packs, in any process."""
     with root.in_task() as outputs:
-        source = outputs.rebase(dataset)
+        source = outputs.rebase(task.dataset)
 
         def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-            read = MMapIndexedDataset.below(outputs.access, str(source.folder / source.facts["prefix"]))
-            rules = rules_of(recipe.options)
-            packs = PackWriter(read, rules, recipe.name, listener)
-            files = write_tokens(outputs, recipe, folder, f"{prefix}.bin", Hashed(packs.blocks(folder / PIECES)))
-            write_pack_idx(idx_path(folder / prefix), read.dtype, packs.counts.packs, rules.cut.length)
-            return _facts(recipe, dataset, prefix, packs.counts), files
+            dataset = MMapIndexedDataset.below(outputs.access, str(source.folder / source.facts["prefix"]))
+            writer = PackWriter(dataset, task.rules, task.recipe.name, listener)
+            blocks = Hashed(writer.blocks(folder / PIECES_FILE))
+            files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
+            index = idx_path(folder / task.prefix)
+            write_pack_idx(index, dataset.dtype, writer.counts.packs, task.rules.pieces.length)
+            return task.facts(writer.counts), files
 
-        return outputs.commit(recipe, write)
-
-
-class PacksStage(DerivedStage):
-    """Documents of a corpus or view, laid whole into packs."""
-
-    folder, kind, asset = STAGE, "pack", "packs"
-    job = "{subject}_packs"
-    maker = staticmethod(make_packs)
-    named_in = "packs.{part}.of"
-    counts = ("packs", "documents", "tokens")
-    detailed = (
-        ("padding", "padding"),
-        ("documents cut", "cut_documents"),
-        ("tokens dropped", "dropped_tokens"),
-    )
-    sent_first = (".bin", ".idx", PIECES)
-
-    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {"dataset": dataset_node(config, config.packs[self.name(key)].of)}
-
-    def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe: the rules, and the token that fills packs up."""
-        spec: PacksSpec = project.config.packs[self.name(key)]
-        options: dict[str, Any] = {"of": spec.of, "length": spec.length, "long": spec.long, "tail": spec.tail}
-        return Recipe(STAGE, self.name(key), VERSION, parents, options | {"seed": spec.seed, "pad": pad_id(project)})
-
-    def details(self, manifest: Manifest) -> Mapping[str, str]:
-        apart = manifest.facts["concatenated"]["cut_documents"]
-        return {**super().details(manifest), "cut if concatenated": f"{apart:,}"}
-
-    def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        source = config.packs[self.name(key)].of
-        return reordering_warnings([source], config.views, config.packs, "packs are laid in an order of their own")
-
-    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
-        if not manifest.facts["documents"]:
-            yield "they hold no document"
+        return outputs.commit(task.recipe, write)
 
 
-def pad_id(project: Project) -> int | None:
-    """Return what fills packs up: the padding token, or where nanoset.yaml names none the end-of-document token."""
-    found = project.special("pad")
-    return project.special("eod") if found is None else found
+def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
+    """Return the manifest that packs will have once they are built, and register their lengths with `reader`.
 
+    So index mappings over packs can be planned before the packs are built. Packs that exist are returned as they are.
+    With `tail: carry`, the facts that depend on the order of the packs are None.
 
-PACKS = PacksStage()
+    Raises:
+        MissingError: The dataset has not been built.
+    """
+    task = _PackTask.of(project, name)
+    existing = project.outputs.find(task.recipe)
+    if existing is not None:
+        return existing
+
+    dataset = opened(task.dataset, is_sampled=True)
+    counts, _ = plan_counts(document_lengths(dataset.sequence_lengths, dataset.document_indices), task.rules)
+    facts = task.facts(counts)
+    if task.rules.tail == "carry":
+        facts |= {"pieces": None, "cut_documents": None, "cut_tokens": None}
+
+    folder = project.outputs.place(task.recipe)
+    lengths = np.broadcast_to(np.int32(task.rules.pieces.length), counts.packs)
+    reader.suppose(str(folder / task.prefix), lengths)
+    sorted_facts = dict(sorted(facts.items()))  # the order in which a stored manifest is read
+    return Manifest(folder, task.recipe.to_json(), task.recipe.digest, sorted_facts, {}, project.outputs.access)

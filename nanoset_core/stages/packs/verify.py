@@ -1,4 +1,4 @@
-"""Do packs hold the documents of their dataset, each token once?"""
+"""Verify packs: their tokens are those of the documents that the table of pieces names."""
 
 from __future__ import annotations
 
@@ -12,66 +12,92 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.packing.assignment import Pieces
+from nanoset_core.stages.checking import check_freshness
 from nanoset_core.stages.dataset.stage import opened
-from nanoset_core.stages.packs.pieces import PieceTable
-from nanoset_core.stages.packs.stage import PACKS, PIECES, STAGE, packed_from, pieces_of, rules_of
-from nanoset_core.stages.packs.writing import PackWriter, write_pack_idx
-from nanoset_core.stages.report import BUILD, Report, check_files, check_freshness, live_manifest
+from nanoset_core.stages.datasets import packed_from, pieces_of
+from nanoset_core.stages.packs.make import PackingRules, PackWriter, write_pack_idx
+from nanoset_core.stages.packs.pieces import PIECES_FILE, PieceTable
+from nanoset_core.stages.packs.stage import PACKS, STAGE
+from nanoset_core.stages.report import BUILD, Report, check_files, live_manifest
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage.atomic import sha256_file
 
-PACKED_AGAIN = 4_000_000
-"""Tokens up to which every check packs again."""
-_COMPARED = 16
+REPACKED_TOKENS = 4_000_000
+"""Packs of up to this many tokens are packed again by every check, which takes seconds."""
+_SAMPLED_PACKS = 16
 
 
-def verify_packs(project: Project, corpus: str, name: str, deep: bool = False) -> Report:
+def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
     """Check the current version of packs.
 
-    Its files; and the tokens of some packs are those of their pieces' documents, or, with `deep` or where they are few,
-    packed again they are the same, byte for byte.
+    Small packs, and with `deep` all packs, are packed again: every byte must be the same. Of larger ones, some packs
+    are compared with the tokens of the documents that the table of pieces names.
     """
+    name = PACKS.layout.name_of(key)
     report = Report(f"{STAGE}/{name}")
     with report.catching(BUILD):
         manifest = live_manifest(project.outputs, STAGE, name)
-        whole = deep or manifest.facts["tokens"] <= PACKED_AGAIN
-        check_files(report, manifest, deep=whole)
-        report.figures.update({key: manifest.facts[key] for key in ("documents", "packs", "tokens", "padding")})
-        check_freshness(report, project, PACKS, Key(corpus, name), manifest)
-        if report.passed:
-            read = opened(packed_from(project.outputs, manifest), is_sampled=not deep)
-            if whole:
-                _pack_again(report, project, manifest, read)
-            else:
-                _compare(report, manifest, read)
+        pack_again = deep or manifest.facts["tokens"] <= REPACKED_TOKENS
+        check_files(report, manifest, deep=pack_again)
+        report.figures.update({fact: manifest.facts[fact] for fact in ("documents", "packs", "tokens", "padding")})
+        check_freshness(report, project, PACKS, key, manifest)
+        if not report.passed:
+            return report
+
+        dataset = opened(packed_from(project.outputs, manifest), is_sampled=not deep)
+        if pack_again:
+            _pack_again(report, project, manifest, dataset)
+        else:
+            _compare_some(report, manifest, dataset)
     return report
 
 
-def _compare(report: Report, manifest: Manifest, read: MMapIndexedDataset) -> None:
-    """Compare some packs with what their pieces give."""
-    packs, table, count = opened(manifest, is_sampled=True), pieces_of(manifest), manifest.facts["packs"]
-    writer = PackWriter(read, rules_of(manifest.recipe["options"]), manifest.name)
-    for pack in np.unique(np.linspace(0, count - 1, _COMPARED).astype(np.int64)).tolist():
-        rows = table.of_packs(np.array([pack]))
-        if not np.array_equal(packs[pack], writer.tokens(Pieces(np.array([0, len(rows)]), *rows[:, 2:].T))):
-            what, where = "a pack does not hold the tokens of its documents", f"{manifest.url()}, pack {pack}"
-            report.error(what, where, "others", None, f"delete {manifest.url()}, and {BUILD}")
+def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
+    """Compare evenly spread packs with the tokens of their pieces' documents."""
+    packs = opened(manifest, is_sampled=True)
+    table = pieces_of(manifest)
+    writer = PackWriter(dataset, PackingRules.of(manifest.recipe["options"]), manifest.name)
+    numbers = np.unique(np.linspace(0, manifest.facts["packs"] - 1, _SAMPLED_PACKS).astype(np.int64))
+    for number in numbers.tolist():
+        rows = table.of_packs(np.array([number]))
+        pieces = Pieces(np.array([0, len(rows.documents)]), rows.documents, rows.firsts, rows.tokens)
+        if not np.array_equal(packs[number], writer.tokens(pieces)):
+            report.error(
+                "a pack does not hold the tokens of its documents",
+                f"{manifest.url()}, pack {number}",
+                "other tokens",
+                None,
+                f"delete {manifest.url()}, and {BUILD}",
+            )
             return
 
 
-def _pack_again(report: Report, project: Project, manifest: Manifest, read: MMapIndexedDataset) -> None:
-    prefix, rules = manifest.facts["prefix"], rules_of(manifest.recipe["options"])
+def _pack_again(report: Report, project: Project, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
+    """Pack the documents again, without keeping the tokens, and compare the sha256 of each file."""
+    prefix = manifest.facts["prefix"]
+    rules = PackingRules.of(manifest.recipe["options"])
+    writer = PackWriter(dataset, rules, manifest.name, project.listener)
     with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as scratch:
-        folder, tokens = Path(scratch), hashlib.sha256()
-        writer = PackWriter(read, rules, manifest.name, project.listener)
-        for block in writer.blocks(folder / PIECES):
+        tokens = hashlib.sha256()
+        for block in writer.blocks(Path(scratch, PIECES_FILE)):
             tokens.update(block)
-        write_pack_idx(folder / "again.idx", read.dtype, writer.counts.packs, rules.cut.length)
-        pairs = {
-            f"{prefix}.bin": (tokens.hexdigest(), manifest.files[f"{prefix}.bin"].sha256),
-            f"{prefix}.idx": (sha256_file(folder / "again.idx"), sha256_file(manifest.path(f"{prefix}.idx"))),
-            PIECES: (PieceTable(folder / PIECES).sha256(), pieces_of(manifest).sha256()),
+        index = Path(scratch, "again.idx")
+        write_pack_idx(index, dataset.dtype, writer.counts.packs, rules.pieces.length)
+        expected = {
+            f"{prefix}.bin": tokens.hexdigest(),
+            f"{prefix}.idx": sha256_file(index),
+            PIECES_FILE: PieceTable(Path(scratch, PIECES_FILE)).sha256(),
         }
-    for name, (found, wanted) in pairs.items():
-        what, remedy = "packed again, the documents give other packs", f"delete {manifest.url()}, and {BUILD}"
-        report.compare(what, manifest.folder / name, f"sha256 {found}", f"sha256 {wanted}", remedy)
+    stored = {
+        f"{prefix}.bin": manifest.files[f"{prefix}.bin"].sha256,
+        f"{prefix}.idx": sha256_file(manifest.path(f"{prefix}.idx")),
+        PIECES_FILE: pieces_of(manifest).sha256(),
+    }
+    for name, sha256 in stored.items():
+        report.compare(
+            "packing the documents again gives other packs",
+            manifest.folder / name,
+            f"sha256 {sha256}",
+            f"sha256 {expected[name]}",
+            f"delete {manifest.url()}, and {BUILD}",
+        )

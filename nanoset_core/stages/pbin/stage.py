@@ -16,9 +16,10 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import gates
-from nanoset_core.stages.packs.stage import current_dataset, dataset_node
+from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.pbin.writing import pack_into_store, packing_vocab_size
-from nanoset_core.stages.stage import Key, Node, Stage
+from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.stage import Key, Layout, Node, PerCorpus, Stage, Summary, counted
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import Store
 
@@ -89,36 +90,45 @@ def packed_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Re
     return Recipe(STAGE, name, VERSION, parents, {"token_bytes": token_bytes})
 
 
-class PackedStage(Stage):
-    """A corpus as one .pbin."""
+class _PbinStage(Stage):
+    """A dataset as one .pbin."""
 
-    folder, subjects, kind, asset, named_in = STAGE, "packed", "packed", "packed_dataset", "packed"
-    by_corpus = True
-    maker = staticmethod(pack)
-    counts = ("documents", "tokens")
-    sent_first = (".pbin",)
-    detailed = (("bytes a token", "token_bytes"), ("left out", "left_out"))
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name) for name in config.packed if name not in config.derived]
+    layout = Layout(STAGE, uploaded_first=(".pbin",))
+    kind = "packed"
+    version = VERSION
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {"dataset": dataset_node(config, self.name(key))} | gates(config, [self.name(key)])
+        return {"dataset": dataset_node(config, key.subject)} | gates(config, [key.subject])
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return packed_recipe(project, self.name(key), parents)
+        return packed_recipe(project, key.subject, parents)
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return pack(project, key.subject)
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.pbin.verify import verify_packed
+
+        return verify_packed(project, key.subject, deep, run)
+
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        facts = manifest.facts
+        details = {"bytes a token": f"{facts['token_bytes']:,}", "left out": f"{facts['left_out']:,}"}
+        return Summary(counted(manifest, "documents", "tokens"), details)
 
 
-class PackedViewsStage(PackedStage):
-    """A view, or packs, as one .pbin: an asset of its own, since these are no partitions of the assets of corpora."""
-
-    asset, by_corpus, job = "packed", False, "{subject}_packed"
+class PackedStage(_PbinStage, PerCorpus):
+    """A corpus as one .pbin."""
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name) for name in config.packed if name in config.derived]
+        return [Key(name, requested_at="packed") for name in config.packed if name not in config.derived]
 
-    def key_of(self, name: str) -> Key | None:
-        return None
+
+class PackedViewsStage(_PbinStage):
+    """A view, or packs, as one .pbin: a stage of its own, since its subjects are not corpora."""
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name, requested_at="packed") for name in config.packed if name in config.derived]
 
 
 PACKED = PackedStage()

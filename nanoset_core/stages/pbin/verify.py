@@ -17,21 +17,13 @@ from nanoset_core.formats.pbin.layout import IndexFacts, PackedFile, open_packed
 from nanoset_core.formats.pbin.pickle_codec import encode_index
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.stages.checking import check_current
 from nanoset_core.stages.dataset.stage import opened
 from nanoset_core.stages.dataset.verify_ranges import AT_ONCE, QUICK_TOKENS, StoredArray, spread_chunks
-from nanoset_core.stages.packs.stage import dataset_node
+from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.pbin import stage as packed_stage
 from nanoset_core.stages.pbin.writing import back_to_back
-from nanoset_core.stages.report import (
-    BUILD,
-    PART_BYTES,
-    Parts,
-    Report,
-    Run,
-    check_current,
-    check_files,
-    run_here,
-)
+from nanoset_core.stages.report import BUILD, PART_BYTES, Parts, Report, Run, check_files, run_here
 from nanoset_core.stages.stage import Key
 
 _READ_TOKENS = 1 << 20
@@ -63,7 +55,7 @@ def made_from(
 ) -> tuple[Manifest, MMapIndexedDataset] | None:
     """Return the dataset that an output was made from, and open it; warn where it is gone or damaged: None."""
     of = manifest.facts.get("of", manifest.name)
-    stage = dataset_node(project.config, of).stage.folder
+    stage = dataset_node(project.config, of).stage.layout.folder
     place = project.outputs.folder / stage / of / manifest.recipe["parents"]["dataset"]
     with contextlib.suppress(NanosetError):  # which is a finding of the dataset
         if (dataset := project.outputs.manifest_at(place)) is not None:

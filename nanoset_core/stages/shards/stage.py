@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,13 +16,24 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.stage import FILE, INVENTORY, corpus_folder, current_inventory, marked
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards import purged, shards
 from nanoset_core.stages.shards.document_table import LineNumbers, joined_facts
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing, make_framing, special_tokens_notices
 from nanoset_core.stages.shards.losses import Losses, RejectPolicy, SettingNames, losses_of, stored_sizes
 from nanoset_core.stages.shards.repeats import LOOK, repeats_text
-from nanoset_core.stages.stage import Budget, CorpusStage, InternalStage, Key, Node
+from nanoset_core.stages.stage import (
+    CorpusStage,
+    InternalStage,
+    Key,
+    Layout,
+    Node,
+    OutsideFiles,
+    Planned,
+    ReadingBudget,
+    Summary,
+)
 from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.text.rejects import RejectOptions
@@ -40,7 +50,6 @@ _BYTES_PER_TOKEN = 4
 """Of text as it is stored."""
 _UNPACKED = 3
 """Bytes of text in a byte of compressed text, about."""
-FILES_CHANGED = {"inventory": "files changed since it was built"}
 """The reason shown for a changed inventory."""
 _NAMES = SettingNames(
     on_reject="documents.on_reject: fail",
@@ -289,18 +298,43 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
     )
 
 
-class TokenizedStage(CorpusStage):
+def _reject_files(project: Project, tokenized: Manifest) -> list[str]:
+    """Return the addresses of the shards' lists of rejected lines, without empty ones."""
+
+    def address(outputs: OutputRoot, place: Path) -> str | None:
+        try:
+            shard = outputs.manifest_at(place)
+        except NanosetError:  # the shard is damaged, which `nanoset verify` reports
+            return None
+        if shard is None or not shard.facts["reasons"]:
+            return None
+        return shard.url(shards.REJECTS)
+
+    if not tokenized.facts["rejected"] + tokenized.facts["faults"]:
+        return []
+    addresses = project.outputs.each_version(address, SHARDS, tokenized.name, tokenized.facts[SHARDS])
+    return [found for found in addresses if found is not None]
+
+
+class TokenizedStage(CorpusStage, OutsideFiles, Planned):
     """A corpus as token ids: the set of its shards."""
 
-    folder, asset = STAGE, "tokenized_shards"
-    maker = staticmethod(tokenize)
-    changed = FILES_CHANGED
+    layout = Layout(STAGE)
+    version = VERSION
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"inventory": Node(INVENTORY, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return _set_recipe(project, key.subject, parents, token_options(project, key.subject))
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return tokenize(project, key.subject)
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.shards.verify import verify_shards
+
+        return verify_shards(project, key.subject, deep, run)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         try:
@@ -311,29 +345,18 @@ class TokenizedStage(CorpusStage):
         except NanosetError as error:
             return one_line(error)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
         """Return that too much is lost, where all shards of the inventory are there to tell."""
         lost = _lost(project, key.subject, wanted)
         return None if lost is None else _in_one_line(refusal(project, key.subject, lost))
 
-    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
-        repeated = repeats_warning(project, manifest)
-        return [*losses(project.outputs, manifest).texts(), *([f"{repeated}: {LOOK}"] if repeated else [])]
-
-    def details(self, manifest: Manifest) -> Mapping[str, str]:
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        warnings = list(losses(project.outputs, manifest).texts())
+        if repeated := repeats_warning(project, manifest):
+            warnings.append(f"{repeated}: {LOOK}")
         faults = manifest.facts["faults"]
-        return {"unreadable": format_count(faults, "file")} if faults else {}
-
-    def rejects(self, project: Project, manifest: Manifest) -> Iterator[str]:
-        def listed(outputs: OutputRoot, place: Path) -> str | None:
-            with contextlib.suppress(NanosetError):  # the shard is damaged, which is reported elsewhere
-                shard = outputs.manifest_at(place)
-                return shard.url(shards.REJECTS) if shard is not None and shard.facts["reasons"] else None
-            return None
-
-        if manifest.facts["rejected"] + manifest.facts["faults"]:
-            found = project.outputs.each_version(listed, SHARDS, manifest.name, manifest.facts[SHARDS])
-            yield from filter(None, found)
+        details = {"unreadable": format_count(faults, "file")} if faults else {}
+        return Summary(details=details, warnings=warnings, rejects=_reject_files(project, manifest))
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return map(str, manifest.facts["shards"])
@@ -369,10 +392,10 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
 
 def inventory_at(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:
     """Return a version of a corpus's inventory; None where it is gone."""
-    manifest = outputs.manifest_at(outputs.folder / INVENTORY.folder / corpus / digest)
+    manifest = outputs.manifest_at(outputs.folder / INVENTORY.layout.folder / corpus / digest)
     return None if manifest is None else manifest.load(FILE, Inventory.from_json)
 
 
 TOKENIZED = TokenizedStage()
-SHARD = InternalStage(SHARDS, TOKENIZED)
+SHARD = InternalStage(Layout(SHARDS), TOKENIZED)
 """Shards, whose recipes are those of `shards.shard_recipe`."""

@@ -19,6 +19,7 @@ from nanoset_core.lineage.texts import NotReadError, file_state, read_texts, ret
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
+from nanoset_core.stages.checking import check_freshness
 from nanoset_core.stages.dataset import stage as indexed
 from nanoset_core.stages.dataset.verify import verify_dataset
 from nanoset_core.stages.dataset.verify_ranges import QUICK_TOKENS, Expected, spread_rows
@@ -31,7 +32,6 @@ from nanoset_core.stages.report import (
     Run,
     Severity,
     check_files,
-    check_freshness,
     live_manifest,
     run_here,
     runs,

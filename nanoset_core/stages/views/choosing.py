@@ -23,7 +23,7 @@ from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.stage import Key
+from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.conditions import Range, parse_condition
 from nanoset_core.stages.views.ids import Ids, read_ids
 from nanoset_core.stages.views.rules import Budget, Listed, Order, Repeat, Rule, Split, Step, Where, Without
@@ -165,7 +165,7 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
         MissingError: the dataset, its tables, columns, or a file of ids is not there.
         ConfigError, InputError: a condition does not fit the columns; a file of ids is not text.
     """
-    dataset = DATASET.require(project, Key(corpus))
+    dataset = require(project, DATASET, Key(corpus))
     known = dict[str, _Own]()
     rules = [rule_of(project, name, known=known) for name in names]
     meter = Meter(project.listener, STAGE, corpus, int(dataset.facts["documents"]))

@@ -19,9 +19,21 @@ from nanoset_core.stages.attributes.stage import column_nodes
 from nanoset_core.stages.contamination.stage import CONTAMINATION
 from nanoset_core.stages.dataset.stage import DATASET, PIECES, copy_tokens
 from nanoset_core.stages.given_files import given_files
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.framing import pair_name
-from nanoset_core.stages.stage import Budget as ReadingBudget
-from nanoset_core.stages.stage import Key, Node, Stage, size_bytes
+from nanoset_core.stages.stage import (
+    PART,
+    Advising,
+    Key,
+    Layout,
+    Node,
+    Planned,
+    ReadingBudget,
+    Stage,
+    Summary,
+    counted,
+    require,
+)
 from nanoset_core.stages.views.choosing import (
     LISTS,
     STAGE,
@@ -56,7 +68,7 @@ def chosen_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
     if not is_view(dataset):
         return dataset
     gone, digest = "the dataset that a view was chosen from is gone", dataset.recipe["parents"]["dataset"]
-    return outputs.version(DATASET.folder, corpus_of(dataset), digest, gone)
+    return outputs.version(DATASET.layout.folder, corpus_of(dataset), digest, gone)
 
 
 @holding
@@ -66,7 +78,7 @@ def make_view(project: Project, name: str) -> Manifest:
     Raises as `choose`, for this view.
     """
     corpus = base_of(project.config.views, name)
-    dataset = DATASET.require(project, Key(corpus))
+    dataset = require(project, DATASET, Key(corpus))
     wanted = VIEW.recipe(project, Key(corpus, name), _parents(project, Key(corpus, name), dataset))
     found = None if project.rebuild else project.outputs.find(wanted)
     if found is not None:
@@ -99,7 +111,7 @@ def _stale(project: Project, corpus: str, dataset: Manifest, done: Collection[st
 def _parents(project: Project, key: Key, dataset: Manifest) -> dict[str, str]:
     """Return name → digest of what a view is made from now."""
     inputs = VIEW.inputs(project.config, key)
-    others = {name: node.stage.require(project, node.key).digest for name, node in inputs.items() if name != "dataset"}
+    others = {name: require(project, node.stage, node.key).digest for name, node in inputs.items() if name != "dataset"}
     return {"dataset": dataset.digest} | others
 
 
@@ -142,64 +154,78 @@ def link(source: Path, target: Path, place: Path) -> None:
         target.symlink_to(os.path.relpath(source, place))
 
 
+def unpacked_node(config: ProjectConfig, name: str) -> Node:
+    """Return the output that holds the dataset of a corpus or view."""
+    if name in config.views:
+        return Node(VIEW, Key(base_of(config.derived, name), name))
+    return Node(DATASET, Key(name))
+
+
 class DerivedStage(Stage):
     """Datasets with names of their own that are made of a corpus's documents: views and packs."""
 
-    place = "{part}"
-
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(base_of(config.derived, name), name) for name in getattr(config, self.folder)]
+        section = self.layout.folder  # both are called as their section of nanoset.yaml
+        return [
+            Key(base_of(config.derived, name), name, requested_at=f"{section}.{name}.of")
+            for name in getattr(config, section)
+        ]
 
-    def make(self, project: Project, key: Key) -> Manifest:
-        return type(self).maker(project, self.name(key))
 
-
-class ViewStage(DerivedStage):
+class ViewStage(DerivedStage, Planned, Advising):
     """Datasets of documents that were chosen from a corpus."""
 
-    folder, kind, asset = STAGE, "view", "views"
-    job = "{subject}_views"
-    maker = staticmethod(make_view)
-    named_in = "views.{part}.of"
-    counts = ("documents", "tokens")
-    sent_first = (".bin", ".idx", PIECES)
+    layout = Layout(STAGE, (PART,), uploaded_first=(".bin", ".idx", PIECES))
+    kind = "view"
+    version = VERSION
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        columns = column_nodes(config, key.subject, columns_used(config, self.name(key)))
-        chain = chain_of(config.views, self.name(key))
+        name = self.layout.name_of(key)
+        columns = column_nodes(config, key.subject, columns_used(config, name))
+        chain = chain_of(config.views, name)
         sections = dict.fromkeys(section for one in chain for section in config.views[one].clean_of)
         found = {f"clean of {one}": Node(CONTAMINATION, Key(one, key.subject)) for one in sections}
         return {"dataset": Node(DATASET, Key(key.subject)), **columns, **found}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe: the rules of the view and of those that it is of, and the content of their files."""
-        name, options = self.name(key), dict[str, Any]()
+        name = self.layout.name_of(key)
+        options: dict[str, Any] = {}
         chain = chain_of(project.config.views, name)
         for one in chain:
             options |= _options(project, one, project.config.views[one])
         return Recipe(STAGE, name, VERSION, parents, {"of": chain[:-1], **options})
 
+    def make(self, project: Project, key: Key) -> Manifest:
+        return make_view(project, self.layout.name_of(key))
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.views.verify import verify_view
+
+        return verify_view(project, key.subject, key.part or "", deep)
+
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
         """Return that a file of ids is not there."""
         try:
-            rule_of(project, self.name(key), is_made=False)
+            rule_of(project, self.layout.name_of(key), is_made=False)
         except NanosetError as error:
             return one_line(error)
         return None
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        return view_order_warnings(config.views, self.name(key))
+        return view_order_warnings(config.views, self.layout.name_of(key))
 
-    def warnings(self, project: Project, manifest: Manifest) -> Iterable[str]:
-        for key, count in manifest.facts["missing_ids"].items():
-            yield f"{count:,} ids of {key} are of no document"
-        yield from gap_warnings(manifest.facts, manifest.name)
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        missing_ids = manifest.facts["missing_ids"]
+        warnings = [f"{count:,} ids of {key} are of no document" for key, count in missing_ids.items()]
+        warnings += gap_warnings(manifest.facts, manifest.name)
         if not manifest.facts["documents"]:
-            yield "it holds no document"
+            warnings.append("it holds no document")
 
-    def figures(self, manifest: Manifest) -> Mapping[str, int]:
-        tokens = manifest.files[bin_path(manifest.facts["prefix"]).name].size
-        return {**super().figures(manifest), "bytes": size_bytes(manifest) - tokens}
+        # The .bin is a link to the dataset's, and takes no room of its own.
+        figures = counted(manifest, "documents", "tokens")
+        figures["bytes"] -= manifest.files[bin_path(manifest.facts["prefix"]).name].size
+        return Summary(figures, warnings=warnings)
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from nanoset_core.formats.indexed.layout import CHUNK_SEQUENCES, idx_path, read_
 from nanoset_core.formats.indexed.stream import places_upto
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.report import BUILD, Report, check_current
+from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views.choosing import choose
 from nanoset_core.stages.views.stage import VIEW, chosen_from

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.stages.webdataset.contexts import SourceContexts
 from nanoset_core.stages.webdataset.plan import ShufflePlan
@@ -19,7 +20,6 @@ from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.regular_files import read_regular
 
-MANIFEST_NAME = "manifest.jsonl"
 WIDS_NAME = "index.json"
 EXP_DATA_NAME = "exp_data.json"
 LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)

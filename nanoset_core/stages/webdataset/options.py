@@ -8,6 +8,7 @@ from typing import Literal
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.processes import available_processors
+from nanoset_core.formats.tars.members import MemberKind
 from nanoset_core.stages.shards.preprocess import PreprocessOptions
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings, shared_settings, tokshuf_tokens
 from nanoset_core.stages.webdataset.settings import (
@@ -15,7 +16,6 @@ from nanoset_core.stages.webdataset.settings import (
     DEFAULT_SHARD_SIZE,
     DEFAULT_SHUFFLE_SEED,
     ContextTail,
-    MemberKind,
     ShuffleEngine,
     ShufflePreset,
 )

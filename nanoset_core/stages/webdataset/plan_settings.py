@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.stages.webdataset.settings import DEFAULT_SHARD_SIZE, DEFAULT_SHUFFLE_SEED, MemberKind, ShufflePreset
+from nanoset_core.formats.tars.members import MemberKind
+from nanoset_core.stages.webdataset.settings import DEFAULT_SHARD_SIZE, DEFAULT_SHUFFLE_SEED, ShufflePreset
 from nanoset_core.tokenizers.files import TokenizerPath
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from nanoset_core.errors import ConfigError, raised
+from nanoset_core.formats.tars.members import MemberKind
 from nanoset_core.outputs.names import check_asset_name, check_corpora
 from nanoset_core.records.parsing import broken, out_of_range
 from nanoset_core.records.settings import Range
@@ -16,7 +17,6 @@ from nanoset_core.stages.packs.settings import PackingSpec
 if TYPE_CHECKING:
     from nanoset_core.stages.shards.settings import TokenizationSpec, TokenizerSpec
 
-MemberKind = Literal["json.gz", "npy"]
 ShufflePreset = Literal["default", "tokshuf"]
 ShuffleEngine = Literal["auto", "mmap", "tiled", "buckets"]
 ContextTail = Literal["drop", "pad", "carry"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from nanoset_core.errors import (
     raised,
 )
 from nanoset_core.formats.tars.members import compressor_identity
-from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason
+from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.orders import reordering_warnings
@@ -31,13 +31,31 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.dataset.stage import has_room_for_tokens
+from nanoset_core.stages.datasets import current_dataset, dataset_node, padding_of
 from nanoset_core.stages.inventory.stage import current_inventory
-from nanoset_core.stages.packs.stage import PACKS, current_dataset, dataset_node, padding_of
+from nanoset_core.stages.packs.stage import PACKS
+from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.same_text import check_webdataset_text
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import counts_by_file, tokens_by_file
 from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.stage import Budget, Key, Node, Stage
+from nanoset_core.stages.stage import (
+    PART,
+    SUBJECT,
+    Advising,
+    InParts,
+    Key,
+    Layout,
+    Node,
+    Planned,
+    ReadingBudget,
+    Resumable,
+    Summary,
+    check_recipe,
+    counted,
+    current_version,
+    require,
+)
 from nanoset_core.stages.views.stage import is_view
 from nanoset_core.stages.webdataset.contexts import SourceContexts
 from nanoset_core.stages.webdataset.lists import LISTS, write_lists
@@ -124,7 +142,7 @@ def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
         what, remedy = "the preset tokshuf cuts each file on its own, which a view has not", "name a corpus"
         raise ConfigError(what, where=f"{project.config.file}: webdatasets", found=f"the view {corpus}", remedy=remedy)
     wanted = dataset.recipe["parents"]["inventory"]
-    tokenized = tokenization.TOKENIZED.require(project, Key(corpus))
+    tokenized = require(project, tokenization.TOKENIZED, Key(corpus))
     inventory_manifest, inventory = current_inventory(project, corpus)
     if tokenized.recipe["parents"]["inventory"] != wanted or inventory_manifest.digest != wanted:
         raise StaleError(
@@ -141,7 +159,7 @@ def _file_tokens(project: Project, corpus: str, dataset: Manifest) -> list[int]:
 
 def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
     """Return a webdataset's current plan; MissingError where it was not made yet."""
-    manifest = SHUFFLE_PLAN.require(project, Key(name))
+    manifest = require(project, SHUFFLE_PLAN, Key(name))
     return manifest, manifest.load(PLAN_FILE, ShufflePlan.from_json)
 
 
@@ -168,7 +186,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         return list(_of_shards(there, shards).values())
     datasets = {corpus: current_dataset(project, corpus) for corpus in spec.names}
     present = {corpus: dataset.digest for corpus, dataset in datasets.items()}
-    SHUFFLE_PLAN.check_current(Key(name), manifest, replace(Recipe(**manifest.recipe), parents=present))
+    check_recipe(manifest, replace(Recipe(**manifest.recipe), parents=present))
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     access = project.outputs.access
@@ -299,7 +317,7 @@ class PackPadding:
             if source.name in project.config.packs:
                 gone = "the packs that the tars were made of are gone"
                 digest = digest_by_source[source.name]
-                packs = project.outputs.version(PACKS.folder, source.name, digest, gone)
+                packs = project.outputs.version(PACKS.layout.folder, source.name, digest, gone)
                 by_source[number] = padding_of(packs)
         return cls(plan, by_source)
 
@@ -350,12 +368,15 @@ def _come_here(project: Project, datasets: Iterable[Manifest]) -> bool:
     return project.executor is None and has_room_for_tokens(*datasets)
 
 
-class PlanStage(Stage):
+class PlanStage(Planned, Advising):
     """Which context of which corpus comes where in a webdataset."""
 
-    folder, subjects, kind, asset = PLANS, "webdatasets", "webdataset", "shuffle_plan"
-    named_in = "webdatasets.{subject}.corpora"
-    maker = staticmethod(make_plan)
+    layout = Layout(PLANS)
+    kind = "webdataset"
+    version = VERSION
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name, requested_at=f"{STAGE}.{name}.corpora") for name in config.webdatasets]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         names = config.webdatasets[key.subject].names
@@ -376,7 +397,15 @@ class PlanStage(Stage):
         }
         return Recipe(PLANS, key.subject, VERSION, parents, options)
 
-    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: Budget) -> str | None:
+    def make(self, project: Project, key: Key) -> Manifest:
+        return make_plan(project, key.subject)
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.webdataset.verify import verify_plan
+
+        return verify_plan(project, key.subject)
+
+    def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
         """Return that two of its corpora hold the same file."""
         errors = raised(check_webdataset_text, project, key.subject)
         return one_line(errors[0]) if errors else None
@@ -385,18 +414,21 @@ class PlanStage(Stage):
         corpora = config.webdatasets[key.subject].names
         return reordering_warnings(corpora, config.views, config.packs, "its contexts are shuffled into the tars")
 
-    def future_outputs(self, manifest: Manifest) -> Iterable[str]:
-        return [webdataset_recipe(manifest.name, manifest.digest).digest]
 
-
-class TarsStage(Stage):
+class TarsStage(InParts):
     """The tars of a webdataset, group by group: a part of its version, which the last stage completes."""
 
-    folder, kind, asset = STAGE, "webdataset", "tars"
-    counted_as, to_be_made = "groups of tars", "its tars are not written"
+    layout = Layout(STAGE, (SUBJECT, "tars", PART))  # parts have no folder of their own: no output has such a name
+    kind = "webdataset"
+    version = VERSION
+    parts_name = "groups of tars"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name, str(group)) for name, spec in config.webdatasets.items() for group in range(spec.groups)]
+        return [
+            Key(name, str(group), requested_at=f"{STAGE}.{name}.groups")
+            for name, spec in config.webdatasets.items()
+            for group in range(spec.groups)
+        ]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"plan": Node(SHUFFLE_PLAN, Key(key.subject))}
@@ -404,40 +436,38 @@ class TarsStage(Stage):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return webdataset_recipe(key.subject, parents["plan"])
 
-    def digest(self, recipe: Recipe) -> str:
+    def part_digest(self, recipe: Recipe) -> str:
         return recipe.parents["plan"]
 
     def make(self, project: Project, key: Key) -> Manifest:
         write_group(project, key.subject, int(key.part or 0))
         return current_plan(project, key.subject)[0]
 
-    def key_of(self, name: str) -> Key | None:
-        return None
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.webdataset.verify import verify_group
 
-    def row_part(self, key: Key) -> str | None:
-        return None
+        return verify_group(project, key.subject, key.part or "0")
 
-    def current(self, project: Project, key: Key) -> CurrentVersion:
-        return CurrentVersion(None, NOT_BUILT)
-
-    def stale_reasons(self, project: Project, key: Key, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
-        plan = SHUFFLE_PLAN.current(project, Key(key.subject))
-        if plan.problem is not None or plan.manifest is None or plan.manifest.digest != wanted.parents["plan"]:
-            return [Reason("plan changed", "plan")]
+    def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
+        plan = current_version(project, SHUFFLE_PLAN, Key(key.subject))
+        if plan.problem is not None or plan.manifest is None or plan.manifest.digest != recipe.parents["plan"]:
+            return Reason("plan changed", "plan")
         try:
-            written = is_group_written(project, key.subject, int(key.part or 0))
+            is_written = is_group_written(project, key.subject, int(key.part or 0))
         except NanosetError as error:
-            return [Reason(error.what)]
-        return [] if written else [Reason(self.to_be_made)]
+            return Reason(error.what)
+        return None if is_written else self.NOT_WRITTEN
 
 
-class WebdatasetStage(Stage):
+class WebdatasetStage(Resumable):
     """Shuffled tars with the lists that name them."""
 
-    folder, subjects, kind, asset = STAGE, "webdatasets", "webdataset", "manifest"
-    maker = staticmethod(finish)
-    counts = ("shards", "sequences", "tokens")
-    detailed = (("tokens dropped", "tokens_dropped"),)
+    layout = Layout(STAGE)
+    kind = "webdataset"
+    version = VERSION
+
+    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        return [Key(name, requested_at=f"{STAGE}.{name}") for name in config.webdatasets]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         groups = range(config.webdatasets[key.subject].groups)
@@ -446,6 +476,25 @@ class WebdatasetStage(Stage):
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return webdataset_recipe(key.subject, parents["plan"])
+
+    def make(self, project: Project, key: Key) -> Manifest:
+        return finish(project, key.subject)
+
+    def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+        from nanoset_core.stages.webdataset.verify import verify_webdataset
+
+        return verify_webdataset(project, key.subject, deep, run)
+
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        dropped = manifest.facts["tokens_dropped"]
+        details = {"tokens dropped": "" if dropped is None else f"{dropped:,}"}
+        return Summary(counted(manifest, "shards", "sequences", "tokens"), details)
+
+    def unfinished_version(self, manifest: Manifest) -> str | None:
+        """Return the digest of the webdataset that a plan gives: some of its tars may be written already."""
+        if manifest.stage != PLANS:
+            return None
+        return webdataset_recipe(manifest.name, manifest.digest).digest
 
     def sweep(self, outputs: OutputRoot) -> None:
         """Remove tars of builds that were killed after another one had completed their webdataset."""

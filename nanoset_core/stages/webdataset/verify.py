@@ -17,20 +17,10 @@ from nanoset_core.formats.tars.samples import iterate_token_members
 from nanoset_core.formats.tars.tar import map_archive
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.stages.checking import check_current
 from nanoset_core.stages.dataset.verify_ranges import spread_rows
-from nanoset_core.stages.packs.stage import current_dataset
-from nanoset_core.stages.report import (
-    AGAIN,
-    BUILD,
-    PART_BYTES,
-    Parts,
-    Report,
-    Run,
-    check_current,
-    check_file,
-    run_here,
-    runs,
-)
+from nanoset_core.stages.datasets import current_dataset
+from nanoset_core.stages.report import AGAIN, BUILD, PART_BYTES, Parts, Report, Run, check_file, run_here, runs
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views.stage import is_view
 from nanoset_core.stages.webdataset import stage as shuffling

@@ -97,7 +97,7 @@ def verify_numbers(project, numbers, deep, run):
 
 
 def test_reports_come_in_their_order_as_soon_as_they_are_whole(project, tmp_path, monkeypatch):
-    monkeypatch.setattr(verify, "verify_corpus", verify_numbers)
+    monkeypatch.setattr(verify, "verify_output", verify_numbers)
     lists = ([], [1, 2, 3], [], [4, -1, -2], [])
     found = list(verify_by(Elsewhere(tmp_path), [Target("x", project, verify_numbers, (one,)) for one in lists]))
     assert [report.figures["sum"] for report in found] == [0, 6, 0, 4, 0]

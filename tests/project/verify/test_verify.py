@@ -19,25 +19,17 @@ from nanoset_core.lineage import texts
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import (
-    targets,
-    verify_blend,
-    verify_corpus,
-    verify_indexed,
-    verify_inventory,
-    verify_mappings,
-    verify_nanoset,
-    verify_project,
-    verify_shards,
-    verify_webdataset,
-)
+from nanoset_core.project.verify import targets, verify_output, verify_project
 from nanoset_core.sampling import cache
 from nanoset_core.stages import stage
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.mappings import verify as nanoset
+from nanoset_core.stages.mappings.verify import verify_blend, verify_mappings
 from nanoset_core.stages.report import live_manifest
+from nanoset_core.stages.shards.verify import verify_indexed, verify_inventory, verify_shards
 from nanoset_core.stages.webdataset import stage as shuffling
 from nanoset_core.stages.webdataset import verify as webdataset
+from nanoset_core.stages.webdataset.verify import verify_webdataset
 from nanoset_core.storage.atomic import sha256_file
 
 
@@ -174,7 +166,7 @@ def tars_gone_cut_and_changed(project):
     poke(tars[-1], 3000, b"\xff\xff\xff")
 
 
-SHARDS, INDEXED, CORPUS = of(verify_shards, "web"), of(verify_indexed, "web"), of(verify_corpus, "web")
+SHARDS, INDEXED, CORPUS = of(verify_shards, "web"), of(verify_indexed, "web"), of(verify_output, "web")
 MAPPINGS, TARS = of(verify_mappings, "pretrain", "train"), of(verify_webdataset, "shuffled")
 TAR, LIST, BIN = "webdatasets/shuffled/*/shard-*.tar", "webdatasets/shuffled/*/manifest.jsonl", "datasets/web/*/*.bin"
 IDX, SHUFFLE = "datasets/web/*/*.idx", "nanosets/pretrain/cache/*-train-shuffle_index.npy"
@@ -292,7 +284,7 @@ def test_what_lies_among_the_files_is_a_warning(copy):
     report = verify_inventory(project, "web")
     assert whats(report, "warning") == ["1 file is not read: 1 .txt (notes.txt)", "1 file is empty: empty.jsonl"]
     assert all(finding.remedy and finding.where == str(folder / "web") for finding in report.findings)
-    assert verify_corpus(project, "web").findings[:2] == report.findings
+    assert verify_output(project, "web").findings[:2] == report.findings
     first, *_ = verify_project(project)
     assert (first.output, first.passed) == ("raw", True)
     assert whats(first, "warning") == ["a folder in which nothing is read: it is empty"]
@@ -327,10 +319,10 @@ def test_a_missing_index_file(copy):
         path = cache_file(project, "pretrain", "train", "description.txt")
         path = path if part == "description.txt" else path.with_name(path.name.replace("description.txt", part))
         path.rename(path.with_name("away"))
-        report = verify_nanoset(project, "pretrain", "train")
+        report = verify_output(project, "pretrain/train")
         assert [finding.where for finding in report.findings] == [str(path)]
         path.with_name("away").rename(path)
-    assert verify_nanoset(project, "pretrain", "train").passed
+    assert verify_output(project, "pretrain/train").passed
 
 
 @pytest.mark.parametrize("check", [verify_mappings, verify_blend])
@@ -392,7 +384,7 @@ def test_large_index_files_are_not_built_again(copy, monkeypatch):
     monkeypatch.setattr(nanoset, "_MOST_REBUILT", 10)
     monkeypatch.setattr(cache, "build_member_indices", None)
     monkeypatch.setattr(cache, "build_blend_indices", pytest.fail)
-    report = verify_nanoset(project, "pretrain", "train", deep=True)
+    report = verify_output(project, "pretrain/train", deep=True)
     assert report.passed
     assert report.figures["entries_not_rebuilt"] > 10
 

@@ -17,9 +17,10 @@ from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project.gc import Policy, collect, folder_size, plan_gc
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import verify_indexed, verify_project, verify_shards
+from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.dataset import stage as indexed
 from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.verify import verify_indexed, verify_shards
 from nanoset_core.storage import access
 
 DROP = "storage: {shards: drop}\n"

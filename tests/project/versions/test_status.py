@@ -15,12 +15,13 @@ from click.testing import CliRunner
 from project.versions.changing import build, change_web
 from sample_project import build_all, jsonl, sentences, tree
 
+from nanoset_assets.asset_table import label_of
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import status as status_tables
 from nanoset_core.errors import NanosetError
 from nanoset_core.project import status as status_module
 from nanoset_core.project.gc import collect, old_versions, plan_gc
-from nanoset_core.project.graph import graph_over
+from nanoset_core.project.graph import REPLACED, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.sampling.splits import SPLITS
@@ -29,7 +30,6 @@ from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.stage import REPLACED
 from nanoset_core.stages.webdataset import stage as shuffling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
@@ -368,7 +368,7 @@ def assert_as_build(folder):
     project = Project.open(folder / "nanoset.yaml")
     surveys = {corpus: raw.inventory_recipe(raw.survey(project, corpus)) for corpus in raw.corpora(project)}
     steps = graph_over(project, surveys).steps()
-    undone = {step.node.label for step in steps if not step.done}
+    undone = {label_of(step.node) for step in steps if not step.done}
     expected = {" ".join(filter(None, step.node.row)) for step in steps if not step.done}
     assert {label for label, row in status(folder).items() if row.state != "up to date"} == expected, undone
 

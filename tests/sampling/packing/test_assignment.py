@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from nanoset_core.sampling.packing import assignment
-from nanoset_core.sampling.packing.assignment import Pieces, assign, carried, document_lengths
-from nanoset_core.sampling.packing.plan import Cut, Histogram, plan_packs
+from nanoset_core.sampling.packing.assignment import Pieces, assign, carry_room, document_lengths
+from nanoset_core.sampling.packing.plan import LengthHistogram, PieceRule, plan_packs
 
 SETS = 80
 """Of 1,000 all are equal, too."""
@@ -30,7 +30,7 @@ def packs_one_by_one(lengths: Sequence[int], length: int) -> int:
     return packs
 
 
-def pieces_of(lengths: Sequence[int], cut: Cut) -> list[int]:
+def pieces_of(lengths: Sequence[int], cut: PieceRule) -> list[int]:
     if cut.long == "truncate":
         return [min(tokens, cut.length) for tokens in lengths if tokens]
     whole = [cut.length] * sum(tokens // cut.length for tokens in lengths)
@@ -48,20 +48,20 @@ def joined(windows: Sequence[Pieces]) -> list[list[tuple[int, int, int]]]:
 
 @pytest.fixture(params=[1 << 20, 32], ids=["at once", "in strata"])
 def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assignment, "_CHUNK", request.param)
-    monkeypatch.setattr(assignment, "_STRATUM", request.param)
+    monkeypatch.setattr(assignment, "_CHUNK_DOCUMENTS", request.param)
+    monkeypatch.setattr(assignment, "_STRATUM_PIECES", request.param)
 
 
 @pytest.mark.usefixtures("steps")
 def test_packs_are_those_of_the_algorithm_and_hold_every_token_once():
     generator = np.random.default_rng(31)
     for number in range(SETS):
-        cut = Cut(int(generator.integers(1, 300)), "truncate" if number % 2 else "fragment")
+        cut = PieceRule(int(generator.integers(1, 300)), "truncate" if number % 2 else "fragment")
         lengths = generator.integers(0, int(generator.integers(1, 900)), int(generator.integers(0, 400)))
-        plan = plan_packs(Histogram.of(lengths).pieces(cut), cut.length)
+        plan = plan_packs(LengthHistogram.of(lengths).pieces(cut), cut.length)
         assert plan.packs == packs_one_by_one(pieces_of(lengths.tolist(), cut), cut.length)
         padded = list(assign(lengths, cut, plan, number))
-        for windows in (padded, list(carried(padded, cut.length))):
+        for windows in (padded, list(carry_room(padded, cut.length))):
             packs, tokens = joined(windows), 0
             covered = [np.zeros(count, np.int64) for count in lengths.tolist()]
             for pack in packs:
@@ -82,8 +82,8 @@ def test_packs_are_those_of_the_algorithm_and_hold_every_token_once():
 @pytest.mark.usefixtures("steps")
 def test_a_seed_decides_which_documents_meet_and_packs_lie_about_where_their_documents_do():
     lengths = np.random.default_rng(5).integers(1, 400, 3000)
-    cut = Cut(256)
-    plan = plan_packs(Histogram.of(lengths).pieces(cut), 256)
+    cut = PieceRule(256)
+    plan = plan_packs(LengthHistogram.of(lengths).pieces(cut), 256)
     one, same, other = (joined(list(assign(lengths, cut, plan, seed))) for seed in (1, 1, 2))
     assert one == same != other
     assert sorted(map(len, one)) == sorted(map(len, other))
@@ -95,15 +95,15 @@ def test_a_seed_decides_which_documents_meet_and_packs_lie_about_where_their_doc
 def test_padding_of_web_like_lengths():
     generator = np.random.default_rng(1)
     lengths = np.maximum(generator.lognormal(np.log(600), 1.2, 1_000_000), 1).astype(np.int32)
-    histogram = Histogram.of(lengths)
+    histogram = LengthHistogram.of(lengths)
     for length, most in ((2048, 2e-5), (8192, 3e-5)):
-        plan = plan_packs(histogram.pieces(Cut(length)), length)
+        plan = plan_packs(histogram.pieces(PieceRule(length)), length)
         assert histogram.tokens == int(lengths.sum(dtype=np.int64)) == int((plan.length - plan.room) @ plan.counts)
         assert 0 <= 1 - histogram.tokens / (plan.packs * length) < most
 
 
 def test_documents_of_several_sequences_are_as_long_as_these_together(monkeypatch):
-    monkeypatch.setattr(assignment, "_CHUNK", 3)
+    monkeypatch.setattr(assignment, "_CHUNK_DOCUMENTS", 3)
     sequences, bounds = np.array([3, 0, 4, 5, 1], np.int32), np.array([0, 2, 2, 4, 5, 5])
     assert document_lengths(sequences, bounds).tolist() == [3, 0, 9, 1, 0]
     assert document_lengths(sequences, np.arange(6)) is sequences
@@ -111,7 +111,7 @@ def test_documents_of_several_sequences_are_as_long_as_these_together(monkeypatc
 
 
 def test_lengths_beyond_those_that_are_counted_in_an_array(monkeypatch):
-    monkeypatch.setattr("nanoset_core.sampling.packing.plan._MOST_COUNTED", 10)
-    histogram = Histogram.of(np.array([12, 3, 9, 12, 0, 40]))
+    monkeypatch.setattr("nanoset_core.sampling.packing.plan._MAX_COUNTED_LENGTH", 10)
+    histogram = LengthHistogram.of(np.array([12, 3, 9, 12, 0, 40]))
     assert (histogram.lengths.tolist(), histogram.counts.tolist()) == ([3, 9, 12, 40], [1, 1, 2, 1])
     assert (histogram.documents, histogram.tokens) == (5, 76)

@@ -26,7 +26,7 @@ from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.stage import keep_columns
 from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.shards.column_table import TABLE
-from nanoset_core.stages.stage import Key
+from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views import stage as views
 from nanoset_core.text.contents import stat_file
 from nanoset_core.text.values import MOST_BYTES
@@ -205,7 +205,7 @@ def built(project):
 
 
 def tables_of(project):
-    return set((project.outputs.folder / ATTRIBUTE_TABLES.folder / "web").iterdir())
+    return set((project.outputs.folder / ATTRIBUTE_TABLES.layout.folder / "web").iterdir())
 
 
 def changed(project, **settings):
@@ -217,7 +217,7 @@ def changed(project, **settings):
 
 
 def test_views_choose_by_joined_columns_and_counts_are_told(project):
-    found = ATTRIBUTES.require(project, Key("web"))
+    found = require(project, ATTRIBUTES, Key("web"))
     numbers = [n for n in range(DOCUMENTS) if n % 10 and n % 7]
     assert packs.current_dataset(project, "good").facts["documents"] == sum(n % 4 >= 2 and n % 3 > 0 for n in numbers)
     assert len(found.facts["shards"]) > 3
@@ -230,7 +230,7 @@ def test_views_choose_by_joined_columns_and_counts_are_told(project):
         "documents": DOCUMENTS,
         "rows": sum(n % 7 > 0 for n in range(100)) + 3,
     }
-    warnings = list(ATTRIBUTES.warnings(project, found))
+    warnings = list(ATTRIBUTES.show(project, found).warnings)
     assert warnings[0].endswith(", as 'd7'; 9 of them have no id")
     assert [text.split(" ")[0] for text in warnings] == [str(facts[k]) for k in ("missing", "duplicates", "unmatched")]
     assert views.VIEW.inputs(project.config, Key("web", "plain")).keys() == {"dataset", "columns"}
@@ -241,7 +241,7 @@ def test_views_choose_by_joined_columns_and_counts_are_told(project):
 
 def test_after_an_append_new_shards_alone_are_joined_and_another_file_joins_all(project, monkeypatch):
     before = tables_of(project)
-    facts = ATTRIBUTES.require(project, Key("web")).facts
+    facts = require(project, ATTRIBUTES, Key("web")).facts
     (project.config.file.parent / "raw" / "web" / "b.jsonl").write_bytes(jsonl(documents(DOCUMENTS, 5)))
     make_corpora(project)
     made = join_attributes(project, "web")
@@ -264,7 +264,7 @@ def test_after_an_append_new_shards_alone_are_joined_and_another_file_joins_all(
 
 
 def join_facts(project):
-    return ATTRIBUTES.require(project, Key("web")).facts["shards"]
+    return require(project, ATTRIBUTES, Key("web")).facts["shards"]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def join_facts(project):
     ],
 )
 def test_policies_judge_what_was_made_and_make_nothing_again(project, monkeypatch, settings, says):
-    before, judged = ATTRIBUTES.require(project, Key("web")), changed(project, **settings)
+    before, judged = require(project, ATTRIBUTES, Key("web")), changed(project, **settings)
     if "id" not in settings:
         monkeypatch.setattr(attributes, "publish", None)
         assert re.search(says.strip("^").replace("20 ", ""), ATTRIBUTES.fault(judged, Key("web"), before))

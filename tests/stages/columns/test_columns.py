@@ -16,7 +16,7 @@ from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.shards import column_table, document_table
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.stage import Key
+from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.conditions import plain
 
 ROWS = 16
@@ -105,12 +105,12 @@ def test_columns_are_those_of_the_documents_that_have_tokens(tmp_path, tokenizer
                 values = {"lang": row["lang"], "meta.score": float(row["meta"]["score"]), "rare": row["rare"]}
                 expected.append({"id": row["id"], **values, "mixed": wide, "gone": None})
     assert all_rows(project, tokenized, names) == expected
-    facts = COLUMNS.require(project, Key("web")).facts
+    facts = require(project, COLUMNS, Key("web")).facts
     nulls = {name: sum(row[name] is None for row in expected) for name in names}
     assert {one["name"]: one["nulls"] for one in facts["columns"]} == nulls
     kinds = ["string", "double", "int", "string", "null"]
     assert [one["kind"] for one in facts["columns"]] == kinds
-    assert [*COLUMNS.warnings(project, COLUMNS.require(project, Key("web")))] != []
+    assert [*COLUMNS.warnings(project, require(project, COLUMNS, Key("web")))] != []
 
 
 @pytest.mark.parametrize("range_mib", [0.001, 0.01, 64])

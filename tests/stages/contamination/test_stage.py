@@ -17,7 +17,7 @@ from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.contamination import stage as contamination
 from nanoset_core.stages.contamination.stage import CONTAMINATION, contaminated_documents, summarize
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.stage import Key, Node
+from nanoset_core.stages.stage import Key, Node, require
 from nanoset_core.stages.views import stage as views
 
 QUESTIONS = [
@@ -74,7 +74,7 @@ def with_policy(project: Project, policy: str, blend: str = "web") -> Project:
 
 
 def found(project: Project) -> list[tuple[object, ...]]:
-    manifest = CONTAMINATION.require(project, Key("evals", "web"))
+    manifest = require(project, CONTAMINATION, Key("evals", "web"))
     columns = ("document", "file", "line", "id", "evaluation_file", "evaluation_line")
     table = pq.read_table(manifest.path(contamination.MATCHES)).to_pylist()
     return [tuple(row[name] for name in columns) for row in table]
@@ -90,7 +90,7 @@ EXPECTED = [
 def test_files_and_lines_of_both_are_named(project):
     assert found(project) == EXPECTED
     assert contaminated_documents(project, "evals", "web").tolist() == [4, 17, 53]
-    first = CONTAMINATION.require(project, Key("evals", "web")).facts["first"][0]
+    first = require(project, CONTAMINATION, Key("evals", "web")).facts["first"][0]
     assert first["share"] == 1.0
     assert first["words"].startswith("if two sailors walk 17 miles to the old harbour of lisbon")
 
@@ -220,25 +220,25 @@ def shared(boilerplate, tmp_path) -> Project:
 
 
 def made_of(project: Project):
-    return CONTAMINATION.require(project, Key("evals", "web"))
+    return require(project, CONTAMINATION, Key("evals", "web"))
 
 
 def test_boilerplate_that_many_documents_hold_is_reported_apart_with_counts(shared):
-    question, instruction = CONTAMINATION.warnings(shared, made_of(shared))
+    question, instruction = CONTAMINATION.show(shared, made_of(shared)).warnings
 
     assert question.startswith("2 documents hold texts of evals; 0.jsonl:8 holds 100% of a.jsonl:2: 'if two sailors")
     assert instruction.startswith("1 text of evals is in 100 documents or more, probably as boilerplate: 119 documents")
     assert "120 hold 100% of a.jsonl:1: 'read the passage below" in instruction
-    assert CONTAMINATION.figures(made_of(shared))["contaminated"] == 2
-    assert CONTAMINATION.details(made_of(shared))["boilerplate only"] == "119"
+    assert CONTAMINATION.show(project, made_of(shared)).figures["contaminated"] == 2
+    assert CONTAMINATION.show(project, made_of(shared)).details["boilerplate only"] == "119"
 
 
 def test_an_older_output_is_summarized_from_its_table(shared):
     made = made_of(shared)
     older = replace(made, facts={name: fact for name, fact in made.facts.items() if name != "boilerplate"})
 
-    assert list(CONTAMINATION.warnings(shared, older)) == list(CONTAMINATION.warnings(shared, made))
-    assert CONTAMINATION.figures(older) == CONTAMINATION.figures(made)
+    assert list(CONTAMINATION.show(shared, older).warnings) == list(CONTAMINATION.show(shared, made).warnings)
+    assert CONTAMINATION.show(project, older).figures == CONTAMINATION.show(project, made).figures
 
 
 def test_a_block_names_boilerplate_apart_and_still_blocks(shared):

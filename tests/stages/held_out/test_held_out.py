@@ -18,7 +18,7 @@ from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.held_out.stage import HELD_OUT, SHARED, compare_held_out, document_hashes
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.planning import NanosetContext
-from nanoset_core.stages.stage import Key, Node
+from nanoset_core.stages.stage import Key, Node, require
 from nanoset_core.stages.views import stage as views
 
 BOTH = {"web": 0.5, "more": 0.5}
@@ -126,9 +126,9 @@ def test_only_nanosets_whose_splits_may_share_documents_are_looked_at_and_only_b
         assert "documents that are held out are in train" in finding.what
         assert finding.where.startswith("web/0.jsonl:")
         assert finding.found == "train reads it"
-    with_copies = HELD_OUT.require(project, Key("sides")).facts
+    with_copies = require(project, HELD_OUT, Key("sides")).facts
     assert with_copies["copies"]
-    assert with_copies["shared"] == HELD_OUT.require(project, Key("views")).facts["shared"]
+    assert with_copies["shared"] == require(project, HELD_OUT, Key("views")).facts["shared"]
 
 
 def test_after_an_append_the_new_shards_alone_are_read(project, monkeypatch):

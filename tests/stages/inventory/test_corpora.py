@@ -19,10 +19,10 @@ from nanoset_core.project.gc import plan_gc
 from nanoset_core.project.graph import check_corpora
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.project.verify import verify_corpus
+from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory import stage as raw
-from nanoset_core.stages.packs.stage import current_dataset
 from nanoset_core.stages.same_text import check_all_text
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.repeats import LOOK
@@ -135,7 +135,7 @@ def test_everything_is_up_to_date_and_another_key_makes_its_corpus_stale_alone(p
 
 @pytest.mark.parametrize("corpus", ["web", "web_title", "code"])
 def test_verify_tokenizes_sampled_documents_again_by_the_corpus_s_key(project, corpus):
-    report = verify_corpus(project, corpus, deep=True)
+    report = verify_output(project, corpus, deep=True)
     assert report.passed
     assert not report.findings
     assert report.figures["documents_compared"] == report.figures["documents_sampled"] > 0
@@ -145,8 +145,8 @@ def test_verify_names_the_file_that_changed_since(copy):
     project = copy()
     file = project.config.raw_folder / "web/2.jsonl"
     file.write_bytes(file.read_bytes().replace(b"title of", b"titel of"))
-    assert not verify_corpus(project, "web", deep=True).findings
-    [finding] = verify_corpus(project, "web_title", deep=True).findings
+    assert not verify_output(project, "web", deep=True).findings
+    [finding] = verify_output(project, "web_title", deep=True).findings
     assert str(file) in finding.where
     assert "the file was changed since" in finding.found
 

@@ -29,19 +29,13 @@ from nanoset_core.project.settings import ProjectConfig, config_from
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.plan import LengthReader
 from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.datasets import current_dataset, packed_from, pieces_of
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import verify as packs_check
-from nanoset_core.stages.packs.stage import (
-    PACKS,
-    PIECES,
-    current_dataset,
-    make_packs,
-    packed_from,
-    pieces_of,
-    planned_packs,
-)
+from nanoset_core.stages.packs.pieces import PIECES_FILE
+from nanoset_core.stages.packs.stage import PACKS, make_packs, planned_packs
 from nanoset_core.stages.pbin import stage as packed
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views import stage as views
@@ -85,7 +79,8 @@ def project(built) -> Project:
 def test_every_document_is_in_packs_of_its_corpus_or_view(project):
     for name, spec in project.config.packs.items():
         manifest = current_dataset(project, name)
-        packs, rows = indexed.opened(manifest), pieces_of(manifest).of_packs(np.arange(manifest.facts["packs"]))
+        packs = indexed.opened(manifest)
+        rows = np.stack(pieces_of(manifest).of_packs(np.arange(manifest.facts["packs"])), axis=1)
         base = indexed.opened(packed_from(project.outputs, manifest))
         for document in range(len(base)):
             own = [packs[pack][at : at + n] for pack, at, one, _, n in rows[np.lexsort(rows.T[3:4])] if one == document]
@@ -216,13 +211,13 @@ def test_what_is_truncated_is_told(project):
 def test_what_packs_cut_is_shown_beside_concatenation(project):
     manifest = current_dataset(project, "web-32")
     cut = [f"{facts['cut_documents']:,}" for facts in (manifest.facts, manifest.facts["concatenated"])]
-    shown = PACKS.details(manifest)
+    shown = PACKS.show(project, manifest).details
     assert [shown["documents cut"], shown["cut if concatenated"]] == cut
     assert [row.data["cut_documents"] for row in pack_metadata(project, manifest)["cut"].records] == cut
 
 
 def test_what_is_made_of_packs_is_verified(project, monkeypatch):
-    monkeypatch.setattr(packs_check, "PACKED_AGAIN", 0)
+    monkeypatch.setattr(packs_check, "REPACKED_TOKENS", 0)
     chosen = ["pretrain/train", "shuffled", "cut", "web-32", "some-*"]
     for deep in (False, True):
         reports = list(verify_project(project, chosen, deep=deep))
@@ -232,10 +227,10 @@ def test_what_is_made_of_packs_is_verified(project, monkeypatch):
     assert made.facts["shared"] > 0, "repeats, and documents that are cut where the split is"
 
 
-@pytest.mark.parametrize("most", [0, packs_check.PACKED_AGAIN])
+@pytest.mark.parametrize("most", [0, packs_check.REPACKED_TOKENS])
 @pytest.mark.parametrize("what", ["tokens", "pieces", "damaged"])
 def test_other_tokens_and_pieces_are_found(built, tmp_path, what, most, monkeypatch):
-    monkeypatch.setattr(packs_check, "PACKED_AGAIN", most)
+    monkeypatch.setattr(packs_check, "REPACKED_TOKENS", most)
     shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
     project = Project.open(tmp_path / "project" / built.name)
     manifest = current_dataset(project, "cut")
@@ -243,14 +238,14 @@ def test_other_tokens_and_pieces_are_found(built, tmp_path, what, most, monkeypa
         file = manifest.folder / f"{manifest.facts['prefix']}.bin"
         file.write_bytes(bytes(reversed(file.read_bytes())))
     elif what == "damaged":
-        file = manifest.folder / PIECES
+        file = manifest.folder / PIECES_FILE
         file.write_bytes(file.read_bytes()[:4] + bytes(200) + file.read_bytes()[204:])
     else:
         other = current_dataset(project, "web-32")
-        shutil.copy(other.folder / PIECES, manifest.folder / PIECES)
+        shutil.copy(other.folder / PIECES_FILE, manifest.folder / PIECES_FILE)
         path = manifest.folder / "manifest.json"
         values = json.loads(path.read_bytes())
-        values["files"][PIECES] = json.loads((other.folder / "manifest.json").read_bytes())["files"][PIECES]
+        values["files"][PIECES_FILE] = json.loads((other.folder / "manifest.json").read_bytes())["files"][PIECES_FILE]
         path.write_bytes(json.dumps(values).encode())
     for deep in (False, True):
         (report,) = verify_project(project, ["cut/packs"], deep=deep)
@@ -312,16 +307,19 @@ PACKED = {"sequence_length": 64, "packing": {}}
 PACKS_OF_64 = {"p": {"of": "web", "length": 64}}
 REFUSED = [
     ({"packs": PACKS_OF_64, "tokenizer": {"path": "tokenizer.json"}}, "packs need a padding token"),
-    ({"packs": PACKS_OF_64 | {"q": {"of": "p", "length": 64}}}, "packs are of a corpus or view"),
+    ({"packs": PACKS_OF_64 | {"q": {"of": "p", "length": 64}}}, "packs are made of a corpus or view"),
     ({"packs": PACKS_OF_64, "views": {"v": {"of": "p"}}}, "a view is of a corpus or of another view"),
     ({"packs": PACKS_OF_64, "views": {"p": {"of": "web"}}}, "packs and a corpus or view share a name"),
     ({"packs": PACKS_OF_64, "nanosets": {"n": {"sequence_length": 63, "blend": "p"}}}, "packs of another length"),
-    ({"packs": PACKS_OF_64, "nanosets": {"n": PACKED | {"blend": {"web": 0.7, "p": 0.3}}}}, "named beside its packs"),
+    (
+        {"packs": PACKS_OF_64, "nanosets": {"n": PACKED | {"blend": {"web": 0.7, "p": 0.3}}}},
+        "named as well as its packs",
+    ),
     (
         {"nanosets": {"n": PACKED | {"mix": {"web-packs-64": {"mix": {"code": {}}}, "web": {}}}}},
-        "a group is named like the packs",
+        "a group has the same name as the packs",
     ),
-    ({"packs": PACKS_OF_64, "webdatasets": {"w": PACKED | {"corpora": ["p", "web"]}}}, "named beside its packs"),
+    ({"packs": PACKS_OF_64, "webdatasets": {"w": PACKED | {"corpora": ["p", "web"]}}}, "named as well as its packs"),
     (
         {"packs": {"web-packs-64": {"of": "a", "length": 64}}, "nanosets": {"n": PACKED | {"blend": "web"}}},
         "are others",
@@ -344,7 +342,7 @@ REFUSED = [
     ),
     (
         {"packs": PACKS_OF_64, "webdatasets": {"w": {"corpora": ["a", "p"], "sequence_length": 64, "tail": "carry"}}},
-        "would shift those after it",
+        "would shift them against the packs",
     ),
     (
         {

@@ -13,8 +13,8 @@ from loading.test_nemo import nemo_builder
 from stages.packs.test_writing import write_packs
 
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.sampling.packing.plan import Cut
-from nanoset_core.stages.packs.writing import Rules
+from nanoset_core.sampling.packing.plan import PieceRule
+from nanoset_core.stages.packs.make import PackingRules
 
 S, EPOCHS = 128, 3
 PAD, EOD = 1, 2
@@ -95,7 +95,7 @@ def test_every_sample_is_one_pack(name, tail, tmp_path):
             for length in generator.integers(0, 200, count).tolist():  # no two tokens are the same, but ends
                 builder.add_document(np.append(np.arange(first, first + length), EOD))
                 first += length
-        rules = Rules(Cut(S), tail, PAD, 7)
+        rules = PackingRules(PieceRule(S), tail, PAD, 7)
         dataset, _, _ = write_packs(tmp_path / corpus, tmp_path / f"{corpus}-packs", rules)
         prefixes.append(str(tmp_path / f"{corpus}-packs"))
         packs.append([pack.astype(np.int64).tobytes() for pack in dataset[:]])

@@ -13,11 +13,11 @@ from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.sampling.packing import assignment
-from nanoset_core.sampling.packing.plan import Cut
+from nanoset_core.sampling.packing.plan import PieceRule
+from nanoset_core.stages.packs import make as writing
 from nanoset_core.stages.packs import pieces as table_module
-from nanoset_core.stages.packs import writing
+from nanoset_core.stages.packs.make import PackingRules, PackWriter, write_pack_idx
 from nanoset_core.stages.packs.pieces import PieceTable
-from nanoset_core.stages.packs.writing import PackWriter, Rules, write_pack_idx
 from nanoset_core.stages.views.writing import write_view_idx
 
 PAD = 65_535
@@ -35,10 +35,10 @@ def write_dataset(prefix: Path, seed: int) -> list[np.ndarray]:
     return documents
 
 
-def write_packs(source: Path, target: Path, rules: Rules) -> tuple[MMapIndexedDataset, PieceTable, PackWriter]:
+def write_packs(source: Path, target: Path, rules: PackingRules) -> tuple[MMapIndexedDataset, PieceTable, PackWriter]:
     writer = PackWriter(MMapIndexedDataset(source), rules, "packs")
     bin_path(target).write_bytes(b"".join(writer.blocks(target.with_suffix(".parquet"))))
-    write_pack_idx(idx_path(target), writer.dataset.dtype, writer.counts.packs, rules.cut.length)
+    write_pack_idx(idx_path(target), writer.dataset.dtype, writer.counts.packs, rules.pieces.length)
     return MMapIndexedDataset(target), PieceTable(target.with_suffix(".parquet")), writer
 
 
@@ -46,18 +46,18 @@ def write_packs(source: Path, target: Path, rules: Rules) -> tuple[MMapIndexedDa
 @pytest.mark.parametrize("long", ["fragment", "truncate"])
 @pytest.mark.parametrize("tail", ["pad", "carry"])
 def test_every_document_is_in_its_packs(tmp_path, long, tail, is_view, monkeypatch):
-    monkeypatch.setattr(assignment, "_STRATUM", 40)
+    monkeypatch.setattr(assignment, "_STRATUM_PIECES", 40)
     documents, source = write_dataset(tmp_path / "all", 3), tmp_path / "all"
     if is_view:
         chosen = np.random.default_rng(8).integers(0, len(documents), 200)
         (tmp_path / "view.bin").hardlink_to(tmp_path / "all.bin")
         write_view_idx(tmp_path / "view.idx", read_idx(tmp_path / "all.idx"), lambda: [chosen[:90], chosen[90:]])
         documents, source = [documents[number] for number in chosen], tmp_path / "view"
-    packs, table, writer = write_packs(source, tmp_path / "packs", Rules(Cut(64, long), tail, PAD, 5))
+    packs, table, writer = write_packs(source, tmp_path / "packs", PackingRules(PieceRule(64, long), tail, PAD, 5))
     counts = writer.counts
     assert len(packs) == counts.packs == len(packs.document_indices) - 1
     assert set(packs.sequence_lengths.tolist()) == {64}
-    rows = table.of_packs(np.arange(counts.packs))
+    rows = np.stack(table.of_packs(np.arange(counts.packs)), axis=1)
     assert len(rows) == counts.pieces
     found = {number: hashlib.sha256() for number, document in enumerate(documents) if len(document)}
     for pack, begin, number, first, tokens in sorted(rows.tolist(), key=lambda row: row[2:]):
@@ -81,27 +81,27 @@ def test_every_document_is_in_its_packs(tmp_path, long, tail, is_view, monkeypat
     assert counts.cut_tokens == sum(row[4] for row in rows.tolist() if row[0] != home[row[2]])
     assert tail == "pad" or not padded[:-64].any()
     some = np.array([2, 60, 149])
-    assert table.of_documents(some).tolist() == rows[np.isin(rows[:, 2], some)].tolist()
-    assert np.concatenate([*table.documents(3, 6)]).tolist() == table.of_packs(np.arange(3, 6))[:, 2].tolist()
+    assert np.stack(table.of_documents(some), axis=1).tolist() == rows[np.isin(rows[:, 2], some)].tolist()
+    assert np.concatenate([*table.documents_in(3, 6)]).tolist() == table.of_packs(np.arange(3, 6)).documents.tolist()
 
 
 def test_the_same_bytes_whatever_is_written_together(tmp_path, monkeypatch):
     write_dataset(tmp_path / "all", 4)
     made = []
     for number, (window, chunk) in enumerate([(1 << 20, 1 << 16), (64, 10), (200, 1)]):
-        monkeypatch.setattr(writing, "WINDOW_TOKENS", window)
+        monkeypatch.setattr(writing, "_WINDOW_TOKENS", window)
         monkeypatch.setattr(writing, "CHUNK_TOKENS", chunk)
-        rules = Rules(Cut(32), "pad", PAD, 1)
+        rules = PackingRules(PieceRule(32), "pad", PAD, 1)
         _, table, _ = write_packs(tmp_path / "all", tmp_path / f"packs-{number}", rules)
         made.append(((tmp_path / f"packs-{number}.bin").read_bytes(), table.sha256()))
     assert made[0] == made[1] == made[2]
 
 
 def test_only_groups_with_what_is_asked_for_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_module, "_ROWS", 8)
+    monkeypatch.setattr(table_module, "_ROWS_PER_GROUP", 8)
     write_dataset(tmp_path / "all", 4)
-    packs, table, _ = write_packs(tmp_path / "all", tmp_path / "packs", Rules(Cut(64), "pad", PAD, 1))
-    whole, read = table.of_packs(np.arange(len(packs))), list[int]()
+    packs, table, _ = write_packs(tmp_path / "all", tmp_path / "packs", PackingRules(PieceRule(64), "pad", PAD, 1))
+    whole, read = np.stack(table.of_packs(np.arange(len(packs))), axis=1), list[int]()
     groups = table._file.read_row_group
     monkeypatch.setattr(
         table,
@@ -111,12 +111,12 @@ def test_only_groups_with_what_is_asked_for_are_read(tmp_path, monkeypatch):
         ),
     )
     ends = np.array([0, len(packs) - 1])
-    assert table.of_packs(ends).tolist() == whole[np.isin(whole[:, 0], ends)].tolist()
+    assert np.stack(table.of_packs(ends), axis=1).tolist() == whole[np.isin(whole[:, 0], ends)].tolist()
     assert len(read) < 8 < len(whole) / 8
 
 
 def test_nothing_to_pack(tmp_path):
     with MMapIndexedDatasetBuilder(tmp_path / "none", dtype=np.int32) as builder:
         builder.add_document(np.empty(0, np.int32), [])
-    packs, table, writer = write_packs(tmp_path / "none", tmp_path / "packs", Rules(Cut(8), "carry", 0, 1))
-    assert (len(packs), writer.counts.documents, len(table.of_packs(np.arange(9)))) == (0, 0, 0)
+    packs, table, writer = write_packs(tmp_path / "none", tmp_path / "packs", PackingRules(PieceRule(8), "carry", 0, 1))
+    assert (len(packs), writer.counts.documents, len(table.of_packs(np.arange(9)).packs)) == (0, 0, 0)

@@ -104,7 +104,7 @@ def test_a_budget_that_one_document_ends_is_warned_of_with_the_document(project)
     for name in ("small", "large"):
         manifest = current_dataset(project, name)
         (gap,) = manifest.facts[GAPS]
-        (warning,) = VIEW.warnings(project, manifest)
+        (warning,) = VIEW.show(project, manifest).warnings
         assert gap["reached"] == manifest.facts["tokens"] < 0.99 * gap["budget"]
         assert f"{gap['budget']:,} tokens holds {gap['reached']:,}" in warning
         assert "books.jsonl" in warning

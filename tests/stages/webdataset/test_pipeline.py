@@ -21,8 +21,8 @@ from nanoset_core.loading.shard_reader import iterate_shards
 from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory import stage as raw
-from nanoset_core.stages.packs.stage import current_dataset
 from nanoset_core.stages.registry import sweep
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.stage import Key

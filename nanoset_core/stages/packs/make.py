@@ -1,0 +1,223 @@
+"""Write packs: a .bin of their tokens, a .idx of sequences of one length, and the table of pieces.
+
+The .idx is what Megatron-LM's `_IndexWriter` writes for documents of one sequence each
+(megatron/core/datasets/indexed_dataset.py), so that trainers read a pack as a document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code
+from nanoset_core.formats.indexed.stream import CHUNK_TOKENS
+from nanoset_core.sampling.packing.assignment import Pieces, assign, carry_room, document_lengths
+from nanoset_core.sampling.packing.plan import LengthHistogram, PackPlan, PieceRule, Tail, plan_packs
+from nanoset_core.stages.packs.pieces import PieceTableWriter
+
+_WINDOW_TOKENS = 1 << 24
+"""About how many tokens are read and written together. It does not affect the output."""
+_CHUNK_PACKS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PackingRules:
+    """How documents are packed."""
+
+    pieces: PieceRule
+    tail: Tail
+    pad_id: int
+    seed: int
+
+    @staticmethod
+    def of(options: Mapping[str, Any]) -> PackingRules:
+        """Return the rules that the options of a recipe describe."""
+        pieces = PieceRule(options["length"], options["long"])
+        return PackingRules(pieces, options["tail"], options["pad"], options["seed"])
+
+
+@dataclass(slots=True)
+class PackCounts:
+    """What packs contain. The names of the fields are facts in manifests."""
+
+    documents: int
+    """Documents with tokens."""
+    cut_documents: int
+    """Documents that are not in one pack as a whole."""
+    cut_tokens: int
+    """Tokens of these that are in another pack than the document's first token."""
+    dropped_tokens: int
+    """Tokens of documents longer than a pack that were truncated."""
+    concatenated: dict[str, int]
+    """`cut_documents` and `cut_tokens` of samples that are taken from the concatenated documents instead."""
+    packs: int
+    pieces: int
+    padding: int
+    """Padding tokens."""
+
+
+def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts, PackPlan]:
+    """Plan packs from the lengths of documents; return (what they will contain, the plan).
+
+    With `tail: carry`, the cuts at the ends of packs are not counted yet: they depend on the order of the packs.
+
+    Args:
+        lengths: Tokens of each document, integers, shape (n_documents,).
+    """
+    length = rules.pieces.length
+    histogram = LengthHistogram.of(lengths)
+    plan = plan_packs(histogram.pieces(rules.pieces), length)
+
+    longer_documents, excess_tokens = histogram.beyond(length)
+    if rules.pieces.long == "fragment":
+        cut_tokens = excess_tokens
+        dropped_tokens = 0
+    else:
+        cut_tokens = 0
+        dropped_tokens = excess_tokens
+
+    tokens = histogram.tokens - dropped_tokens
+    packs = -(-tokens // length) if rules.tail == "carry" else plan.packs
+    cut_documents_apart, cut_tokens_apart = histogram.cut_if_concatenated(length)
+    counts = PackCounts(
+        documents=histogram.documents,
+        cut_documents=longer_documents,
+        cut_tokens=cut_tokens,
+        dropped_tokens=dropped_tokens,
+        concatenated={"cut_documents": cut_documents_apart, "cut_tokens": cut_tokens_apart},
+        packs=packs,
+        pieces=plan.pieces,
+        padding=packs * length - tokens,
+    )
+    return counts, plan
+
+
+@dataclass(slots=True)
+class PackWriter:
+    """Packs the documents of one dataset."""
+
+    dataset: MMapIndexedDataset
+    rules: PackingRules
+    name: str
+    """Name of the packs, for progress."""
+    listener: ProgressCallback = silent
+    counts: PackCounts = field(init=False)
+    """What the packs contain; complete after `blocks` is exhausted."""
+
+    def blocks(self, table_path: Path) -> Iterator[bytes]:
+        """Yield the bytes of the .bin, some packs at a time, and write the table of pieces meanwhile."""
+        length = self.rules.pieces.length
+        lengths = document_lengths(self.dataset.sequence_lengths, self.dataset.document_indices)
+        self.counts, plan = plan_counts(lengths, self.rules)
+        self.counts.pieces = 0  # counted below, since `tail: carry` cuts some of the planned ones
+
+        windows = assign(lengths, self.rules.pieces, plan, self.rules.seed)
+        if self.rules.tail == "carry":
+            windows = carry_room(windows, length)
+
+        bin_bytes = self.counts.packs * length * self.dataset.dtype.itemsize
+        meter = Meter(self.listener, "packs", self.name, bin_bytes)
+        packs_per_block = max(1, _WINDOW_TOKENS // length)
+        first_pack = 0
+        with PieceTableWriter(table_path) as table:
+            for window in windows:
+                table.append(first_pack, window)
+                n_packs = len(window.bounds) - 1
+                first_pack += n_packs
+                for start in range(0, n_packs, packs_per_block):
+                    block = self.tokens(window.slice(start, min(start + packs_per_block, n_packs)))
+                    yield block.tobytes()
+                    meter.advance(block.nbytes)
+                self._count_pieces(window, lengths)
+
+    def _count_pieces(self, window: Pieces, lengths: NDArray[Any]) -> None:
+        """Count the pieces of a window, and the documents that `tail: carry` cut at the end of a pack."""
+        self.counts.pieces += len(window.documents)
+        # Documents longer than a pack were counted as cut by the plan.
+        is_carried = (window.firsts > 0) & (lengths[window.documents] <= self.rules.pieces.length)
+        self.counts.cut_documents += int(is_carried.sum())
+        self.counts.cut_tokens += int(window.lengths[is_carried].sum())
+
+    def tokens(self, packs: Pieces) -> NDArray[Any]:
+        """Return the tokens of some packs, concatenated, in the dataset's dtype; shape (n_packs * length,).
+
+        Tokens are read in the order of the .bin, a chunk at a time.
+        """
+        dataset = self.dataset
+        itemsize = dataset.dtype.itemsize
+        length = self.rules.pieces.length
+        tokens = np.full((len(packs.bounds) - 1) * length, self.rules.pad_id, dataset.dtype)
+
+        # Where each piece is in the .bin, and where it goes, both in tokens.
+        first_sequences = dataset.document_indices[packs.documents]
+        sources = dataset.sequence_pointers[first_sequences] // itemsize + packs.firsts
+        targets = packs.packs * length + packs.begins
+
+        by_source = np.argsort(sources)
+        sources = sources[by_source]
+        targets = targets[by_source]
+        lengths = packs.lengths[by_source]
+
+        stops = np.cumsum(lengths)
+        for _ in dataset.spans(1, 1):
+            stored = dataset.tokens_for(sources * itemsize, (sources + lengths) * itemsize)
+            start = 0
+            while start < len(stops):
+                tokens_before = int(stops[start - 1]) if start else 0
+                stop = int(np.searchsorted(stops, tokens_before + CHUNK_TOKENS, side="right"))
+                chunk = slice(start, max(start + 1, stop))
+                _copy_ranges(stored, sources[chunk], tokens, targets[chunk], lengths[chunk])
+                start = chunk.stop
+        return tokens
+
+
+def _copy_ranges(
+    source: NDArray[Any],
+    source_starts: NDArray[np.int64],
+    target: NDArray[Any],
+    target_starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+) -> None:
+    """Copy ranges of tokens, each of its own length, from one array to another."""
+    if len(lengths) == 1:
+        source_stop = source_starts[0] + lengths[0]
+        target[target_starts[0] : target_starts[0] + lengths[0]] = source[source_starts[0] : source_stop]
+        return
+    tokens_before = np.cumsum(lengths) - lengths
+    numbers = np.arange(int(lengths.sum()))
+    source_positions = np.repeat(source_starts - tokens_before, lengths) + numbers
+    target_positions = np.repeat(target_starts - tokens_before, lengths) + numbers
+    target[target_positions] = source[source_positions]
+
+
+def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) -> None:
+    """Write the .idx of packs that are stored one after another, each a document of one sequence.
+
+    Args:
+        path: Must not exist.
+        dtype: Of the tokens.
+        packs: Number of packs.
+        length: Tokens of a pack.
+    """
+    pack_bytes = length * np.dtype(dtype).itemsize
+    with path.open("xb") as file:
+        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), packs, packs + 1))
+        for start, stop in _chunks(packs):  # sequence lengths
+            file.write(np.full(stop - start, length, "<i4").tobytes())
+        for start, stop in _chunks(packs):  # sequence pointers, in bytes
+            file.write((np.arange(start, stop, dtype="<i8") * pack_bytes).tobytes())
+        for start, stop in _chunks(packs + 1):  # document indices
+            file.write(np.arange(start, stop, dtype="<i8").tobytes())
+
+
+def _chunks(count: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of consecutive chunks of `count` numbers."""
+    for start in range(0, count, _CHUNK_PACKS):
+        yield start, min(start + _CHUNK_PACKS, count)

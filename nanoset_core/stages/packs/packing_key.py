@@ -1,0 +1,321 @@
+"""The key `packing` of nanosets and webdatasets, and what readers of packs require.
+
+`packing` is a shorthand. A nanoset with
+
+    blend: {web: 0.8, code: 0.2}
+    sequence_length: 2048
+    packing: {kind: best_fit}
+
+reads the packs `web-packs-2048` and `code-packs-2048` in place of the corpora. `resolve_packing` adds these packs to
+the project's, and puts their names where the corpora were named. Everything after that sees packs like any dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from nanoset_core.errors import ConfigError, raised
+from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.records.parsing import FrozenDict
+from nanoset_core.sampling.mixture import MixPart, Share
+from nanoset_core.sampling.presets import get_preset
+from nanoset_core.stages.exports.settings import IN_SAMPLES, ExportSpec
+from nanoset_core.stages.mappings.settings import BlendSpec, NanosetSpec, corpora_of
+from nanoset_core.stages.packs.settings import DEFAULT_SEED, PackingSpec, PacksSpec
+from nanoset_core.stages.shards.settings import TokenizerSpec
+from nanoset_core.stages.webdataset.settings import WebdatasetSpec
+
+_DRIFTING_WINDOWS = (
+    "this trainer reads windows of one token more than its sequence length, which would drift across packs"
+)
+
+
+class ResolvedPacking(NamedTuple):
+    """Sections of nanoset.yaml in which the key `packing` has been put into effect."""
+
+    nanosets: FrozenDict[str, NanosetSpec]
+    webdatasets: FrozenDict[str, WebdatasetSpec]
+    packs: FrozenDict[str, PacksSpec]
+
+
+def resolve_packing(
+    file: Path,
+    nanosets: Mapping[str, NanosetSpec],
+    webdatasets: Mapping[str, WebdatasetSpec],
+    packs: Mapping[str, PacksSpec],
+) -> ResolvedPacking:
+    """Replace the corpora of nanosets and webdatasets with the key `packing` by packs of them.
+
+    Packs with equal settings are made once: those that nanoset.yaml names are used if they are the same.
+
+    Raises:
+        ConfigError: nanoset.yaml names other packs by the name of these, or a corpus as well as its packs.
+    """
+    names = _PackNames(file, packs)
+    resolved_nanosets = {
+        name: _resolve_nanoset(spec, names, f"{file}: nanosets.{name}") for name, spec in nanosets.items()
+    }
+    resolved_webdatasets = {
+        name: _resolve_webdataset(spec, names, f"{file}: webdatasets.{name}") for name, spec in webdatasets.items()
+    }
+    return ResolvedPacking(FrozenDict(resolved_nanosets), FrozenDict(resolved_webdatasets), FrozenDict(names.packs))
+
+
+@dataclass
+class _PackNames:
+    """The packs of a project, to which those of the key `packing` are added."""
+
+    file: Path
+    written: Mapping[str, PacksSpec]
+    """Packs under the key `packs` of nanoset.yaml."""
+    packs: dict[str, PacksSpec] = field(init=False)
+    """All packs by name."""
+    names: dict[PacksSpec, str] = field(init=False)
+    """The name of each."""
+
+    def __post_init__(self) -> None:
+        self.packs = dict(self.written)
+        self.names = {spec: name for name, spec in self.written.items()}
+
+    def of_corpora(self, corpora: Iterable[str], packing: PackingSpec, length: int, where: str) -> tuple[str, ...]:
+        """Return the packs that stand for the corpora of one blend, in their order.
+
+        Raises:
+            ConfigError: A corpus is named as well as its packs.
+        """
+        corpora = tuple(corpora)
+        names = tuple(self.of_corpus(corpus, packing, length) for corpus in corpora)
+        if len(set(names)) < len(names):
+            raise ConfigError(
+                "a corpus is named as well as its packs",
+                where=where,
+                found=", ".join(corpora),
+                remedy="name one of them",
+            )
+        return names
+
+    def of_corpus(self, corpus: str, packing: PackingSpec, length: int) -> str:
+        """Return the packs that stand for a corpus or view; packs stand for themselves."""
+        if corpus in self.written:
+            return corpus
+        spec = PacksSpec(corpus, length, packing.long, packing.tail, packing.seed)
+        if spec not in self.names:
+            name = _default_name(spec)
+            if name in self.written:
+                raise ConfigError(
+                    "`packing` makes packs of this name, and these are others",
+                    where=f"{self.file}: packs.{name}",
+                    found=", ".join(f"{key}: {value}" for key, value in asdict(self.written[name]).items()),
+                    remedy="rename these",
+                )
+            self.packs[name] = spec
+            self.names[spec] = name
+        return self.names[spec]
+
+
+def _default_name(spec: PacksSpec) -> str:
+    """Return a name for packs that has all settings other than the defaults, such as web-packs-2048-truncate."""
+    words = [spec.of, "packs", str(spec.length)]
+    if spec.long != "fragment":
+        words.append(spec.long)
+    if spec.tail != "pad":
+        words.append(spec.tail)
+    if spec.seed != DEFAULT_SEED:
+        words.append(str(spec.seed))
+    return "-".join(words)
+
+
+def _resolve_nanoset(spec: NanosetSpec, names: _PackNames, where: str) -> NanosetSpec:
+    if spec.packing is None:
+        return spec
+    reader = _PackReader(names, spec.packing, spec.sequence_length, where)
+    limits = spec.max_epochs
+    if isinstance(limits, Mapping):
+        limits = FrozenDict(zip(reader.packs_of(limits), limits.values(), strict=True))
+    blend_per_split = {split: reader.resolve_blend(blend) for split, blend in spec.blend_per_split.items()}
+    resolved = replace(
+        spec,
+        blend=reader.resolve_blend(spec.blend),
+        mix=None if spec.mix is None else reader.resolve_mix(spec.mix, f"{where}.mix"),
+        blend_per_split=FrozenDict(blend_per_split),
+        max_epochs=limits,
+    )
+
+    # What phases left in the specification is no argument of its constructor, and has to be carried over.
+    earlier = tuple(names.of_corpus(corpus, spec.packing, spec.sequence_length) for corpus in spec.earlier)
+    object.__setattr__(resolved, "span", spec.span)
+    object.__setattr__(resolved, "after", spec.after)
+    object.__setattr__(resolved, "earlier", earlier)
+    return resolved
+
+
+@dataclass(frozen=True, slots=True)
+class _PackReader:
+    """A nanoset with the key `packing`: puts packs in the places where its corpora are named."""
+
+    names: _PackNames
+    packing: PackingSpec
+    length: int
+    where: str
+
+    def packs_of(self, corpora: Iterable[str]) -> tuple[str, ...]:
+        """Return the packs that stand for the corpora of one blend, in their order."""
+        return self.names.of_corpora(corpora, self.packing, self.length, self.where)
+
+    def resolve_blend(self, blend: BlendSpec | None) -> BlendSpec | None:
+        """Return a blend of packs in the form that the blend of corpora has."""
+        if isinstance(blend, Mapping):
+            return FrozenDict(zip(self.packs_of(blend), blend.values(), strict=True))
+        packs = self.packs_of(corpora_of(blend))
+        return packs[0] if isinstance(blend, str) else packs or None
+
+    def resolve_mix(self, mix: Mapping[str, MixPart | Share], where: str) -> FrozenDict[str, MixPart | Share]:
+        """Return a mixture of packs; the names of its groups stay."""
+        resolved: dict[str, MixPart | Share] = {}
+        for key, part in mix.items():
+            if isinstance(part, MixPart) and part.mix is not None:
+                name = key
+                part = replace(part, mix=self.resolve_mix(part.mix, f"{where}.{key}"))
+            else:
+                (name,) = self.packs_of([key])
+            if name in resolved:
+                raise ConfigError(
+                    "a group has the same name as the packs of a corpus in the same mixture",
+                    where=where,
+                    found=name,
+                    remedy="rename the group",
+                )
+            resolved[name] = part
+        return FrozenDict(resolved)
+
+
+def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> WebdatasetSpec:
+    if spec.packing is None:
+        return spec
+    packs = names.of_corpora(spec.names, spec.packing, spec.row_tokens, where)
+    if isinstance(spec.corpora, Mapping):
+        return replace(spec, corpora=FrozenDict(zip(packs, spec.corpora.values(), strict=True)))
+    return replace(spec, corpora=packs)
+
+
+def pack_errors(
+    file: Path, packs: Mapping[str, PacksSpec], views: Mapping[str, str], corpora: Collection[str]
+) -> Iterator[ConfigError]:
+    """Yield an error for each of the packs whose name or source is wrong.
+
+    Args:
+        views: Name of each view → the corpus or view that it is of.
+        corpora: Names under the key `corpora`.
+    """
+    for name, spec in packs.items():
+        where = f"{file}: packs.{name}"
+        yield from raised(check_corpus_name, name, where)
+        yield from raised(check_corpus_name, spec.of, f"{where}.of")
+        if spec.of in packs:
+            yield ConfigError(
+                "packs are made of a corpus or view",
+                where=f"{where}.of",
+                found=spec.of,
+                remedy="name the one that these are made of",
+            )
+        if name in views or name in corpora:
+            yield ConfigError(
+                "packs and a corpus or view share a name", where=f"{where}.of", found=name, remedy="rename the packs"
+            )
+    for name, of in views.items():
+        if of in packs:
+            yield ConfigError(
+                "a view is of a corpus or of another view",
+                where=f"{file}: views.{name}.of",
+                found=of,
+                remedy="name one, and make packs of the view",
+            )
+
+
+def pack_reader_errors(
+    file: Path,
+    packs: Mapping[str, PacksSpec],
+    tokenizer: TokenizerSpec,
+    nanosets: Mapping[str, NanosetSpec],
+    webdatasets: Mapping[str, WebdatasetSpec],
+    exports: Mapping[str, ExportSpec],
+) -> Iterator[ConfigError]:
+    """Yield an error for each nanoset, webdataset or export whose samples would not be packs."""
+    specs: list[NanosetSpec | WebdatasetSpec] = [*nanosets.values(), *webdatasets.values()]
+    uses_packs = bool(packs) or any(spec.packing is not None for spec in specs)
+    if uses_packs and tokenizer.pad is None and tokenizer.eod is None:
+        yield ConfigError(
+            "packs need a padding token",
+            where=f"{file}: tokenizer.pad",
+            remedy='name it, for example pad: "<|padding|>", or an end-of-document token',
+        )
+    for name, nanoset in nanosets.items():
+        yield from _nanoset_errors(nanoset, packs, f"{file}: nanosets.{name}")
+    for name, webdataset in webdatasets.items():
+        yield from _webdataset_errors(webdataset, packs, f"{file}: webdatasets.{name}")
+    for name, export in exports.items():
+        yield from _export_errors(export, packs, f"{file}: exports.{name}")
+
+
+def _nanoset_errors(spec: NanosetSpec, packs: Mapping[str, PacksSpec], where: str) -> Iterator[ConfigError]:
+    if get_preset(spec.preset).windows:
+        places = [".packing"] if spec.packing is not None else []
+        places += [f": {corpus}" for corpus in spec.corpora if corpus in packs]
+        for place in places:
+            yield ConfigError(
+                _DRIFTING_WINDOWS,
+                where=where + place,
+                found=f"preset {spec.preset}",
+                remedy="remove `packing`, or name the corpus instead of its packs",
+            )
+    for corpus in spec.corpora:
+        yield from _length_errors(corpus, spec.sequence_length, packs, where)
+
+
+def _webdataset_errors(spec: WebdatasetSpec, packs: Mapping[str, PacksSpec], where: str) -> Iterator[ConfigError]:
+    packed = [corpus for corpus in spec.names if corpus in packs]
+    if spec.preset == "tokshuf" and (packed or spec.packing is not None):
+        yield ConfigError(
+            "the preset tokshuf cuts each file on its own, and packs have no files",
+            where=f"{where}.preset",
+            found="tokshuf",
+            remedy="remove `packing`, or the preset",
+        )
+    is_mixed = 0 < len(packed) < len(spec.names)
+    if is_mixed and spec.packing is None and spec.tail == "carry":
+        yield ConfigError(
+            "with tail: carry, contexts start in the corpus before, which would shift them against the packs after it",
+            where=f"{where}.tail",
+            found=packed,
+            remedy="set tail to drop, or give all corpora packs",
+        )
+    for corpus in packed:
+        yield from _length_errors(corpus, spec.row_tokens, packs, where)
+
+
+def _export_errors(spec: ExportSpec, packs: Mapping[str, PacksSpec], where: str) -> Iterator[ConfigError]:
+    if spec.of not in packs:
+        return
+    if spec.format == "datatrove":
+        yield ConfigError(
+            "readers of .ds files read windows of one token more than a sequence, which would drift across packs",
+            where=f"{where}.of",
+            found=spec.of,
+            remedy="name the corpus or view itself, or another format",
+        )
+    if spec.format in IN_SAMPLES and spec.sequence_length is not None:
+        yield from _length_errors(spec.of, spec.sequence_length, packs, where)
+
+
+def _length_errors(corpus: str, length: int, packs: Mapping[str, PacksSpec], where: str) -> Iterator[ConfigError]:
+    """Yield an error if packs have another length than the samples that are read from them."""
+    if corpus in packs and packs[corpus].length != length:
+        yield ConfigError(
+            "packs of another length than the samples, which would start anywhere in them",
+            where=f"{where}: {corpus}",
+            found=f"{packs[corpus].length:,} tokens, samples of {length:,}",
+            remedy="make packs of this length, or use the key `packing`, which does",
+        )

@@ -1,0 +1,31 @@
+"""What people are shown of packs: counts, what was cut, and what concatenated documents would have been cut."""
+
+from __future__ import annotations
+
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.stages.stage import Summary, counted
+
+
+def packs_summary(manifest: Manifest) -> Summary:
+    """Return the figures of packs, built or planned; see `PackCounts` for the facts."""
+    facts = manifest.facts
+    details = {
+        "padding": _count(facts["padding"]),
+        "documents cut": _count(facts["cut_documents"]),
+        "tokens dropped": _count(facts["dropped_tokens"]),
+        "cut if concatenated": _count(facts["concatenated"]["cut_documents"]),
+    }
+    warnings = [] if facts["documents"] else ["they hold no document"]
+    return Summary(counted(manifest, "packs", "documents", "tokens"), details, warnings)
+
+
+def packs_row(name: str, manifest: Manifest) -> dict[str, str]:
+    """Return the row of packs, built or planned, in a table of plans."""
+    summary = packs_summary(manifest)
+    counts = {figure: f"{count:,}" for figure, count in summary.figures.items() if figure != "bytes"}
+    return {"packs": name, **counts, **summary.details}
+
+
+def _count(count: int | None) -> str:
+    """Format a count; of planned packs some are not known."""
+    return "" if count is None else f"{count:,}"
