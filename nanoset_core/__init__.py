@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
     from nanoset_core.loading.opening import load_nanoset
     from nanoset_core.loading.samplers import PretrainingSampler
+    from nanoset_core.loading.shard_reader import ShardReader, iterate_shard, iterate_shards
+    from nanoset_core.project.settings import ProjectConfig, load_config
     from nanoset_core.sampling.blending import build_blending_indices
     from nanoset_core.sampling.config import NanosetConfig
     from nanoset_core.sampling.indices import build_sample_index
@@ -28,15 +30,20 @@ __all__ = [
     "NanosetConfig",
     "PackedDataset",
     "PretrainingSampler",
+    "ProjectConfig",
+    "ShardReader",
     "StorageSpec",
     "build_blending_indices",
     "build_sample_index",
     "collate_varlen",
+    "iterate_shard",
+    "iterate_shards",
+    "load_config",
     "load_nanoset",
     "merge_indexed_datasets",
 ]
 
-_PLACES = {
+_MODULES = {
     "BlendedNanoset": "loading.nanoset",
     "MMapIndexedDataset": "formats.indexed.dataset",
     "MMapIndexedDatasetBuilder": "formats.indexed.builder",
@@ -45,10 +52,15 @@ _PLACES = {
     "NanosetConfig": "sampling.config",
     "PackedDataset": "formats.pbin.dataset",
     "PretrainingSampler": "loading.samplers",
+    "ProjectConfig": "project.settings",
+    "ShardReader": "loading.shard_reader",
     "StorageSpec": "storage.location",
     "build_blending_indices": "sampling.blending",
     "build_sample_index": "sampling.indices",
     "collate_varlen": "loading.boundaries",
+    "iterate_shard": "loading.shard_reader",
+    "iterate_shards": "loading.shard_reader",
+    "load_config": "project.settings",
     "load_nanoset": "loading.opening",
     "merge_indexed_datasets": "formats.indexed.builder",
 }
@@ -56,9 +68,9 @@ _PLACES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: opening a nanoset takes little longer than importing numpy."""
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

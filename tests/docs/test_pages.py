@@ -65,11 +65,17 @@ def test_files_and_names_that_are_mentioned_exist(page):
 
 def test_the_architecture_names_files_that_exist():
     text = (TOP / "docs" / "architecture.md").read_text()
-    assert len(set(_FILE.findall(text))) > 50
+    assert len(set(_FILE.findall(text))) > 20
     known = {
         path.name for package in ("nanoset_core", "nanoset_assets", "tests") for path in TOP.glob(f"{package}/**/*.py")
     }
     assert set(_BARE_FILE.findall(text)) <= known
+
+
+def test_the_architecture_prints_the_shortest_stage_as_it_is():
+    text = (TOP / "docs" / "architecture.md").read_text()
+    stage = (TOP / "nanoset_core" / "stages" / "pbin" / "stage.py").read_text()
+    assert f"```py\n{stage}```" in text
 
 
 def test_the_architecture_names_every_room():

@@ -33,7 +33,7 @@ IMPORTED_BY_SCRIPTS = (
     "nanoset_core.sampling.splits.rows_by_bookends",
     "nanoset_core.sampling.splits.rows_by_cuts",
     "nanoset_core.sampling.splits.split_bookends",
-    "nanoset_core.stages.webdataset.ShardReader",
+    "nanoset_core.loading.shard_reader.ShardReader",
 )
 IMPORTED_MODULES = ("nanoset_core.sampling.document_index", "nanoset_core.sampling.shuffle_index")
 
