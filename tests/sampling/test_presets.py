@@ -142,7 +142,7 @@ def test_a_pad_token_that_is_the_end_token_too_is_not_masked(preset, options, ma
 
 
 def test_every_kind_of_golden_case_is_tested():
-    texts = [path.read_text() for path in (FOLDER.parent.parent).glob("*/test_*.py")]
+    texts = [path.read_text() for path in (FOLDER.parent.parent).rglob("test_*.py")]
     called = {
         kind
         for text in texts

@@ -1,12 +1,11 @@
-"""The sample index against the C++ helper's results and against a plain loop."""
-
-import functools
+"""Sample, document and shuffle index against the trainers' results and against plain loops."""
 
 import numpy as np
 import pytest
 from golden.megatron.cases import arrays, cases, name_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling.slow_indices import slow_document_index, slow_sample_index, slow_shuffle_index
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.sampling import document_index, indices
@@ -16,34 +15,12 @@ from nanoset_core.sampling.shuffle_index import build_shuffle_index, shuffle_dty
 from nanoset_core.sampling.splits import sample_count
 
 
-def slow_sample_index(sizes, documents, length, total, extra, drop_last):
-    """`helpers.cpp`, `build_sample_idx`, with the number of samples counted in integers."""
-    usable = max(total - extra, 0)
-    samples = usable // length if drop_last else -(-usable // length)
-    rows, document, offset = [(0, 0)], 0, 0
-    while len(rows) <= samples:
-        remaining = length + extra
-        while remaining != 0:
-            size = int(sizes[documents[document]]) - offset
-            remaining -= size
-            if remaining <= 0:
-                offset += remaining + size - extra
-                remaining = 0
-            elif document == len(documents) - 1:
-                offset = int(sizes[documents[document]]) - extra
-                break
-            else:
-                document += 1
-                offset = 0
-        rows.append((document, offset))
-    return np.array(rows)
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("case", cases("build_sample_idx"), ids=name_of)
-def test_golden(case, threads, monkeypatch):
+def test_the_sample_index_is_that_of_the_compiled_helper(case, threads, monkeypatch):
     monkeypatch.setattr(indices, "BLOCK_DOCUMENTS", 16)
-    golden, params = arrays(case), case["params"]
+    golden = arrays(case)
+    params = case["params"]
     built = build_sample_index(
         golden["sizes"],
         golden["document_index"],
@@ -86,7 +63,9 @@ def test_sizes_of_an_idx_are_copied_once(monkeypatch):
     threads=st.sampled_from([1, 1, 1, 2]),
     seed=st.integers(0, 100),
 )
-def test_plain_loop(sizes, length, epochs, extra, drop_last, block, threads, seed):
+def test_the_sample_index_is_that_of_a_walk_over_the_documents(
+    sizes, length, epochs, extra, drop_last, block, threads, seed
+):
     sizes = np.array(sizes, dtype=np.int32)
     documents = np.tile(np.arange(len(sizes), dtype=np.int32), epochs)
     np.random.RandomState(seed).shuffle(documents)
@@ -94,11 +73,18 @@ def test_plain_loop(sizes, length, epochs, extra, drop_last, block, threads, see
     total = per_epoch * epochs
     partial = not drop_last and max(total - extra, 0) % length
 
-    build = functools.partial(
-        *(build_sample_index, sizes, documents, length, epochs, per_epoch, extra),
-        drop_last_partial_sequence=drop_last,
-        threads=threads,
-    )
+    def build():
+        return build_sample_index(
+            sizes,
+            documents,
+            length,
+            epochs,
+            per_epoch,
+            extra,
+            drop_last_partial_sequence=drop_last,
+            threads=threads,
+        )
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(indices, "BLOCK_DOCUMENTS", block)
         if partial and sizes[documents[-1]] < extra:
@@ -109,7 +95,7 @@ def test_plain_loop(sizes, length, epochs, extra, drop_last, block, threads, see
     np.testing.assert_array_equal(built, slow_sample_index(sizes, documents, length, total, extra, drop_last))
 
 
-def test_blocks_whose_tokens_need_64_bits():
+def test_blocks_may_hold_more_tokens_than_32_bits_count():
     sizes = np.array([2**31 - 1, 5, 2**31 - 1, 0, 2**31 - 1], dtype=np.int32)
     documents = np.array([4, 1, 0, 3, 2], dtype=np.int32)
     total = int(sizes.sum(dtype=np.int64))
@@ -120,7 +106,7 @@ def test_blocks_whose_tokens_need_64_bits():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_narrow_blocks_beyond_2_to_the_31_tokens(monkeypatch, threads):
+def test_blocks_of_few_tokens_may_start_beyond_2_to_the_31(monkeypatch, threads):
     monkeypatch.setattr(indices, "BLOCK_DOCUMENTS", 64)  # a block's sums fit 32 bits, their base does not
     sizes = np.random.RandomState(0).randint(0, 2**21, 4500).astype(np.int32)
     documents = np.random.RandomState(1).permutation(4500).astype(np.int32)
@@ -133,11 +119,11 @@ def test_narrow_blocks_beyond_2_to_the_31_tokens(monkeypatch, threads):
 @pytest.mark.parametrize(
     ("documents", "longest", "dtype"), [(2**31 - 1, 5, np.int32), (2**31, 5, np.int64), (5, 2**31, np.int64)]
 )
-def test_rows_widen_where_the_peer_widens(documents, longest, dtype):
+def test_rows_are_of_64_bits_where_the_trainer_s_are(documents, longest, dtype):
     assert indices._index_dtype(documents, longest) == dtype
 
 
-def test_wide_rows_have_the_same_values(monkeypatch):
+def test_rows_of_64_bits_have_the_same_values(monkeypatch):
     sizes = np.array([3, 0, 9, 4], dtype=np.int32)
     narrow = build_sample_index(sizes, np.arange(4, dtype=np.int32), 3, 1, 16)
     monkeypatch.setattr(indices, "_index_dtype", lambda *_: np.dtype(np.int64))
@@ -152,79 +138,68 @@ def test_short_samples_are_counted_exactly_beyond_2_to_the_24():
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
-def test_no_tokens_are_no_samples(drop_last):
+def test_without_tokens_there_are_no_samples(drop_last):
     sizes = np.zeros(3, dtype=np.int32)
     for documents in (np.empty(0, np.int32), np.arange(3, dtype=np.int32)):
         built = build_sample_index(sizes, documents, 4, 1, 0, drop_last_partial_sequence=drop_last)
         assert built.tolist() == [[0, 0]]
 
 
-def test_tokens_that_do_not_add_up():
+def test_tokens_that_do_not_add_up_are_refused():
     with pytest.raises(ConfigError, match="2 epochs of 8 tokens"):
         build_sample_index(np.array([8], np.int32), np.array([0], np.int32), 4, 2, 8)
 
 
-def slow_document_index(documents, num_epochs, state, separate):
-    if not separate or num_epochs == 1:
-        index = np.mgrid[0:num_epochs, 0 : len(documents)][1]
-        index[:] = documents
-        index = index.reshape(-1).astype(np.int32)
-        state.shuffle(index)
-        return index
-    first = slow_document_index(documents, num_epochs - 1, state, False)
-    last = slow_document_index(documents, 1, state, False)
-    return np.concatenate((first, last))
-
-
-def slow_shuffle_index(first, total, state):
-    head = np.arange(first, dtype=np.uint32)
-    state.shuffle(head)
-    if first == total:
-        return head
-    tail = np.arange(first, total, dtype=np.uint32)
-    state.shuffle(tail)
-    return np.concatenate((head, tail))
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 30), st.integers(0, 40), st.integers(1, 4), st.booleans(), st.integers(0, 2**32 - 1))
-def test_document_index(begin, count, epochs, separate, seed):
-    ours, theirs = np.random.RandomState(seed), np.random.RandomState(seed)
-    built = build_document_index((begin, begin + count), epochs, ours, separate_last_epoch=separate)
-    expected = slow_document_index(np.arange(begin, begin + count, dtype=np.int32), epochs, theirs, separate)
+def test_the_document_index_is_that_of_the_trainer_with_as_many_draws(start, count, epochs, separate, seed):
+    ours = np.random.RandomState(seed)
+    theirs = np.random.RandomState(seed)
+
+    built = build_document_index((start, start + count), epochs, ours, separate_last_epoch=separate)
+
+    expected = slow_document_index(range(start, start + count), epochs, theirs, separate)
     np.testing.assert_array_equal(built, expected)
     assert built.dtype == np.int32
-    assert ours.randint(2**31) == theirs.randint(2**31)  # as many draws
+    assert ours.randint(2**31) == theirs.randint(2**31)
 
 
 def test_documents_in_order_draw_nothing():
     state = np.random.RandomState(1)
+
     built = build_document_index((2, 5), 2, state, separate_last_epoch=True, shuffle=False)
+
     assert built.tolist() == [2, 3, 4, 2, 3, 4]
     assert state.randint(2**31) == np.random.RandomState(1).randint(2**31)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 3), st.integers(0, 2**32 - 1))
-def test_shuffle_index(first, rest, repeats, seed):
-    ours, theirs = np.random.RandomState(seed), np.random.RandomState(seed)
+def test_the_shuffle_index_is_that_of_the_trainer_with_as_many_draws(first, rest, repeats, seed):
+    ours = np.random.RandomState(seed)
+    theirs = np.random.RandomState(seed)
+
     built = build_shuffle_index(first + rest, first, ours, repeats=repeats)
+
     expected = slow_shuffle_index(first, first + rest, theirs)
     np.testing.assert_array_equal(built, np.concatenate([expected] * repeats))
     assert built.dtype == np.uint32
     assert ours.randint(2**31) == theirs.randint(2**31)
 
 
-def test_shuffle_dtype_widens_where_the_peer_widens():
+def test_the_shuffle_index_is_of_64_bits_where_the_trainer_s_is():
     assert shuffle_dtype(2**32 - 3) == np.uint32
     assert shuffle_dtype(2**32 - 2) == np.int64
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64])
-def test_shuffle_is_the_same_for_every_type_and_way(monkeypatch, limit, dtype):
+def test_shuffling_is_numpy_s_for_every_type_and_size(monkeypatch, limit, dtype):
     monkeypatch.setattr(document_index, "_MAX_WIDENED", limit)
-    values, expected = np.arange(1000, dtype=dtype), np.arange(1000, dtype=dtype)
-    shuffle_in_place(values, np.random.RandomState(5))
+    values = np.arange(1000, dtype=dtype)
+    expected = np.arange(1000, dtype=dtype)
     np.random.RandomState(5).shuffle(expected)
+
+    shuffle_in_place(values, np.random.RandomState(5))
+
     np.testing.assert_array_equal(values, expected)

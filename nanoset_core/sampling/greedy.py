@@ -1,0 +1,462 @@
+"""Pick the datasets of a blend's samples, many at a time; `blending.py` describes the rule.
+
+The rule is a loop: each pick depends on all picks before it. There is no order to sort by, because the priorities of
+the datasets are lines of different slopes. So the samples are cut into *blocks*, and the kernel speculates:
+
+1. It guesses how many samples of each dataset were taken before each block.
+2. It advances all blocks together, one sample at a time, with one numpy operation for all of them.
+3. It compares the counts at the end of every block with those that were guessed for the start of the next one. A block
+   that started with wrong counts runs again, from the right ones, until it meets its old course.
+
+The first block starts with true counts, so by induction the result is the sequential one, ties and rounding included.
+The quality of the guess costs time only, and when a budget of time is used up, the plain loop takes the rest.
+
+A *segment* is a run of blocks that are speculated together. It begins with true counts, so that memory is bounded by
+the size of a segment, however long the blend is. A *lane* is a block that is being advanced. Every step of it performs
+the trainer's IEEE operations on the trainer's numbers: fl(fl(weight * t) - count) for each dataset, and the first of
+the largest.
+
+numpy never contracts `weight * t - count` into one rounding; neither does the x86-64 build of Megatron-LM. Its builds
+for processors that fuse multiplication and addition by default (aarch64) can order a blend differently.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Picks = NDArray[np.uint8] | NDArray[np.uint16]
+"""Dataset numbers: uint8 up to 255 datasets, else uint16."""
+
+_MANY_DATASETS = 96
+"""Datasets from which on `RowLanes` are faster than `ColumnLanes`."""
+_FEW_LANES = 512
+"""Lanes up to which `RowLanes` are faster than `ColumnLanes`."""
+_CHUNK_NUMBERS = 1 << 15
+"""Numbers in the scratch arrays of lanes: few enough to stay in the processor's cache."""
+_SEGMENT_SAMPLES = 1 << 24
+_FIRST_CHECK_STEPS = 32
+"""Samples after which a repair first looks whether blocks have met their old course; doubled after each look."""
+_MAX_CHECK_STEPS = 1024
+
+
+@dataclass(slots=True)
+class SpeculationCost:
+    """What speculation costs, for tests and benchmarks."""
+
+    segments: int = 0
+    """Segments that were speculated."""
+    passes: int = 0
+    """Repair passes."""
+    redone: int = 0
+    """Samples that were taken again in repair passes."""
+    sequential: int = 0
+    """Samples that were taken one by one: short segments, and the rest of a segment whose budget was used up."""
+
+
+def greedy_segments(
+    weights: NDArray[np.float64], size: int, cost: SpeculationCost | None = None
+) -> Iterator[tuple[int, Picks]]:
+    """Yield (first sample, dataset of each sample from there on) for segment after segment of a blend.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        size: Samples of the blend.
+        cost: Counts what the work costs.
+    """
+    cost = SpeculationCost() if cost is None else cost
+    dtype: type[np.uint8 | np.uint16] = np.uint8 if len(weights) <= 255 else np.uint16
+    shares = simplex_projection(weights)
+    counts = np.zeros(len(weights))  # (n_datasets,) samples taken of each dataset before the segment
+
+    n_segments = max(_divide_up(size, _SEGMENT_SAMPLES), 1)
+    segment_samples = max(_divide_up(size, n_segments), 1)
+    for start in range(0, size, segment_samples):
+        n_samples = min(segment_samples, size - start)
+        picks: Picks = np.zeros(n_samples, dtype)
+        shape = block_shape(shares, n_samples)
+        if len(weights) > 1 and shape[0] > 1:
+            counts = speculate(weights, counts, start, picks, shape, cost)
+        elif len(weights) > 1:
+            cost.sequential += n_samples
+            take_one_by_one(weights, counts, start, picks)
+        yield start, picks
+
+
+def block_shape(shares: NDArray[np.float64], n_samples: int) -> tuple[int, int]:
+    """Return (number of blocks, samples of a block) for a segment.
+
+    Blocks have to be long enough to forget a wrong start: then most repairs end early.
+    """
+    n_datasets = len(shares)
+    max_blocks = 2048 if n_datasets < _MANY_DATASETS else 256
+
+    # The counts of datasets that are taken less than once a block are hard to guess. If there are many of them, fewer
+    # and longer blocks start wrong less often.
+    n_rare = np.count_nonzero(shares * n_samples < max_blocks)
+    if n_rare > max(n_datasets / 4, 2):
+        max_blocks = min(max_blocks, 512)
+
+    block_samples = max(_divide_up(n_samples, max_blocks), 16 * n_datasets, 256)
+    return _divide_up(n_samples, block_samples), block_samples
+
+
+def take_one_by_one(weights: NDArray[np.float64], counts: NDArray[np.float64], start: int, picks: Picks) -> None:
+    """Pick the datasets of samples by the rule itself, one sample after the other.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        counts: Samples taken of each dataset before, shape (n_datasets,); is advanced.
+        start: Number of the first of the samples in the blend.
+        picks: Is filled with the dataset of each sample, shape (n_samples,).
+    """
+    errors = np.empty(len(weights))
+    for number in range(len(picks)):
+        time = float(max(start + number, 1))
+        np.multiply(weights, time, out=errors)
+        np.subtract(errors, counts, out=errors)
+        dataset = errors.argmax()
+        picks[number] = dataset
+        counts[dataset] += 1.0
+
+
+def speculate(
+    weights: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    start: int,
+    picks: Picks,
+    shape: tuple[int, int],
+    cost: SpeculationCost,
+) -> NDArray[np.float64]:
+    """Pick the datasets of a segment's samples in blocks.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        counts: Samples taken of each dataset before the segment, shape (n_datasets,).
+        start: Number of the segment's first sample in the blend.
+        picks: Is filled with the dataset of each sample, shape (n_samples,).
+        shape: Number of blocks, and samples of a block; the segment may end within the last block.
+        cost: Counts what the work costs.
+
+    Returns:
+        Samples taken of each dataset after the segment, shape (n_datasets,).
+    """
+    n_datasets = len(weights)
+    blocks = _SpeculatedBlocks(weights, counts, start, shape, picks.dtype)
+    cost.segments += 1
+
+    # Repair blocks until all are right, or until that has cost more than the plain loop would: the budget is roughly
+    # what the loop takes, in microseconds.
+    budget = len(picks) * (1.5 + 0.001 * n_datasets)
+    spent = 0.0
+    wrong = blocks.wrong()
+    while len(wrong) and spent <= budget:
+        spent += blocks.repair(wrong, cost)
+        wrong = blocks.wrong()
+
+    # Take over the blocks before the first wrong one.
+    n_blocks, block_samples = shape
+    n_right = int(wrong[0]) if len(wrong) else n_blocks
+    n_done = min(n_right * block_samples, len(picks))
+    picks[:n_done] = blocks.picks_in_order(n_right)[:n_done]
+    last_block = picks[(n_right - 1) * block_samples : n_done]
+    counts_after: NDArray[np.float64] = blocks.start_counts[n_right - 1] + np.bincount(last_block, minlength=n_datasets)
+
+    # The plain loop takes the rest, if there is one.
+    cost.sequential += len(picks) - n_done
+    take_one_by_one(weights, counts_after, start + n_done, picks[n_done:])
+    return counts_after
+
+
+class _SpeculatedBlocks:
+    """The blocks of a segment, each advanced from guessed counts."""
+
+    def __init__(
+        self,
+        weights: NDArray[np.float64],
+        counts: NDArray[np.float64],
+        start: int,
+        shape: tuple[int, int],
+        dtype: np.dtype,
+    ) -> None:
+        """Guess the counts at the start of each block, and advance all blocks together; arguments as `speculate`."""
+        n_blocks, block_samples = shape
+        self.weights = weights
+        # (n_blocks,) number of each block's first sample in the blend
+        self.first_samples = start + np.arange(n_blocks, dtype=np.int64) * block_samples
+        # (n_blocks, n_datasets) samples taken of each dataset before each block; true for the first block
+        self.start_counts = guess_counts(weights, counts, self.first_samples)
+        self.start_counts[0] = counts
+        # (block_samples, n_blocks) dataset of each sample: row i has the i-th sample of every block
+        self.picks = np.zeros((block_samples, n_blocks), dtype)
+
+        lanes = lanes_of(weights, self.start_counts, self.first_samples)
+        lanes.advance(self.picks)
+        # (n_blocks, n_datasets) samples taken of each dataset after each block
+        self.end_counts = lanes.counts()
+
+    def wrong(self) -> NDArray[np.int64]:
+        """Return the blocks that did not start with the counts with which the block before them ended."""
+        is_wrong = (self.end_counts[:-1] != self.start_counts[1:]).any(axis=1)  # (n_blocks - 1,)
+        return np.flatnonzero(is_wrong) + 1
+
+    def repair(self, wrong: NDArray[np.int64], cost: SpeculationCost) -> float:
+        """Run blocks again, from the counts with which the blocks before them ended.
+
+        A block that comes to the same counts as before, at the same sample, has met its old course, and stops: from
+        there on it would pick the same datasets again. The first of the wrong blocks follows a right one, so that each
+        pass makes at least one block right.
+
+        Args:
+            wrong: Numbers of the blocks, ascending.
+            cost: Counts what the work costs.
+
+        Returns:
+            Microseconds that it took, roughly.
+        """
+        new_counts = self.end_counts[wrong - 1]  # (n_lanes, n_datasets)
+        # (n_lanes, n_datasets) counts on the new course minus counts on the old one
+        differences = new_counts - self.start_counts[wrong]
+        self.start_counts[wrong] = new_counts
+        cost.passes += 1
+
+        running = wrong  # (n_lanes,) blocks that have not met their old course
+        lanes = lanes_of(self.weights, new_counts, self.first_samples[running])
+        n_datasets = len(self.weights)
+        n_done = 0
+        n_steps = _FIRST_CHECK_STEPS
+        microseconds = 0.0
+        while n_done < len(self.picks):
+            # Advance the lanes by some samples.
+            rows = slice(n_done, n_done + n_steps)
+            old_picks = self.picks[rows, running]  # (n_steps, n_lanes)
+            new_picks = np.empty_like(old_picks)
+            lanes.advance(new_picks)
+            self.picks[rows, running] = new_picks
+            differences += _counts_by_lane(new_picks, n_datasets)
+            differences -= _counts_by_lane(old_picks, n_datasets)
+
+            cost.redone += new_picks.size
+            microseconds += len(new_picks) * _step_cost(n_datasets, len(running))
+            n_done += len(new_picks)
+            n_steps = min(2 * n_steps, _MAX_CHECK_STEPS)
+
+            # Leave out the lanes that have met their old course.
+            is_apart = differences.any(axis=1)  # (n_lanes,)
+            if is_apart.all():
+                continue
+            running = running[is_apart]
+            differences = differences[is_apart]
+            if not len(running):
+                break
+            lanes = lanes_of(self.weights, lanes.counts()[is_apart], self.first_samples[running] + n_done)
+
+        # Blocks that never met their old course end with other counts.
+        self.end_counts[running] += differences
+        return microseconds
+
+    def picks_in_order(self, n_blocks: int) -> Picks:
+        """Return the picks of the first blocks, block after block, shape (n_blocks * block_samples,)."""
+        by_block = np.ascontiguousarray(self.picks[:, :n_blocks].T)  # (n_blocks, block_samples)
+        return by_block.reshape(-1)
+
+
+def _step_cost(n_datasets: int, n_lanes: int) -> float:
+    """Return the microseconds of a step of a repair, roughly, as measured."""
+    return 2.0 + n_lanes * (0.015 + 0.0006 * n_datasets)
+
+
+def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> NDArray[np.int64]:
+    """Count how often each lane picked each dataset.
+
+    Args:
+        picks: Dataset of each sample, shape (n_steps, n_lanes).
+        n_datasets: Number of datasets.
+
+    Returns:
+        Shape (n_lanes, n_datasets).
+    """
+    n_lanes = picks.shape[1]
+    # (n_steps, n_lanes) position of (lane, dataset) in the flattened result
+    positions = picks + np.arange(n_lanes) * n_datasets
+    counts = np.bincount(positions.reshape(-1), minlength=n_lanes * n_datasets)
+    return counts.reshape(n_lanes, n_datasets)
+
+
+def guess_counts(
+    weights: NDArray[np.float64], counts_before: NDArray[np.float64], first_samples: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Guess how many samples of each dataset were taken before some samples, without looking at these.
+
+    A dataset is taken when its error, weight * t - count, is larger than those of all others. Compared with a rarely
+    taken dataset, the often taken ones go through all their states quickly. So it is taken soon after its error exceeds
+    the lowest value that their largest error ever has, which is a *gap* above the mean of their errors and its own. All
+    errors add up to 0, so this mean follows from the errors of the datasets that are taken still more rarely.
+
+    Hence the guess goes from the rarest to the most frequent dataset, with s the sum of the errors so far. A dataset
+    with `rank` more frequent ones has been taken until its error was below gap - s / (rank + 1). The most frequent one
+    has what remains.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        counts_before: True counts before the first of the samples, shape (n_datasets,): no guess is below them.
+        first_samples: Numbers of the samples in the blend, ascending, shape (n_blocks,).
+
+    Returns:
+        Shape (n_blocks, n_datasets).
+    """
+    shares = simplex_projection(weights)
+    by_frequency = np.argsort(-shares, kind="stable")  # (n_datasets,) most frequent dataset first
+    gap = 0.5 * (1.0 - float(np.square(shares).sum()))
+
+    counts = np.empty((len(weights), len(first_samples)))
+    error_sums = np.zeros(len(first_samples))  # (n_blocks,) of the datasets that were guessed already
+    remaining = first_samples.astype(np.float64)  # (n_blocks,) samples that no guess accounts for
+    for rank in range(len(weights) - 1, 0, -1):
+        dataset = by_frequency[rank]
+        due = first_samples * shares[dataset]  # (n_blocks,)
+        guess = np.ceil(due - gap + error_sums / (rank + 1))
+        counts[dataset] = np.maximum(guess, counts_before[dataset])
+        error_sums += due - counts[dataset]
+        remaining -= counts[dataset]
+    counts[by_frequency[0]] = remaining
+    return np.ascontiguousarray(counts.T)
+
+
+def simplex_projection(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share that each dataset has in the long run.
+
+    These are the weights minus a common amount, but not below 0, so that they add up to 1: weights need not.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+
+    Returns:
+        Shape (n_datasets,).
+    """
+    descending = np.sort(weights)[::-1]
+    # (n_datasets,) entry k: what must be subtracted if the k + 1 largest weights remain above 0
+    amounts = (np.cumsum(descending) - 1.0) / np.arange(1, len(weights) + 1)
+    last_above = np.flatnonzero(descending > amounts)[-1]
+    shares: NDArray[np.float64] = np.maximum(weights - amounts[last_above], 0.0)
+    return shares
+
+
+def lanes_of(weights: NDArray[np.float64], counts: NDArray[np.float64], first_samples: NDArray[np.int64]) -> Lanes:
+    """Return lanes in the layout that is faster for their number.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        counts: Samples taken of each dataset before each lane's first sample, shape (n_lanes, n_datasets).
+        first_samples: Number of each lane's first sample in the blend, shape (n_lanes,).
+    """
+    n_lanes, n_datasets = counts.shape
+    if n_lanes <= _FEW_LANES or n_datasets >= _MANY_DATASETS:
+        return RowLanes(weights, counts, first_samples)
+    return ColumnLanes(weights, counts, first_samples)
+
+
+class Lanes(ABC):
+    """Blocks that are advanced together, one sample at a time."""
+
+    def __init__(self, first_samples: NDArray[np.int64], numbers_of_step: int) -> None:
+        """Args: numbers_of_step: numbers that a step needs in scratch arrays, which decides how many go together."""
+        self._next_samples = first_samples.astype(np.float64)  # (n_lanes,)
+        self._chunk_steps = max(min(_CHUNK_NUMBERS // numbers_of_step, 64), 1)
+
+    def advance(self, picks: NDArray[np.integer]) -> None:
+        """Take the next samples in every lane; fill `picks`, shape (n_steps, n_lanes), with their datasets."""
+        for start in range(0, len(picks), self._chunk_steps):
+            chunk = picks[start : start + self._chunk_steps]
+            steps = np.arange(len(chunk), dtype=np.float64)[:, None]
+            times = np.maximum(self._next_samples + steps, 1.0)  # (n_steps, n_lanes)
+            self._next_samples += len(chunk)
+            self._take(times, chunk)
+
+    @abstractmethod
+    def counts(self) -> NDArray[np.float64]:
+        """Return the samples taken of each dataset, shape (n_lanes, n_datasets)."""
+
+    @abstractmethod
+    def _take(self, times: NDArray[np.float64], picks: NDArray[np.integer]) -> None:
+        """Fill `picks` with the datasets of samples with these `times`, both of shape (n_steps, n_lanes)."""
+
+
+class RowLanes(Lanes):
+    """One row for each lane: fast for few lanes, and for many datasets."""
+
+    def __init__(
+        self, weights: NDArray[np.float64], counts: NDArray[np.float64], first_samples: NDArray[np.int64]
+    ) -> None:
+        n_lanes, n_datasets = counts.shape
+        super().__init__(first_samples, numbers_of_step=n_lanes * n_datasets)
+        self._weights = weights  # (n_datasets,)
+        self._counts = np.array(counts, dtype=np.float64, order="C")  # (n_lanes, n_datasets)
+        self._flat_counts = self._counts.reshape(-1)
+        self._row_starts = np.arange(n_lanes) * n_datasets  # (n_lanes,) position of each lane in _flat_counts
+
+    def counts(self) -> NDArray[np.float64]:
+        return self._counts.copy()
+
+    def _take(self, times: NDArray[np.float64], picks: NDArray[np.integer]) -> None:
+        dues = times[:, :, None] * self._weights  # (n_steps, n_lanes, n_datasets)
+        datasets = np.empty(picks.shape, np.intp)  # (n_steps, n_lanes)
+        positions = np.empty_like(self._row_starts)  # (n_lanes,)
+        for errors, dataset in zip(dues, datasets, strict=True):
+            np.subtract(errors, self._counts, out=errors)  # (n_lanes, n_datasets)
+            errors.argmax(axis=1, out=dataset)
+            np.add(dataset, self._row_starts, out=positions)
+            self._flat_counts[positions] += 1.0
+        picks[:] = datasets
+
+
+class ColumnLanes(Lanes):
+    """One column for each lane: fast for many lanes of few datasets, since numpy reduces along columns fast."""
+
+    def __init__(
+        self, weights: NDArray[np.float64], counts: NDArray[np.float64], first_samples: NDArray[np.int64]
+    ) -> None:
+        n_lanes, n_datasets = counts.shape
+        super().__init__(first_samples, numbers_of_step=n_lanes)
+        self._weights = np.ascontiguousarray(weights[:, None])  # (n_datasets, 1)
+        self._counts = np.array(counts.T, dtype=np.float64, order="C")  # (n_datasets, n_lanes)
+        self._flat_counts = self._counts.reshape(-1)
+        self._columns = np.arange(n_lanes)  # (n_lanes,)
+        # (n_datasets, 1) the first dataset has the highest rank, since it wins a tie
+        self._ranks = np.arange(n_datasets, 0, -1).astype(np.uint8)[:, None]
+
+    def counts(self) -> NDArray[np.float64]:
+        return np.ascontiguousarray(self._counts.T)
+
+    def _take(self, times: NDArray[np.float64], picks: NDArray[np.integer]) -> None:
+        n_datasets, n_lanes = self._counts.shape
+        errors = np.empty_like(self._counts)  # (n_datasets, n_lanes)
+        is_largest = np.empty(errors.shape, bool)
+        largest_ranks = np.empty(errors.shape, np.uint8)  # rank where the error is the largest, else 0
+        largest_error = np.empty(n_lanes)
+        best_rank = np.empty(n_lanes, np.uint8)
+        positions = np.empty_like(self._columns)  # (n_lanes,) position of each lane's dataset in _flat_counts
+        for time, pick in zip(times, picks, strict=True):
+            np.multiply(self._weights, time, out=errors)
+            np.subtract(errors, self._counts, out=errors)
+
+            # The first dataset with the largest error: argmax along columns is slow, two maxima are not.
+            np.maximum.reduce(errors, axis=0, out=largest_error)
+            np.equal(errors, largest_error, out=is_largest)
+            np.multiply(is_largest, self._ranks, out=largest_ranks)
+            np.maximum.reduce(largest_ranks, axis=0, out=best_rank)
+            dataset = n_datasets - best_rank.astype(np.intp)  # (n_lanes,)
+            pick[:] = dataset
+
+            np.multiply(dataset, n_lanes, out=positions)
+            np.add(positions, self._columns, out=positions)
+            self._flat_counts[positions] += 1.0
+
+
+def _divide_up(number: int, divisor: int) -> int:
+    """Return number / divisor, rounded up."""
+    return -(-number // divisor)
