@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.sampling.blending import greedy_segments
+from nanoset_core.sampling.blending import samples_taken
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.corpora import CorpusReader, SharedLimit, epochs_drawn, shared_limits
 from nanoset_core.sampling.plan import LengthReader, largest, plan_split
@@ -106,10 +106,10 @@ def _planned(plan: SplitPlan, config: NanosetConfig) -> list[int]:
         return [given[0] if asked is None else min(asked, given[0])]
     if plan.blend.exhaustive:
         return given
-    weights, size = np.array(plan.blend.weights, np.float64), plan.blend.size
+    size = plan.blend.size
     if size <= _EXACT_SAMPLES:
-        parts = (np.bincount(picks, minlength=len(weights)) for _, picks in greedy_segments(weights, size))
-        return list(map(int, np.sum([np.zeros(len(weights), np.int64), *parts], axis=0)))
+        return list(samples_taken(plan.blend.weights, 0, size))
+    weights = np.array(plan.blend.weights, np.float64)
     due = weights / weights.sum() * size
     counts = np.floor(due).astype(np.int64)
     counts[np.argsort(counts - due, kind="stable")[: size - int(counts.sum())]] += 1

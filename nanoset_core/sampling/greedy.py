@@ -69,7 +69,7 @@ def greedy_segments(
         cost: Counts what the work costs.
     """
     cost = SpeculationCost() if cost is None else cost
-    dtype: type[np.uint8 | np.uint16] = np.uint8 if len(weights) <= 255 else np.uint16
+    dtype: np.dtype = np.dtype(np.uint8 if len(weights) <= 255 else np.uint16)
     shares = simplex_projection(weights)
     counts = np.zeros(len(weights))  # (n_datasets,) samples taken of each dataset before the segment
 

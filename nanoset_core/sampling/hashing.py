@@ -1,8 +1,12 @@
-"""A hash of each document that stays the same whatever is appended: by it documents are split, chosen and repeated.
+"""A hash of each document that stays the same whatever is appended to a corpus.
 
-Of a text its bytes are hashed, as 64-bit words in little-endian order, the last one filled up with zeros: the sum,
-modulo 2**64, of mix(word + (its number + 1) * STEP), plus the length in bytes, mixed once more. `mix` is the output
-function of SplitMix64 (Steele, Lea and Flood 2014).
+Documents are split, chosen and repeated by this hash, so it must never change. The bytes of a text are read as 64-bit
+words w[0], w[1], … in little-endian order. The last word is filled up with zeros, and an empty text is one word of
+zeros. The hash is
+
+    mix(mix(w[0] + STEP) + mix(w[1] + 2 * STEP) + … + length in bytes)
+
+with all sums modulo 2**64. `mix` is the output function of SplitMix64 (Steele, Lea and Flood 2014).
 """
 
 from __future__ import annotations
@@ -15,59 +19,88 @@ from numpy.typing import NDArray
 
 U64 = np.uint64
 STEP = U64(0x9E3779B97F4A7C15)
-_ONE, _TWO = U64(0xBF58476D1CE4E5B9), U64(0x94D049BB133111EB)
+_FIRST_FACTOR = U64(0xBF58476D1CE4E5B9)
+_SECOND_FACTOR = U64(0x94D049BB133111EB)
+_ALL_BITS = U64(2**64 - 1)
+_WORD_BYTES = 8
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return SplitMix64's output function of each of some uint64."""
-    values = (values ^ (values >> U64(30))) * _ONE
-    values = (values ^ (values >> U64(27))) * _TWO
+    """Return the output function of SplitMix64 for each value."""
+    values = (values ^ (values >> U64(30))) * _FIRST_FACTOR
+    values = (values ^ (values >> U64(27))) * _SECOND_FACTOR
     return values ^ (values >> U64(31))
 
 
 def salted(keys: NDArray[np.uint64], salt: str) -> NDArray[np.uint64]:
-    """Return other hashes of the same documents, one set for each salt, uint64."""
-    return mix(keys ^ hash_bytes([salt.encode()])[0])
+    """Return other hashes of the same documents: an independent set for each salt."""
+    salt_hash = hash_bytes([salt.encode()])[0]
+    return mix(keys ^ salt_hash)
 
 
 def below(keys: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
-    """Return which hashes lie in the first `share` of their range, 0 to 1, bool."""
+    """Return which hashes are in the first `share`, from 0 to 1, of the range of all hashes."""
     if share >= 1:
         return np.ones(len(keys), np.bool_)
     return keys < U64(int(share * 2**64))
 
 
 def hash_bytes(values: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return the hashes of some byte strings, uint64."""
-    ends = np.cumsum([0, *map(len, values)])
-    return hash_ranges(np.frombuffer(b"".join(values), np.uint8), ends)
+    """Return the hash of each byte string, shape (len(values),)."""
+    lengths = [len(value) for value in values]
+    borders = np.cumsum([0, *lengths])
+    data = np.frombuffer(b"".join(values), np.uint8)
+    return hash_ranges(data, borders)
 
 
 def hash_texts(array: Any) -> NDArray[np.uint64]:
-    """Return the hashes of an Arrow array of strings, uint64; of a null that of an empty text."""
+    """Return the hash of each string of an Arrow array; null has the hash of an empty text."""
     import pyarrow as pa
 
     array = array.cast(pa.large_string())
     _, offsets, data = array.buffers()
-    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return hash_ranges(np.frombuffer(data if data is not None else b"", np.uint8), ends)
+    borders = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    if data is None:  # all strings are empty
+        data = b""
+    return hash_ranges(np.frombuffer(data, np.uint8), borders)
 
 
 def hash_ranges(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the hashes of the bytes between each two of some ascending ends, uint64."""
+    """Return the hash of the bytes between each two neighbouring borders.
+
+    Args:
+        data: Bytes of all texts, concatenated.
+        ends: Borders in `data`, ascending, shape (n_texts + 1,); text k has the bytes from border k to border k + 1.
+
+    Returns:
+        Shape (n_texts,).
+    """
     if len(ends) < 2:
         return np.empty(0, np.uint64)
-    data, ends = data[ends[0] : ends[-1]], ends - ends[0]
-    lengths = np.diff(ends)
-    counts = np.maximum(-(-lengths // 8), 1)
-    firsts = np.cumsum(counts) - counts
-    numbers = np.arange(counts.sum(), dtype=np.int64) - np.repeat(firsts, counts)
-    padded = np.zeros(len(data) + 8, np.uint8)
+    data = data[ends[0] : ends[-1]]
+    borders = ends - ends[0]
+
+    # Words of each text, at least one.
+    lengths = np.diff(borders)  # (n_texts,) in bytes
+    words_per_text = np.maximum(-(-lengths // _WORD_BYTES), 1)  # (n_texts,)
+    first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
+    # (n_words,) number of each word in its text
+    numbers = np.arange(words_per_text.sum(), dtype=np.int64) - np.repeat(first_words, words_per_text)
+
+    # Read every word from where it starts, which is no multiple of 8 bytes: a view with a stride of one byte does it.
+    padded = np.zeros(len(data) + _WORD_BYTES, np.uint8)
     padded[: len(data)] = data
-    unaligned = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
-    words = unaligned[np.repeat(ends[:-1], counts) + 8 * numbers]
-    left = np.clip(np.repeat(lengths, counts) - 8 * numbers, 0, 8).astype(np.uint64)
-    # A shift by 64 bits is not defined: of an empty text the word is cleared otherwise.
-    words = np.where(left == 0, U64(0), words & (U64(2**64 - 1) >> (U64(8) * (U64(8) - np.maximum(left, U64(1))))))
-    summed = np.add.reduceat(mix(words + (numbers.astype(np.uint64) + U64(1)) * STEP), firsts)
-    return mix(summed + lengths.astype(np.uint64))
+    words_at_bytes = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
+    words = words_at_bytes[np.repeat(borders[:-1], words_per_text) + _WORD_BYTES * numbers]  # (n_words,)
+
+    # Clear the bytes of the last words that are not of their texts. A shift by 64 bits is not defined: the word of an
+    # empty text is cleared in another way.
+    n_bytes = np.repeat(lengths, words_per_text) - _WORD_BYTES * numbers  # (n_words,) of the text from the word on
+    n_bytes = np.clip(n_bytes, 0, _WORD_BYTES).astype(np.uint64)
+    shifts = U64(8) * (U64(_WORD_BYTES) - np.maximum(n_bytes, U64(1)))
+    words = np.where(n_bytes == 0, U64(0), words & (_ALL_BITS >> shifts))
+
+    # Mix every word with its number, add the words of each text up, and mix the sums with the lengths.
+    mixed_words = mix(words + (numbers.astype(np.uint64) + U64(1)) * STEP)
+    sums = np.add.reduceat(mixed_words, first_words)  # (n_texts,)
+    return mix(sums + lengths.astype(np.uint64))

@@ -15,38 +15,40 @@ from nanoset_core.errors import ConfigError
 SplitName = Literal["train", "valid", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "valid", "test")
 Rows = tuple[int, int]
-"""Sequences of a split, (begin, end excl)."""
+"""Sequences of a split: a half-open range (start, stop)."""
 Bookends = tuple[float, float]
-"""Share of a split, (begin, end excl), each from 0 to 1."""
-_SHARE = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
-"""One number of a split's text."""
+"""Part of the data that a split has: a half-open range (start, stop) between 0 and 1."""
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
+"""A number in the text of a split."""
 _SPACES = " \t\r\n"
-"""What may be around a number: not every white space of Unicode, which Megatron-LM's command line would not drop."""
+"""White space that is allowed around a number. Megatron-LM's command line would not drop other kinds of Unicode."""
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
-    """Divide weights by their numpy sum (Megatron-LM `datasets/utils.py`, `normalize`)."""
+    """Divide weights by their sum, as numpy computes it.
+
+    Source: Megatron-LM `datasets/utils.py`, `normalize`.
+    """
     values = np.array(weights, dtype=np.float64)
     shares: list[float] = (values / np.sum(values)).tolist()
     return shares
 
 
 def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = False) -> tuple[float, float, float]:
-    """Parse the shares of train, valid and test, normalised, from text such as "969,30,1".
+    """Parse the shares of train, valid and test from text such as "969,30,1", so that they add up to 1.
 
-    Megatron-LM itself reads every run of digits and dots as a number (`parse_and_normalize_split`), so that it takes
+    Megatron-LM itself reads every run of digits and dots as a number (`parse_and_normalize_split`): it takes
     "0.99999,1e-05" for 14, 14 and 71 %. Only texts that mean the same to a person and to the trainer are accepted.
 
     Args:
-        split: the text: decimal numbers, as `split_numbers` reads them. Missing ones are 0.
-        exactly_three: the text must be three numbers between "," or "/" (NeMo `get_train_valid_test_split_`).
-        compensated: they are divided by `compensated_sum` (NeMo on Python 3.12 and newer).
+        split: Decimal numbers, as `split_numbers` reads them. Missing ones are 0.
+        exactly_three: The text must be three numbers between "," or "/" (NeMo `get_train_valid_test_split_`).
+        compensated: They are divided by `compensated_sum` (NeMo on Python 3.12 and newer).
 
     Raises:
-        ConfigError: there are no three shares, one is not a plain number, or all are 0.
+        ConfigError: There are more than three numbers, one is not a plain number, or all are 0.
     """
-    numbers = split_numbers(split, exactly_three=exactly_three)
-    numbers += [0.0] * (len(SPLITS) - len(numbers))
+    numbers = _three_numbers(split, exactly_three)
     if compensated:
         total = compensated_sum(numbers)
         shares = [number / total for number in numbers]
@@ -57,18 +59,29 @@ def parse_split(split: str, *, exactly_three: bool = False, compensated: bool = 
 
 
 def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -> str:
-    """Return the three shares with that of valid or test added to the one before it; arguments as `parse_split`."""
-    numbers = split_numbers(split, exactly_three=exactly_three)
-    numbers += [0.0] * (len(SPLITS) - len(numbers))
+    """Return the text of a split in which valid or test has no share, and a split before it has it in addition.
+
+    Args:
+        split: As in `parse_split`.
+        name: The split that loses its share.
+        exactly_three: As in `parse_split`.
+    """
+    numbers = _three_numbers(split, exactly_three)
     removed = SPLITS.index(name)
 
-    # The nearest split before it that has a share; train, if none has.
+    # The share goes to the nearest split before it that has one; to train, if none has.
     receiver = removed - 1
     while receiver > 0 and not numbers[receiver]:
         receiver -= 1
     numbers[receiver] += numbers[removed]
     numbers[removed] = 0.0
     return ",".join(np.format_float_positional(number, trim="-") for number in numbers)
+
+
+def _three_numbers(split: str, exactly_three: bool) -> list[float]:
+    numbers = split_numbers(split, exactly_three=exactly_three)
+    missing = len(SPLITS) - len(numbers)
+    return numbers + [0.0] * missing
 
 
 def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
@@ -79,20 +92,26 @@ def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
     them, but Megatron-LM would read other numbers.
 
     Raises:
-        ConfigError: the text is anything else, or the numbers add up to 0 or to infinity.
+        ConfigError: The text is anything else, or the numbers add up to 0 or to infinity.
     """
-    separators = ",/;"
-    if exactly_three:
-        separators = "," if "," in split else "/"
+    # NeMo splits the text at commas or else at slashes, and does not know semicolons.
+    if not exactly_three:
+        separators = ",/;"
+    elif "," in split:
+        separators = ","
+    else:
+        separators = "/"
     parts = [part.strip(_SPACES) for part in re.split(f"[{separators}]", split)]
 
+    # Check the parts.
     for part in parts:
-        if not _SHARE.fullmatch(part):
+        if not _NUMBER.fullmatch(part):
             raise _bad_split(split, f"{part!r} is not a number")
     is_complete = len(parts) == len(SPLITS)
     if len(parts) > len(SPLITS) or (exactly_three and not is_complete):
         raise _bad_split(split, f"{len(parts)} numbers")
 
+    # Check the numbers.
     numbers = [float(part) for part in parts]
     total = sum(numbers)
     if total == 0:
@@ -103,13 +122,20 @@ def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
 
 
 def sample_count(tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True) -> int:
-    """Return how many samples a number of tokens gives; 0 for too few.
+    """Return how many samples a number of tokens gives; 0 if there are too few.
 
-    Megatron-LM counts the short one in 32-bit floats, which miscounts above 2**24 tokens; this is exact. Samples have
-    `add_extra_token` (1 or 0) tokens more, the next one's first; the last may be short without `drop_last_partial`.
+    Megatron-LM counts with a short last sample in 32-bit floats, which miscounts above 2**24 tokens; this is exact.
+
+    Args:
+        tokens: Tokens of all documents together.
+        sequence_length: Tokens of a sample, without the extra one.
+        add_extra_token: 1 if a sample has one token more, which is the next sample's first; else 0.
+        drop_last_partial: False counts a last sample that is short.
     """
     usable = max(tokens - add_extra_token, 0)
-    return usable // sequence_length if drop_last_partial else -(-usable // sequence_length)
+    if drop_last_partial:
+        return usable // sequence_length
+    return -(-usable // sequence_length)  # rounded up
 
 
 def plain_sum(values: Iterable[float]) -> float:
@@ -121,38 +147,62 @@ def plain_sum(values: Iterable[float]) -> float:
 
 
 def compensated_sum(values: Sequence[float]) -> float:
-    """Add values up as `sum` does in Python 3.12 and newer: Neumaier's sum, its error added at the end."""
-    total = error = 0.0
+    """Add values up as `sum` does in Python 3.12 and newer.
+
+    This is Neumaier's sum: the rounding errors of the additions are added up too, and corrected at the end.
+    """
+    total = 0.0
+    error = 0.0
     for value in values:
-        step = total + value
-        error += (total - step) + value if abs(total) >= abs(value) else (value - step) + total
-        total = step
-    return total + error if error and math.isfinite(error) else total
+        new_total = total + value
+        # What the addition rounded away, computed from the larger of both numbers.
+        if abs(total) >= abs(value):
+            error += (total - new_total) + value
+        else:
+            error += (value - new_total) + total
+        total = new_total
+    if error and math.isfinite(error):
+        return total + error
+    return total
 
 
 def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
-    """Return the share borders of each split, None where its share is 0.
+    """Return the part of the data that each split has, or None for a split without a share.
 
-    Left-to-right float sums from the *integer* 0, which is how it prints in descriptions (Megatron-LM
-    `convert_split_vector_to_split_matrix`).
+    Source: Megatron-LM `convert_split_vector_to_split_matrix`: sums of floats from left to right, which begin with the
+    *integer* 0. It is printed as such in descriptions, which go into the trainer's hashes.
+
+    Args:
+        vector: Shares of train, valid and test, which add up to 1.
     """
     edges: list[float] = [0]
     for share in vector:
         edges.append(edges[-1] + share)
-    return [None if end <= begin else (begin, end) for begin, end in pairwise(edges)]
+    return [None if stop <= start else (start, stop) for start, stop in pairwise(edges)]
 
 
 def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
-    """Return one split's sequences: borders rounded half to even (Megatron-LM `_build_megatron_dataset_splits`)."""
-    begin, end = bookends
-    return round(begin * float(sequences)), round(end * float(sequences))
+    """Return the sequences of a split, with borders that are rounded half to even.
+
+    Source: Megatron-LM `_build_megatron_dataset_splits`.
+
+    Args:
+        bookends: The part of the data that the split has.
+        sequences: Number of sequences in the dataset.
+    """
+    start, stop = bookends
+    return round(start * float(sequences)), round(stop * float(sequences))
 
 
 def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
-    """Return the sequences of the splits: rounded sizes, added up, then shifted so that the last cut is the end.
+    """Return the sequences of every split: rounded sizes, added up, then shifted so that the last cut is the end.
 
-    NeMo `get_train_valid_test_split_`, nanotron `get_split_indices`, Megatron-LM before core 0.5. On very few sequences
-    a cut can land before an earlier one.
+    Sources: NeMo `get_train_valid_test_split_`, nanotron `get_split_indices`, Megatron-LM before core 0.5. On very few
+    sequences a cut can be before an earlier one, or below 0.
+
+    Args:
+        vector: Shares of train, valid and test, which add up to 1.
+        sequences: Number of sequences in the dataset.
     """
     cuts = [0]
     for share in vector:
