@@ -42,8 +42,8 @@ from nanoset_core.project.graph import (
 )
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.shared_files import check_all_files
 from nanoset_core.stages.registry import sweep
-from nanoset_core.stages.same_text import check_all_text
 from nanoset_core.stages.stage import Node, current_version, is_of_corpora
 from nanoset_core.storage.leases import Work, leased
 from nanoset_core.tokenizers.distrust import noted
@@ -124,7 +124,7 @@ def build(
     text = raw.names(project)
     found = list(text.corpora)
     check_corpora(project.config, found)
-    check_all_text(project)
+    check_all_files(project)
     check_named_corpora(corpora, found)
     register(instance, names, found, project.config)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
@@ -193,7 +193,7 @@ def dry_run(
     """
     found = list(raw.names(project).corpora)
     check_corpora(project.config, found)
-    check_all_text(project)
+    check_all_files(project)
     check_named_corpora(corpora, found)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
     known = survey(project, looked_at)

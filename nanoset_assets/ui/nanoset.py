@@ -29,7 +29,7 @@ from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.handoff.writers import START
 from nanoset_core.stages.held_out.stage import SHARED
-from nanoset_core.stages.mappings.stage import CORPORA, MIXTURE, samples_read, unused_samples
+from nanoset_core.stages.mappings.facts import CORPORA, MIXTURE, samples_read, unused_samples
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.shards import TarFacts, output_bytes, shard_stem
 from nanoset_core.stages.webdataset.sizing import choose_engine

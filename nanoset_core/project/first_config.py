@@ -17,7 +17,7 @@ from nanoset_core.records.settings import setting
 from nanoset_core.records.text import format_count
 from nanoset_core.sampling.config import DEFAULT_SPLIT
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
-from nanoset_core.stages.handoff.trainer_settings import EXAMPLE_VALUES
+from nanoset_core.stages.handoff.settings import EXAMPLE_VALUES
 from nanoset_core.stages.mappings.settings import NanosetSpec
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec

@@ -26,7 +26,7 @@ from nanoset_core.project.existing import Output, all_outputs, stage_folders, un
 from nanoset_core.project.graph import asked_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.mappings.stage import index_files
+from nanoset_core.stages.mappings.facts import files_in_use
 from nanoset_core.stages.registry import stage_of, stages, sweep
 from nanoset_core.stages.shards.shards import BIN
 from nanoset_core.stages.shards.shards import STAGE as SHARDS
@@ -287,7 +287,7 @@ def _needed(
                 waiting += stage.references(root, manifest)
             future.update(_unfinished_versions(manifest))
             if manifest.stage == STAGE:
-                listed.setdefault(output.subject, set()).update(index_files(manifest))
+                listed.setdefault(output.subject, set()).update(files_in_use(manifest))
         except (NanosetError, OSError, KeyError, TypeError, ValueError) as error:
             what = f"{error.where}: {error.what}" if isinstance(error, NanosetError) else repr(error)
             raise unreadable(output.folder / digest, what) from error

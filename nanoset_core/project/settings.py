@@ -23,7 +23,8 @@ from nanoset_core.records.parsing import (
 from nanoset_core.records.settings import Range
 from nanoset_core.stages.contamination.settings import ContaminationSpec, contamination_errors
 from nanoset_core.stages.exports.settings import ExportSpec, export_errors, reader_errors
-from nanoset_core.stages.mappings.settings import NanosetSpec, end_token_errors, nanoset_errors, resolved
+from nanoset_core.stages.mappings.rules import end_token_errors, nanoset_errors
+from nanoset_core.stages.mappings.settings import NanosetSpec, resolved
 from nanoset_core.stages.packs.packing_key import pack_errors, pack_reader_errors, resolve_packing
 from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.shards.settings import (

@@ -24,10 +24,11 @@ from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset import stage as indexed
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.handoff.data_args import read_per_split
-from nanoset_core.stages.handoff.trainer_settings import UNNAMED
+from nanoset_core.stages.handoff.settings import UNNAMED
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.mappings.planning import NanosetContext, cache_folder
+from nanoset_core.stages.mappings.lookup import cache_folder
+from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.shards import stage as tokenization
 
 PER_SPLIT = {

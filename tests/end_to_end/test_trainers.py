@@ -17,7 +17,7 @@ from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.mappings import planning
+from nanoset_core.stages.mappings import lookup, planning
 from nanoset_core.stages.mappings import stage as mapping
 
 WITHOUT_PATHS = {"    trainer_path: /lustre/data\n": ""}
@@ -142,7 +142,7 @@ def test_megatron_core_hits_every_cache(built_from):
     configs = [json.loads(plan.read_bytes())["config"] for plan in plans]
     sizes = [config[f"{split}_split_samples"] for config, split in zip(configs, SPLITS, strict=True)]
     settings = {"random_seed": 7, "sequence_length": 32, "blend": (prefixes, [0.7, 0.3]), "split": "80,15,5"}
-    cache = planning.cache_folder(project, "pretrain")
+    cache = lookup.cache_folder(project, "pretrain")
     assert None not in check_megatron_core(project, "pretrain", cache, sizes, 7, **settings)
 
 
@@ -172,7 +172,7 @@ def test_other_trainers_caches_under_their_own_names(built_from, preset):
         assert len(train) >= 100
         tokens = train.batch(range(len(train)))
         assert np.array_equal(tokens[7], train.tokens(7))
-        names = {path.name for path in planning.cache_folder(project, name).rglob("*")}
+        names = {path.name for path in lookup.cache_folder(project, name).rglob("*")}
         mark = {"megatron-0.10": "GPTDataset", "nemo": "_indexmap_"}.get(preset, "Nanoset")
         assert any(mark in file for file in names)
 
@@ -204,7 +204,7 @@ def test_a_new_version_leaves_what_a_nemo_run_reads(built_from, blend, change):
     file = project.config.file
     data = project.outputs.current("nanosets", "pretrain/handoff").path("data.yaml")
     (folder,) = (line.split()[1] for line in data.read_text().splitlines() if "index_mapping_dir" in line)
-    before = tree(planning.cache_folder(project, "pretrain"))
+    before = tree(lookup.cache_folder(project, "pretrain"))
     names = {name.rpartition("/")[2] for name in before if name.endswith("_idx.npy")}
     assert names == {path.name for path in Path(folder).iterdir() if path.name.endswith("_idx.npy")}
     if change == "shares":
@@ -214,7 +214,7 @@ def test_a_new_version_leaves_what_a_nemo_run_reads(built_from, blend, change):
     else:
         (project.config.raw_folder / change / "more.jsonl").write_bytes(jsonl(sentences("more", 30)))
     again = build_all(file)
-    after = tree(planning.cache_folder(again, "pretrain"))
+    after = tree(lookup.cache_folder(again, "pretrain"))
     assert {path: after.get(path) for path in before} == before
     if change != "shares" or "per_split" not in blend:
         assert planning.NanosetContext(again, "pretrain").index_folder.rstrip("/") != Path(folder).name

@@ -11,7 +11,7 @@ from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.coverage import coverage
 from nanoset_core.sampling.mixture import MixPart, mixture_of
 from nanoset_core.sampling.plan import LengthReader, plan_split
-from nanoset_core.stages.mappings.mix_settings import mix_errors, unweighted
+from nanoset_core.stages.mappings.mix_settings import DataKeys, mix_errors, unweighted
 
 LENGTH, SAMPLES = 16, 100_000
 
@@ -41,7 +41,7 @@ def compiled(tree, tokens, **more):
 
 
 def mistakes(mix, samples=9):
-    return [*mix_errors("f: n", [("", None, mix)], samples, None)]
+    return [*mix_errors("f: n", [DataKeys("", None, mix)], None, has_samples=bool(samples))]
 
 
 class Impossible(Exception):

@@ -39,7 +39,7 @@ from nanoset_core.cli.terminal import (
 from nanoset_core.errors import ConfigError
 from nanoset_core.sampling.config import DEFAULT_SPLIT
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split, split_numbers
-from nanoset_core.stages.handoff.trainer_settings import EXAMPLE, UNNAMED
+from nanoset_core.stages.handoff.settings import EXAMPLE, UNNAMED
 from nanoset_core.stages.mappings.settings import NanosetSpec, ScheduleSpec
 from nanoset_core.untrusted import Multiline
 
@@ -139,8 +139,8 @@ def _map_project(
     as_json: bool,
 ) -> None:
     from nanoset_core.project.project import Project
+    from nanoset_core.stages.inventory.shared_files import check_nanoset_files
     from nanoset_core.stages.mappings.run_before import going_on
-    from nanoset_core.stages.same_text import check_nanoset_text
     from nanoset_core.stages.shards import stage as tokenization
 
     project = Project.open(config)
@@ -150,7 +150,7 @@ def _map_project(
         project, lines = going_on(project, names[0], *before)
     names = names or tuple(project.config.nanosets)
     for name in names:
-        check_nanoset_text(project, name)
+        check_nanoset_files(project, name)
 
     _show_plans(project, names, splits, plan_only=plan_only, as_json=as_json)
     _warn_of_settings(project, names)

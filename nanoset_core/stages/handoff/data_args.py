@@ -14,8 +14,8 @@ from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.planned import read_identifiers
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
-from nanoset_core.stages.handoff.trainer_settings import EXAMPLE, TrainerSpec
-from nanoset_core.stages.mappings.settings import ScheduleSpec, trainer_errors
+from nanoset_core.stages.handoff.settings import EXAMPLE, TrainerSpec, trainer_errors
+from nanoset_core.stages.mappings.settings import ScheduleSpec
 from nanoset_core.storage.location import location
 from nanoset_core.storage.regular_files import read_regular
 
@@ -179,7 +179,7 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
     if (given := options.get("trainer")) is not None:
         remedy = f"put a mapping in single quotes: '{EXAMPLE}'"
         trainer: TrainerSpec = parse(TrainerSpec, parse_yaml(given, "--trainer", remedy=remedy), "", "--trainer")
-        if errors := list(trainer_errors("--", trainer, options["preset"], text != "{}")):
+        if errors := list(trainer_errors("--", trainer, options["preset"], has_identifiers=text != "{}")):
             raise combined(errors, "--trainer")
         return trainer.identifiers()
     if not text.lstrip().startswith("{"):

@@ -243,9 +243,9 @@ class HandoffStage(BoundToMachine, Advising):
         return write_handoff(project, key.subject)
 
     def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
-        from nanoset_core.stages.mappings.verify import verify_handoff
+        from nanoset_core.stages.handoff.verify import verify_handoff
 
-        return verify_handoff(project, key.subject, deep)
+        return verify_handoff(project, key.subject)
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
         spec = config.nanosets[key.subject]

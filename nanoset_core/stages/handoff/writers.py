@@ -19,7 +19,7 @@ from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.handoff import preflight
 from nanoset_core.stages.handoff.notes import notes_of
 from nanoset_core.stages.handoff.run import RUN, run_text
-from nanoset_core.stages.handoff.trainer_settings import UNNAMED
+from nanoset_core.stages.handoff.settings import UNNAMED
 from nanoset_core.stages.mappings.settings import NanosetSpec, ScheduleSpec
 from nanoset_core.untrusted import shell_line, shell_word, visible
 

@@ -1,94 +1,194 @@
-"""Mistakes in the mixture of a nanoset that can be told without its datasets."""
+"""The key `mix` of a nanoset, a tree of shares, and the mistakes in it that can be found without the datasets."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.records.parsing import FrozenDict, Rule, broken
+from nanoset_core.records.parsing import FrozenDict
 from nanoset_core.sampling.mixture import MixPart, Share
 from nanoset_core.sampling.splits import plain_sum
 
-_TEXTS = {
-    "empty": ("a group without parts", "name a corpus, or remove the group"),
-    "twice": ("a corpus is named twice", "remove the repetition; to read it more often, give it a greater share"),
-    "amounts": ("share, tokens and epochs each say how much of it is read", "keep one of them"),
-    "bounds": ("the amount is given, so that a share, floor or cap of it has no effect", "remove the key"),
-    "crossed": ("the floor is above the cap", "lower min_share, or raise max_share"),
-    "often": ("it is to be read more often than it may be", "raise max_epochs, or lower epochs"),
-    "some": (
-        "some of these parts have a share, and others have not",
-        "give each of them a share, or none: then they are read in proportion to their tokens",
-    ),
-    "floors": ("the floors of these parts add up to more than 1", "lower them: they are parts of their parent"),
-    "caps": ("the caps of these parts add up to less than 1", "raise them: they are parts of their parent"),
-    "data": ("the data of a phase must be given once", "give it a blend, or a mix", "one of blend, mix"),
-    "limit": ("a mixture has limits of its own", "write max_epochs within `mix`"),
-    "samples": ("this needs the number of train's samples", "add `schedule`, or `samples: {train: …}`"),
-}
-"""Rule of a mixture → what is wrong, and the remedy; see `broken`."""
-
-
 Mix = Mapping[str, MixPart | Share]
+"""Name of a corpus or group → its share, or its settings."""
+_AMOUNTS = ("share", "tokens", "epochs")
+_BOUNDS = ("share", "min_share", "max_share")
+_TOLERANCE = 1e-9
+"""By how much shares may miss 1, since 0.1 + 0.2 + 0.7 is not exactly 1."""
+
+
+class DataKeys(NamedTuple):
+    """The keys `blend` and `mix` of a nanoset, or of one of its phases."""
+
+    key: str
+    """Key of the phase below the nanoset, with a dot at its start; "" for the nanoset itself."""
+    blend: str | tuple[str, ...] | Mapping[str, float] | None
+    mix: Mix | None
+
+    @property
+    def written(self) -> list[str]:
+        """Which of the two nanoset.yaml has; `blend` is also set, to `unweighted`, if only `mix` is written."""
+        keys = []
+        if self.blend not in (None, unweighted(self.mix)):
+            keys.append("blend")
+        if self.mix is not None:
+            keys.append("mix")
+        return keys
 
 
 def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
-    """Return the corpora of a tree, each of weight 1: what stands for a blend until its weights are worked out."""
+    """Return the corpora of a tree, each of weight 1: the blend until its weights are worked out."""
     return None if mix is None else FrozenDict(dict.fromkeys(MixPart(mix=mix).corpora, 1.0))
 
 
-def sources(blend: object, mix: Mix | None) -> list[str]:
-    """Return which of the keys `blend` and `mix` are written."""
-    written = {"blend": blend not in (None, unweighted(mix)), "mix": mix is not None}
-    return [key for key, is_there in written.items() if is_there]
-
-
-def mix_errors(
-    where: str, data: Iterable[tuple[str, object, Mix | None]], samples: object, max_epochs: object
-) -> Iterator[ConfigError]:
-    """Yield an error for each part of a nanoset's mixtures that contradicts itself, or others.
+def mix_errors(where: str, data: Iterable[DataKeys], max_epochs: object, *, has_samples: bool) -> Iterator[ConfigError]:
+    """Yield an error for each part of a nanoset's mixtures that contradicts itself or another part.
 
     Args:
-        where: the key of the nanoset.
-        data: (key below it, blend, mixture) of the nanoset, whose key is "", and of its phases.
-        samples: what tells how many samples train has, if that is known.
-        max_epochs: the nanoset's.
+        where: The key of the nanoset.
+        data: The data of the nanoset and of its phases.
+        max_epochs: That of the nanoset.
+        has_samples: Whether the number of train's samples is known.
     """
-    for key, blend, mix in data:
-        given = sources(blend, mix)
-        yield from broken(where + key, _TEXTS, (key and len(given) != 1, "data", "", " and ".join(given) or "neither"))
-        if mix is None:
+    for keys in data:
+        if keys.key and len(keys.written) != 1:
+            yield ConfigError(
+                "the data of a phase must be given once",
+                where=where + keys.key,
+                found=" and ".join(keys.written) or "neither",
+                expected="one of blend, mix",
+                remedy="give it a blend, or a mix",
+            )
+        if keys.mix is None:
             continue
-        tree = MixPart(mix=mix)
-        twice = [corpus for corpus, count in Counter(tree.corpora).items() if count > 1]
-        rules = (bool(twice), "twice", "", ", ".join(twice)), *_rules(tree, "", None, has_samples=bool(samples))
-        yield from broken(f"{where}{key}.mix", _TEXTS, *rules)
-        yield from broken(where, _TEXTS, (max_epochs is not None, "limit", ".max_epochs", max_epochs))
+        tree = MixPart(mix=keys.mix)
+        count_by_corpus = Counter(tree.corpora)
+        repeated = [corpus for corpus, count in count_by_corpus.items() if count > 1]
+        if repeated:
+            yield ConfigError(
+                "a corpus is named twice",
+                where=f"{where}{keys.key}.mix",
+                found=", ".join(repeated),
+                remedy="remove the repetition; to read it more often, give it a greater share",
+            )
+        yield from _part_errors(f"{where}{keys.key}.mix", tree, None, has_samples=has_samples)
+        if max_epochs is not None:
+            yield ConfigError(
+                "a mixture has limits of its own",
+                where=f"{where}.max_epochs",
+                found=max_epochs,
+                remedy="write max_epochs within `mix`",
+            )
 
 
-def _rules(part: MixPart, key: str, limit: float | None, *, has_samples: bool) -> Iterator[Rule]:
-    limit = limit if part.max_epochs is None else part.max_epochs
-    given = [name for name in ("share", "tokens", "epochs") if getattr(part, name) is not None]
-    bounds = [name for name in ("share", "min_share", "max_share") if getattr(part, name) is not None]
-    sized = next((name for name in ("tokens", "epochs", "max_epochs") if getattr(part, name) is not None), None)
-    yield len(given) > 1, "amounts", key, ", ".join(given)
-    first, target = next(iter(bounds), ""), part.tokens is not None or part.epochs is not None
-    yield len(given) == 1 and target and bounds, "bounds", f"{key}.{first}", ", ".join(given)
-    low, high = part.min_share or 0.0, 1.0 if part.max_share is None else part.max_share
-    yield low > high, "crossed", f"{key}.min_share", f"{low:g} to {high:g}"
-    yield part.epochs is not None and limit is not None and part.epochs > limit, "often", f"{key}.epochs", limit
-    yield sized and not has_samples, "samples", f"{key}.{sized}", None
+def _part_errors(where: str, part: MixPart, limit: float | None, *, has_samples: bool) -> Iterator[ConfigError]:
+    """Yield the errors of one part of a tree, and of the parts within it.
+
+    Args:
+        where: Key of the part.
+        part: The part.
+        limit: `max_epochs` of the nearest group around it that has it.
+        has_samples: Whether the number of train's samples is known.
+    """
+    if part.max_epochs is not None:
+        limit = part.max_epochs
+    yield from _amount_errors(where, part, limit)
+
+    # Tokens and epochs become shares only if it is known how much is read in all.
+    sized = [name for name in ("tokens", "epochs", "max_epochs") if getattr(part, name) is not None]
+    if sized and not has_samples:
+        yield ConfigError(
+            "this needs the number of train's samples",
+            where=f"{where}.{sized[0]}",
+            remedy="add `schedule`, or `samples: {train: …}`",
+        )
     if part.mix is None:
         return
-    parts = part.parts
-    free = [one for one in parts.values() if not one.is_given]
-    shares, floors = [one.share is not None for one in free], [one.min_share or 0.0 for one in free]
-    caps = [1.0 if one.max_share is None else one.max_share for one in free]
-    yield not parts, "empty", key, None
-    yield bool(parts) and not free and bounds, "bounds", f"{key}.{first}", "tokens or epochs of each part"
-    yield any(shares) and not all(shares), "some", key, ", ".join(name for name in parts if parts[name] in free)
-    yield plain_sum(floors) > 1 + 1e-9, "floors", key, f"{plain_sum(floors):g}"
-    yield free and len(free) == len(parts) and plain_sum(caps) < 1 - 1e-9, "caps", key, f"{plain_sum(caps):g}"
-    for name, one in parts.items():
-        yield from _rules(one, f"{key}.{name}", limit, has_samples=has_samples)
+    yield from _group_errors(where, part)
+    for name, inner in part.parts.items():
+        yield from _part_errors(f"{where}.{name}", inner, limit, has_samples=has_samples)
+
+
+def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[ConfigError]:
+    """Yield errors of the amount of a part, and of its bounds."""
+    amounts = [name for name in _AMOUNTS if getattr(part, name) is not None]
+    bounds = [name for name in _BOUNDS if getattr(part, name) is not None]
+    if len(amounts) > 1:
+        yield ConfigError(
+            "share, tokens and epochs each say how much of it is read",
+            where=where,
+            found=", ".join(amounts),
+            remedy="keep one of them",
+        )
+    if amounts in (["tokens"], ["epochs"]) and bounds:
+        yield _useless_bound(f"{where}.{bounds[0]}", amounts[0])
+    low = part.min_share or 0.0
+    high = 1.0 if part.max_share is None else part.max_share
+    if low > high:
+        yield ConfigError(
+            "the floor is above the cap",
+            where=f"{where}.min_share",
+            found=f"{low:g} to {high:g}",
+            remedy="lower min_share, or raise max_share",
+        )
+    if part.epochs is not None and limit is not None and part.epochs > limit:
+        yield ConfigError(
+            "it is to be read more often than it may be",
+            where=f"{where}.epochs",
+            found=limit,
+            remedy="raise max_epochs, or lower epochs",
+        )
+
+
+def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
+    """Yield errors of the parts of a group that do not fit together."""
+    parts = group.parts
+    if not parts:
+        yield ConfigError(
+            "a group without parts",
+            where=where,
+            remedy="name a corpus, or remove the group",
+        )
+    # Parts whose amount is not fixed by tokens or epochs: they share what the others leave.
+    free = {name: part for name, part in parts.items() if not part.is_given}
+    bounds = [name for name in _BOUNDS if getattr(group, name) is not None]
+    if parts and not free and bounds:
+        yield _useless_bound(f"{where}.{bounds[0]}", "tokens or epochs of each part")
+
+    has_share = [part.share is not None for part in free.values()]
+    if any(has_share) and not all(has_share):
+        yield ConfigError(
+            "some of these parts have a share, and others have not",
+            where=where,
+            found=", ".join(free),
+            remedy="give each of them a share, or none: then they are read in proportion to their tokens",
+        )
+    floor = plain_sum([part.min_share or 0.0 for part in free.values()])
+    if floor > 1 + _TOLERANCE:
+        yield ConfigError(
+            "the floors of these parts add up to more than 1",
+            where=where,
+            found=f"{floor:g}",
+            remedy="lower them: they are parts of their parent",
+        )
+    caps = [1.0 if part.max_share is None else part.max_share for part in free.values()]
+    cap = plain_sum(caps)
+    if free and len(free) == len(parts) and cap < 1 - _TOLERANCE:
+        yield ConfigError(
+            "the caps of these parts add up to less than 1",
+            where=where,
+            found=f"{cap:g}",
+            remedy="raise them: they are parts of their parent",
+        )
+
+
+def _useless_bound(where: str, amount: str) -> ConfigError:
+    """Return the error for a share, floor or cap of a part whose amount is fixed."""
+    return ConfigError(
+        "the amount is given, so that a share, floor or cap of it has no effect",
+        where=where,
+        found=amount,
+        remedy="remove the key",
+    )

@@ -1,17 +1,15 @@
-"""planning: nanoset.yaml and the current datasets → the settings under which a nanoset is built, and its plan."""
+"""Plan the splits of a nanoset: nanoset.yaml and the current datasets → settings of the trainer, and what they give."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.loading.opening import CACHE, STAGE
-from nanoset_core.outputs.manifest import Manifest, digest_of
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.corpora import CorpusCoverage, MemberReads, corpus_coverage
@@ -35,13 +33,11 @@ from nanoset_core.sampling.plan import (
     plan_split,
     too_few_tokens,
 )
-from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split, without_share
-from nanoset_core.stages.corpus_parts import DatasetParts
-from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.mappings.run_before import handoff_named, read_before
+from nanoset_core.stages.mappings.lookup import NanosetLookup
+from nanoset_core.stages.mappings.run_before import read_before
 from nanoset_core.stages.mappings.settings import BlendSpec, corpora_of, is_blended
-from nanoset_core.stages.views.settings import base_of, chain_of
+from nanoset_core.stages.mappings.shared_documents import SharedDocuments
 
 _Part = TypeVar("_Part", MemberPlan, BlendPlan)
 
@@ -51,21 +47,21 @@ class PlannedSplit:
     """One split of a nanoset, before it is built."""
 
     split: SplitName
-    """Which split."""
+    """The split."""
     config: NanosetConfig
-    """What it is built with, limits on epochs kept."""
+    """The settings that it is built with, after limits on epochs were applied."""
     plan: SplitPlan | None
-    """None where the split has no share of the data, or too little for a sample."""
+    """None if the split has no share of the data, or too little for a sample."""
     members: tuple[MemberCoverage, ...]
     """What it takes of each dataset."""
     exceeded: tuple[ExceededLimit, ...]
-    """Datasets that would have been read too often before limits were applied."""
+    """Datasets that would have been read too often without the limits."""
     corpora: tuple[str, ...]
-    """Of the members, in their order."""
+    """Names of the members, in their order."""
     lacking: str | None
-    """Why it has no sample, where it has a share of the data."""
+    """Why it has no sample, if it has a share of the data."""
     mixture: tuple[MixRow, ...] = ()
-    """What each part of its mixture gets; of train alone, where there is one."""
+    """What each part of its mixture gets; only train has one."""
 
     @property
     def samples(self) -> int:
@@ -73,16 +69,19 @@ class PlannedSplit:
         return 0 if self.plan is None else self.plan.samples
 
 
-def cache_folder(project: Project, name: str) -> Path:
-    """Return the folder of all splits and versions; file or folder names in it carry a hash."""
-    return project.outputs.folder / STAGE / name / CACHE
+@dataclass(frozen=True, slots=True)
+class _LimitedSettings:
+    """The settings of one split after limits on epochs were applied."""
+
+    config: NanosetConfig
+    limit_by_prefix: Mapping[str, float]
+    """How often each dataset may be read; a dataset that is missing has no limit."""
+    exceeded: tuple[ExceededLimit, ...]
+    """Datasets that would have been read too often without the limits."""
 
 
-class NanosetContext:
-    """One nanoset of a project: its specification and its current datasets, each looked up once.
-
-    So all answers are about the same versions of the datasets, even where one is replaced meanwhile.
-    """
+class NanosetContext(NanosetLookup):
+    """One nanoset of a project, with its current datasets, and the plans of its splits."""
 
     def __init__(
         self,
@@ -93,371 +92,356 @@ class NanosetContext:
         *,
         exact: bool = True,
     ) -> None:
-        """Look a nanoset up by name, or raise ConfigError.
-
-        Args:
-            project: the project.
-            name: of the nanoset.
-            reader: of `.idx` files, which may be shared.
-            datasets: known ones by corpus, to which others are added.
-            exact: False counts what earlier phases took within a sample or two a corpus, which takes no time.
-        """
-        self.project, self.name, self.spec, self.exact = project, name, project.nanoset(name), exact
-        self.reader = LengthReader(project.outputs.access) if reader is None else reader
-        self._datasets = {} if datasets is None else datasets
-        self._parts: DatasetParts | None = None
-
-    def dataset(self, corpus: str) -> Manifest:
-        """Return a corpus's dataset, as it was current at the first call; MissingError where it was not made yet."""
-        if corpus not in self._datasets:
-            self._datasets[corpus] = current_dataset(self.project, corpus)
-        return self._datasets[corpus]
+        super().__init__(project, name, reader, datasets, exact=exact)
+        self._shared_documents: SharedDocuments | None = None
 
     @property
-    def corpus_reader(self) -> DatasetParts:
-        """What finds the documents that several datasets of the nanoset hold."""
-        if self._parts is None:
-            datasets = {self.prefix(name): self.dataset(name) for name in self.spec.corpora}
-            self._parts = DatasetParts(self.project.outputs, datasets)
-        return self._parts
-
-    def digests(self, corpora: Iterable[str]) -> dict[str, str]:
-        """Return corpus → digest of its dataset; raises as `dataset`."""
-        return {corpus: self.dataset(corpus).digest for corpus in corpora}
-
-    @property
-    def cache(self) -> Path:
-        """The nanoset's `cache_folder`."""
-        return cache_folder(self.project, self.name)
-
-    @property
-    def index_folder(self) -> str:
-        """Folder below `cache`, with a slash at its end, where a trainer finds the index files of all splits.
-
-        "" where the trainer's own names tell versions apart. NeMo's do not: the next version of a corpus would replace
-        the files that a run over the present one reads. Nor do names tell where a run goes on.
-        """
-        if self.spec.goes_on:
-            return f"goes-on-{digest_of([self.digests(self.spec.corpora_of('train')), self._settings('train')])}/"
-        if get_preset(self.spec.preset).names_tell_versions:
-            return ""
-        made_from = [self.digests(self.spec.corpora), self.spec.shares]
-        return digest_of([*made_from, "compensated sums"] if self.compensated_sums else made_from) + "/"
-
-    @property
-    def compensated_sums(self) -> bool:
-        """Whether the trainer's Python adds shares up with compensation."""
-        return get_preset(self.spec.preset).compensates(self.spec.trainer_python)
-
-    @property
-    def trainer_root(self) -> str:
-        """How the trainer spells the output root."""
-        config = self.project.config
-        own = str(config.root_folder) if config.root_place is None else config.root_place.url()
-        return (self.spec.trainer_path or own).rstrip("/")
-
-    def prefix(self, corpus: str) -> str:
-        """Return the path of a corpus's dataset, without .bin and .idx."""
-        dataset = self.dataset(corpus)
-        return str(dataset.folder / dataset.facts["prefix"])
-
-    def trainer_prefix(self, corpus: str) -> str:
-        """Return the same as the trainer spells it, which goes into its cache names."""
-        dataset = self.dataset(corpus)
-        return f"{self.trainer_root}/{dataset.stage}/{dataset.name}/{dataset.digest}/{dataset.facts['prefix']}"
-
-    @property
-    def tokenizer_identifiers(self) -> dict[str, Any]:
-        """The trainer's tokenizer as its cache names hold it."""
-        # a file of them was read when nanoset.yaml was
-        return dict(cast("Mapping[str, Any]", self.spec.tokenizer_identifiers))
-
-    def options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that reach the bytes of one split's index files, and where these lie, as JSON."""
-        # the folder of all splits is named after those of train, and after the parents of the recipe
-        others = self.spec.goes_on and split != "train"
-        return self._settings(split) | ({"index_files": digest_of(self._settings("train"))} if others else {})
-
-    def _settings(self, split: SplitName) -> dict[str, Any]:
-        spec, limits = self.spec, self.spec.max_epochs
-        options: dict[str, Any] = {
-            "preset": spec.preset,
-            "sequence_length": spec.sequence_length,
-            "split": spec.shares,
-            "seed": spec.seed,
-            "trainer_path": self.trainer_root,
-            "tokenizer_identifiers": self.tokenizer_identifiers,
-        }
-        if (before := self._before()) is not None:
-            options["after"] = before
-        if not get_preset(spec.preset).names_tell_versions:
-            options["index_files"] = "a folder for each version"
-        if self.compensated_sums:
-            options["sums"] = "compensated"
-        if limits is not None:
-            # Where splits share one set of weights, the samples of each decide what the others get.
-            limits = dict(limits) if isinstance(limits, Mapping) else limits
-            options["epochs"] = {"most": limits, "then": spec.on_exhaustion, "samples": dict(spec.samples)}
-        has_limits = limits is not None or (spec.mixture is not None and bool(spec.mixture.epoch_limits()))
-        if has_limits and self._may_share_documents(split):
-            # Earlier versions counted epochs for each member by itself.
-            options["epochs_of"] = "documents"
-        if spec.mixture is not None:  # whose weights are worked out for train; the blend has its order
-            options |= spec.mixture.to_json() | {"mix_samples": spec.samples.get("train")}
-        return options | {"samples": spec.samples.get(split), "blend": _ordered(spec.blend_of(split))}
-
-    def _may_share_documents(self, split: SplitName) -> bool:
-        """Return whether a document may have several copies in what a split reads, by nanoset.yaml alone."""
-        derived = self.project.config.derived
-        names = self.spec.corpora if self.spec.blend is not None else corpora_of(self.spec.blend_of(split))
-        if split == "train":
-            names = tuple(dict.fromkeys((*names, *self.spec.earlier)))
-        corpora = [base_of(derived, name) for name in names]
-        if len(set(corpora)) < len(corpora):
-            return True
-        views = [view for name in names if name in derived for view in chain_of(derived, name)]
-        return any(self.project.config.repeats(view) for view in views)
-
-    def _before(self) -> dict[str, Any] | None:
-        """Return what a run has read before, as JSON: the phase before it, or a handoff; None where it begins."""
-        if (given := self.spec.continue_from) is not None:
-            return {"handoff": "/".join(handoff_named(given)), "consumed_samples": given.consumed_samples}
-        return None if (phase := self._phase) is None else {"phases": digest_of(phase.options("train"))}
-
-    @property
-    def _phase(self) -> NanosetContext | None:
-        """The phase before this one."""
-        after = self.spec.after
-        if after is None:
-            return None
-        return NanosetContext(self.project, after, self.reader, self._datasets, exact=self.exact)
-
-    def _read(self) -> Read | None:
-        """Return what a run has read of the phase before, or of the nanoset that it goes on from."""
-        if self.spec.continue_from is not None:
-            return read_before(self.project.outputs, self.spec.continue_from)
-        if (phase := self._phase) is None:
-            return None
-        planned = phase.plan("train")
-        if planned.plan is None:
-            what, remedy = "the phase before has no sample of train to go on from", "give it a share in `split`"
-            raise ConfigError(what, where=f"nanosets.{phase.name}", remedy=remedy)
-        return Read(planned.plan, planned.config, min(phase.spec.samples["train"], planned.plan.samples))
-
-    def _going_on(self, prefixes: Mapping[str, str], config: NanosetConfig) -> NanosetConfig:
-        """Return the settings with what a run has read before; ConfigError where it cannot go on."""
-        if (read := self._read()) is None:
-            return config
-        for key in ("sequence_length", "random_seed", "preset"):
-            if (before := getattr(read.config, key)) != (now := getattr(config, key)):
-                what, remedy = "a run cannot go on under another setting", "set what it was started with"
-                raise ConfigError(what, where=key, found=now, expected=before, remedy=remedy)
-        orders = orders_after(read, exact=self.exact)
-        if other := other_versions(orders, prefixes):
-            raise ConfigError(
-                "a corpus has changed since the run read it, so that its order cannot go on",
-                found=", ".join(f"{corpus}: {prefixes[corpus]}" for corpus in other),
-                expected=", ".join(other.values()),
-                remedy="give new text a corpus of its own; the old version comes back with the old text and settings",
-            )
-        consumed = 0 if self.spec.continue_from is None else self.spec.continue_from.consumed_samples
-        return replace(config, orders=orders, consumed_samples=consumed)
+    def shared_documents(self) -> SharedDocuments:
+        """Counts the documents that several datasets of the nanoset contain."""
+        if self._shared_documents is None:
+            dataset_by_prefix = {self.prefix(name): self.dataset(name) for name in self.spec.corpora}
+            self._shared_documents = SharedDocuments(self.project.outputs, dataset_by_prefix)
+        return self._shared_documents
 
     def plan(self, split: SplitName) -> PlannedSplit:
-        """Plan one split. A weighted blend without a number of samples gets one epoch of its scarcest corpus.
+        """Plan one split.
+
+        A weighted blend without a number of samples gets one epoch of the corpus that is used up first.
 
         Raises:
-            MissingError: a member's dataset was not made yet.
-            ConfigError, InputError: the split cannot be filled as asked.
+            MissingError: A dataset has not been built.
+            ConfigError, InputError: The split cannot be filled as its settings ask.
         """
         try:
-            config, limits, exceeded = self._within_limits(split)
+            settings = self._within_limits(split)
+            config = settings.config
             if config.samples(split) == 0:
-                plan, config = None, config.with_samples({})
+                plan = None
+                config = config.with_samples({})
             else:
                 plan = plan_split(config, split, self.reader, exact=self.exact)
-            if split == "train" and 0 < config.consumed_samples >= (config.samples(split) or 0):
-                raise _nothing_left(config)
-            built, asked = config.samples(split) or 0, self.spec.samples.get(split, 0)
-            if split == "train" and self.spec.continue_ and built < asked:
-                raise _cut_short(asked, config)
-            lacking = None if plan is not None and plan.samples else self._lacking(split, config)
-            folder = self.index_folder
-            if plan is not None and folder:
-                moved = tuple(_moved(member, folder) for member in plan.members)
-                plan = replace(plan, members=moved, blend=plan.blend and _moved(plan.blend, folder))
+            if split == "train":
+                self._check_samples_of_run(config)
+            lacking = None
+            if plan is None or not plan.samples:
+                lacking = self._lacking(split, config)
+            if plan is not None:
+                plan = _in_folder(plan, self.index_folder)
         except (ConfigError, InputError) as error:
-            name = f"nanosets.{self.name}"
-            if name in (error.where or ""):
+            key = f"nanosets.{self.name}"
+            if key in (error.where or ""):
                 raise
-            raise error.at(f"{name}, {error.where}" if error.where else name) from error
-        members = coverage(plan, config, limits) if plan is not None else []
-        own = tuple(one for one in exceeded if one.split == split)
-        mix = self.spec.mixture if split == "train" and plan is not None else None
-        rows = () if mix is None else mixture_of(mix, config, self.reader).rows
-        corpora = corpora_of(self.spec.blend_of(split))
-        return PlannedSplit(split, config, plan, tuple(members), own, corpora, lacking, rows)
+            raise error.at(f"{key}, {error.where}" if error.where else key) from error
 
-    def _within_limits(self, split: SplitName) -> tuple[NanosetConfig, dict[str, float], tuple[ExceededLimit, ...]]:
-        """Return (settings of the split, limits of the datasets by prefix, datasets that exceed them)."""
-        spec = self.spec
-        exceeded: tuple[ExceededLimit, ...] = ()
-        shared = spec.blend is not None
-        config, prefixes = self._as_asked(SPLITS if shared else (split,))
-        limits = {prefixes[corpus]: limit for corpus in prefixes if (limit := spec.epoch_limit(corpus)) is not None}
-        if limits:
-            if not (shared and spec.on_exhaustion == "redistribute"):
-                # Other splits may lack samples without this one being refused.
-                config = config.with_samples({split: config.samples(split)})
-            config, exceeded = apply_epoch_limits(config, limits, spec.on_exhaustion, self.reader, self.corpus_reader)
-
-        samples = config.samples(split)
-        is_one_epoch = samples is None
-        weighted = isinstance(spec.blend_of(split), Mapping)
-        if weighted and samples is None and config.rules.needs_samples(split):
-            samples = self._epoch_of_scarcest(config, split)
-        config = config.with_samples({split: samples})
-
-        # One epoch of each member may still read a document several times. Of valid and test, that is no repetition
-        # in training.
-        if limits and is_one_epoch and split == "train":
-            config, exceeded = self._limited_epoch(config, split, limits)
-        if spec.mixture is not None and split == "train":
-            self._check_mixture(config, prefixes)
-        return config, limits, exceeded
-
-    def _limited_epoch(
-        self, config: NanosetConfig, split: SplitName, limits: Mapping[str, float]
-    ) -> tuple[NanosetConfig, tuple[ExceededLimit, ...]]:
-        """Return (settings, datasets that exceed limits) of a split for which no number of samples is requested."""
-        if not config.rules.takes_samples(split) or not self._may_share_documents(split):
-            return config, ()
-        plan = plan_split(config, split, self.reader, exact=self.exact)
-        if plan is None or not plan.samples:
-            return config, ()
-        policy = self.spec.on_exhaustion
-        counted = config.with_samples({split: plan.samples})
-        limited = apply_epoch_limits(counted, limits, policy, self.reader, self.corpus_reader)
-        if not limited.exceeded or policy == "repeat":
-            return config, limited.exceeded
-        return limited.config, limited.exceeded
-
-    def _check_mixture(self, config: NanosetConfig, prefixes: Mapping[str, str]) -> None:
-        """Raise InputError if the parts of a mixture together read documents more often than they may be."""
-        mix = self.spec.mixture
-        limits = {} if mix is None else mix.epoch_limits()
-        if not limits or not self._may_share_documents("train"):
-            return
-        by_prefix = {prefixes[name]: limit for name, limit in limits.items()}
-        exceeded = documents_read_too_often(config, "train", by_prefix, self.reader, self.corpus_reader)
-        if exceeded:
-            raise InputError(
-                "parts of the mixture together read documents more often than max_epochs allows",
-                where="mix",
-                found="; ".join(one.text for one in exceeded),
-                remedy="give less to one of these parts, choose views that share no documents, or raise max_epochs",
-            )
+        members: Sequence[MemberCoverage] = ()
+        mixture: tuple[MixRow, ...] = ()
+        if plan is not None:
+            members = coverage(plan, config, settings.limit_by_prefix)
+            if split == "train" and self.spec.mixture is not None:
+                mixture = mixture_of(self.spec.mixture, config, self.reader).rows
+        return PlannedSplit(
+            split=split,
+            config=config,
+            plan=plan,
+            members=tuple(members),
+            exceeded=tuple(limit for limit in settings.exceeded if limit.split == split),
+            corpora=corpora_of(self.spec.blend_of(split)),
+            lacking=lacking,
+            mixture=mixture,
+        )
 
     def corpora(self, planned: PlannedSplit, members: Sequence[MemberCoverage] | None = None) -> list[CorpusCoverage]:
-        """Return what a split reads of each corpus, through all of its members.
+        """Return what a split reads of each corpus, through all of its datasets.
 
         Args:
-            planned: the split.
-            members: what is taken of each dataset, as counted in a built blend; absent = as planned.
+            planned: The split.
+            members: What it takes of each dataset, as counted in a built blend; None takes what is planned.
 
         Raises:
-            MissingError: what a view was chosen from, or packs were made of, was deleted.
+            MissingError: A dataset that a view was chosen from, or that packs were made of, was deleted.
         """
         plan = planned.plan
         if plan is None:
             return []
         rows_by_prefix = {member.prefix: member.rows for member in plan.members}
-        reads = {
-            member.prefix: MemberReads.of(plan, planned.config, member, row.samples_given)
-            for member, row in zip(plan.members, members or planned.members, strict=True)
-        }
+        reads: dict[str, MemberReads] = {}
+        for member, row in zip(plan.members, members or planned.members, strict=True):
+            reads[member.prefix] = MemberReads.of(plan, planned.config, member, row.samples_given)
 
-        # Datasets that only earlier phases of the run read: their documents may be read again through other members.
-        for prefix, order in planned.config.orders.items() if planned.split == "train" else ():
-            if prefix not in reads:
+        # Earlier phases of the run may have read other datasets, which have documents in common with these.
+        if planned.split == "train":
+            for prefix, order in planned.config.orders.items():
+                if prefix in reads:
+                    continue
                 lengths, _ = self.reader.read(prefix)
                 tokens = int(lengths[slice(*order.rows)].sum(dtype=np.int64))
                 rows_by_prefix[prefix] = order.rows
                 reads[prefix] = MemberReads(tokens, order.taken, 0, order.epochs, order.separate_last_epoch)
-        return corpus_coverage(self.corpus_reader.parts(rows_by_prefix), reads, planned.config)
+        return corpus_coverage(self.shared_documents.parts(rows_by_prefix), reads, planned.config)
 
-    def _as_asked(self, splits: tuple[SplitName, ...]) -> tuple[NanosetConfig, dict[str, str]]:
-        """Return (the nanoset's settings as they stand in nanoset.yaml, corpus → prefix)."""
+    # Settings, step by step.
+
+    def _within_limits(self, split: SplitName) -> _LimitedSettings:
+        """Return the settings of a split with as many samples, or such weights, as the limits on epochs allow."""
         spec = self.spec
-        corpora = dict.fromkeys(corpus for split in splits for corpus in spec.corpora_of(split))
-        prefixes = {corpus: self.prefix(corpus) for corpus in corpora}
-        if spec.blend is not None:
-            data: dict[str, Any] = {"data_path": _data(spec.blend, prefixes), "split": spec.shares}
-        else:
-            # A split without data has the settings of the others, since some must have data.
-            named = [split for split in splits if spec.blend_of(split) is not None] or SPLITS
-            blends = [spec.blend_of(split) if split in named else None for split in SPLITS]
-            data = {"blend_per_split": [_data(blend, prefixes) for blend in blends]}
+        shares_weights = spec.blend is not None
+        config = self._as_written(SPLITS if shares_weights else (split,))
+        prefix_by_corpus = self._prefixes(SPLITS if shares_weights else (split,))
+        limit_by_prefix: dict[str, float] = {}
+        for corpus, prefix in prefix_by_corpus.items():
+            limit = spec.epoch_limit(corpus)
+            if limit is not None:
+                limit_by_prefix[prefix] = limit
+
+        exceeded: tuple[ExceededLimit, ...] = ()
+        if limit_by_prefix:
+            if not (shares_weights and spec.on_exhaustion == "redistribute"):
+                # A lack of samples in another split is no reason to refuse this one.
+                config = config.with_samples({split: config.samples(split)})
+            config, exceeded = apply_epoch_limits(
+                config, limit_by_prefix, spec.on_exhaustion, self.reader, self.shared_documents
+            )
+
+        samples = config.samples(split)
+        is_one_epoch = samples is None
+        is_weighted = isinstance(spec.blend_of(split), Mapping)
+        if is_one_epoch and is_weighted and config.rules.needs_samples(split):
+            samples = self._epoch_of_scarcest(config, split)
+        config = config.with_samples({split: samples})
+
+        # One epoch of each dataset may still read a document several times. In valid and test this is no repetition
+        # in training.
+        if limit_by_prefix and is_one_epoch and split == "train":
+            config, exceeded = self._limited_epoch(config, limit_by_prefix)
+        if spec.mixture is not None and split == "train":
+            self._check_mixture(config, prefix_by_corpus)
+        return _LimitedSettings(config, limit_by_prefix, exceeded)
+
+    def _limited_epoch(
+        self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
+    ) -> tuple[NanosetConfig, tuple[ExceededLimit, ...]]:
+        """Apply limits to train if its number of samples is not set.
+
+        Returns:
+            The settings, and the datasets that exceed the limits.
+        """
+        if not config.rules.takes_samples("train") or not self.may_share_documents("train"):
+            return config, ()
+        plan = plan_split(config, "train", self.reader, exact=self.exact)
+        if plan is None or not plan.samples:
+            return config, ()
+        policy = self.spec.on_exhaustion
+        counted = config.with_samples({"train": plan.samples})
+        limited = apply_epoch_limits(counted, limit_by_prefix, policy, self.reader, self.shared_documents)
+        if not limited.exceeded or policy == "repeat":
+            return config, limited.exceeded
+        return limited.config, limited.exceeded
+
+    def _as_written(self, splits: tuple[SplitName, ...]) -> NanosetConfig:
+        """Return the settings of some splits as nanoset.yaml has them, before limits on epochs are applied."""
+        spec = self.spec
+        prefix_by_corpus = self._prefixes(splits)
         config = NanosetConfig(
-            **data,
+            **self._data(splits, prefix_by_corpus),
             sequence_length=spec.sequence_length,
             random_seed=spec.seed,
             preset=spec.preset,
             tokenizer_identifiers=self.tokenizer_identifiers,
-            trainer_paths={prefixes[corpus]: self.trainer_prefix(corpus) for corpus in corpora},
+            trainer_paths={prefix: self.trainer_prefix(corpus) for corpus, prefix in prefix_by_corpus.items()},
             path_to_cache=str(self.cache),
             compensated_sums=self.compensated_sums,
         )
         config = config.with_samples({split: spec.samples.get(split) for split in splits})
         if "train" in splits:
-            config = self._going_on(prefixes, config)
-        for split in reversed(SPLITS[1:]) if spec.blend is not None else ():
-            is_asked = split in spec.samples and spec.schedule is None
-            if not is_asked and cannot_be_built(config, split, self.reader):
-                shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
-                asked = {other: config.samples(other) for other in SPLITS if other != split}
-                config = replace(config, split=shares).with_samples(asked)
+            config = self._continued(config, prefix_by_corpus)
+        if spec.blend is not None:
+            config = self._without_empty_splits(config)
         if spec.mixture is not None:
-            if 0 < config.consumed_samples >= (config.samples("train") or config.consumed_samples + 1):
-                raise _nothing_left(config)
-            weights = mixture_of(spec.mixture, config, self.reader).weights
-            config = replace(config, data_path=dict(zip(config.blend("train")[0], weights, strict=True)))  # type: ignore[index]
-        return config, prefixes
+            config = self._with_mixture_weights(config)
+        return config
+
+    def _prefixes(self, splits: Sequence[SplitName]) -> dict[str, str]:
+        """Return corpus → prefix of its dataset, of all corpora that some splits depend on."""
+        prefixes: dict[str, str] = {}
+        for split in splits:
+            for corpus in self.spec.corpora_of(split):
+                prefixes[corpus] = self.prefix(corpus)
+        return prefixes
+
+    def _data(self, splits: tuple[SplitName, ...], prefix_by_corpus: Mapping[str, str]) -> dict[str, Any]:
+        """Return the arguments of `NanosetConfig` that name the data."""
+        spec = self.spec
+        if spec.blend is not None:
+            return {"data_path": _blend_of_prefixes(spec.blend, prefix_by_corpus), "split": spec.shares}
+
+        # The settings must name data for some split. If none of these splits has any, take those of all.
+        splits_with_data = [split for split in splits if spec.blend_of(split) is not None] or SPLITS
+        blends: list[Blend | None] = []
+        for split in SPLITS:
+            blend = spec.blend_of(split) if split in splits_with_data else None
+            blends.append(_blend_of_prefixes(blend, prefix_by_corpus))
+        return {"blend_per_split": blends}
+
+    def _without_empty_splits(self, config: NanosetConfig) -> NanosetConfig:
+        """Give the share of valid or test to the split before it, if it is too small for a sample.
+
+        A split whose samples are requested keeps its share, so that the lack is reported.
+        """
+        for split in reversed(SPLITS[1:]):
+            is_requested = split in self.spec.samples and self.spec.schedule is None
+            if is_requested or not cannot_be_built(config, split, self.reader):
+                continue
+            shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
+            samples = {other: config.samples(other) for other in SPLITS if other != split}
+            config = replace(config, split=shares).with_samples(samples)
+        return config
+
+    def _with_mixture_weights(self, config: NanosetConfig) -> NanosetConfig:
+        """Replace the weights of the blend by those that the tree of shares gives for train."""
+        mix = self.spec.mixture
+        blend = config.blend("train")
+        if mix is None or blend is None:
+            return config
+        samples = config.samples("train")
+        if samples and 0 < config.consumed_samples >= samples:
+            raise _nothing_left(config)
+        prefixes, _ = blend
+        weights = mixture_of(mix, config, self.reader).weights
+        return replace(config, data_path=dict(zip(prefixes, weights, strict=True)))
 
     def _epoch_of_scarcest(self, config: NanosetConfig, split: SplitName) -> int | None:
-        """Return for how many samples of a blend no corpus is read twice; None where the split has no share."""
-        if config.blend_per_split is None and parse_split(config.split)[SPLITS.index(split)] <= 0:
-            return None
+        """Return the number of samples of a blend with which no corpus is read twice; None without a share."""
+        if config.blend_per_split is None:
+            share = parse_split(config.split)[SPLITS.index(split)]
+            if share <= 0:
+                return None
         return largest_epoch_size(config, split=split, reader=self.reader)
 
+    # A run that continues.
+
+    def _continued(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> NanosetConfig:
+        """Return the settings with the orders in which the run has read its datasets before.
+
+        Raises:
+            ConfigError: The run cannot continue under these settings, or with these versions of the datasets.
+        """
+        read = self._read_before()
+        if read is None:
+            return config
+        for key in ("sequence_length", "random_seed", "preset"):
+            before = getattr(read.config, key)
+            now = getattr(config, key)
+            if before != now:
+                raise ConfigError(
+                    "a run cannot go on under another setting",
+                    where=key,
+                    found=now,
+                    expected=before,
+                    remedy="set what it was started with",
+                )
+        orders = orders_after(read, exact=self.exact)
+        prefix_read_by_corpus = other_versions(orders, prefix_by_corpus)
+        if prefix_read_by_corpus:
+            changed = [f"{corpus}: {prefix_by_corpus[corpus]}" for corpus in prefix_read_by_corpus]
+            raise ConfigError(
+                "a corpus has changed since the run read it, so that its order cannot go on",
+                found=", ".join(changed),
+                expected=", ".join(prefix_read_by_corpus.values()),
+                remedy="give new text a corpus of its own; the old version comes back with the old text and settings",
+            )
+        continue_from = self.spec.continue_from
+        consumed = 0 if continue_from is None else continue_from.consumed_samples
+        return replace(config, orders=orders, consumed_samples=consumed)
+
+    def _read_before(self) -> Read | None:
+        """Return what the run has read before: of the phase before, or of the handoff that it was started with."""
+        if self.spec.continue_from is not None:
+            return read_before(self.project.outputs, self.spec.continue_from)
+        phase = self.phase_before()
+        if phase is None:
+            return None
+        planned = phase.plan("train")
+        if planned.plan is None:
+            raise ConfigError(
+                "the phase before has no sample of train to go on from",
+                where=f"nanosets.{phase.name}",
+                remedy="give it a share in `split`",
+            )
+        samples = min(phase.spec.samples["train"], planned.plan.samples)
+        return Read(planned.plan, planned.config, samples)
+
+    # Checks.
+
+    def _check_samples_of_run(self, config: NanosetConfig) -> None:
+        """Check that a run that continues has samples left, and as many as the trainer will ask for.
+
+        Raises:
+            ConfigError: All samples of train have been consumed.
+            InputError: Limits on epochs leave fewer samples than a phase has.
+        """
+        samples = config.samples("train") or 0
+        if 0 < config.consumed_samples >= samples:
+            raise _nothing_left(config)
+        requested = self.spec.samples.get("train", 0)
+        if self.spec.continue_ and samples < requested:
+            raise InputError(
+                "max_epochs leaves fewer samples than the phase has, for which the trainer would build its own index "
+                "files",
+                where="max_epochs",
+                found=f"{config.train_split_samples:,} samples",
+                expected=f"{requested:,}",
+                remedy="end the phase earlier (`until`), raise max_epochs, or let on_exhaustion be redistribute",
+            )
+
+    def _check_mixture(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> None:
+        """Check that the parts of a mixture together do not read documents more often than each of them may.
+
+        Raises:
+            InputError: They do.
+        """
+        mix = self.spec.mixture
+        limit_by_corpus = {} if mix is None else mix.epoch_limits()
+        if not limit_by_corpus or not self.may_share_documents("train"):
+            return
+        limit_by_prefix = {prefix_by_corpus[corpus]: limit for corpus, limit in limit_by_corpus.items()}
+        exceeded = documents_read_too_often(config, "train", limit_by_prefix, self.reader, self.shared_documents)
+        if exceeded:
+            raise InputError(
+                "parts of the mixture together read documents more often than max_epochs allows",
+                where="mix",
+                found="; ".join(limit.text for limit in exceeded),
+                remedy="give less to one of these parts, choose views that share no documents, or raise max_epochs",
+            )
+
     def _lacking(self, split: SplitName, built: NanosetConfig) -> str | None:
-        """Return why a split has no sample, None where it has no share; InputError of train."""
+        """Return why a split has no sample, or None if it has no share of the data.
+
+        Args:
+            split: The split.
+            built: The settings that it would be built with, in which its share may have gone to the split before.
+
+        Raises:
+            InputError: It is train, which nothing can be done without.
+        """
         spec = self.spec
         if spec.blend_of(split) is None:
             return None
-        config = built if spec.shares is None else replace(built, split=spec.shares)
-        if spec.shares is not None and config.shares()[SPLITS.index(split)] <= 0:
-            return None
-        found = too_few_tokens(config, split, self.reader, corpora_of(spec.blend_of(split)))
+        config = built
+        if spec.shares is not None:
+            config = replace(built, split=spec.shares)
+            if config.shares()[SPLITS.index(split)] <= 0:
+                return None
+        reason = too_few_tokens(config, split, self.reader, corpora_of(spec.blend_of(split)))
         if split == "train":
-            raise no_training_sample(config, found)
-        is_given = config.split != built.split and built.shares()[SPLITS.index(split)] <= 0
-        elsewhere = f"; its share went to the split before it (split: {built.split})" if is_given else ""
-        return f"it has no sample: {found}{elsewhere}. Give it a larger share, or none"
-
-
-def _cut_short(asked: int, config: NanosetConfig) -> InputError:
-    """Make the error of a phase of a run that goes on which limits cut: the trainer would ask for all its samples."""
-    return InputError(
-        "max_epochs leaves fewer samples than the phase has, for which the trainer would build its own index files",
-        where="max_epochs",
-        found=f"{config.train_split_samples:,} samples",
-        expected=f"{asked:,}",
-        remedy="end the phase earlier (`until`), raise max_epochs, or let on_exhaustion be redistribute",
-    )
+            raise no_training_sample(config, reason)
+        moved = ""
+        if config.split != built.split and built.shares()[SPLITS.index(split)] <= 0:
+            moved = f"; its share went to the split before it (split: {built.split})"
+        return f"it has no sample: {reason}{moved}. Give it a larger share, or none"
 
 
 def _nothing_left(config: NanosetConfig) -> ConfigError:
+    """Return the error for a run that has consumed all of its samples."""
     return ConfigError(
         "the run has consumed all samples of train, so that none is left to go on with",
         where="continue_from.consumed_samples",
@@ -467,23 +451,25 @@ def _nothing_left(config: NanosetConfig) -> ConfigError:
     )
 
 
-def _ordered(blend: BlendSpec | None) -> Any:
-    """Return a blend as JSON: in the order given, since the trainer breaks ties by it."""
-    if isinstance(blend, Mapping):
-        return [[corpus, weight] for corpus, weight in blend.items()]
-    return list(blend) if isinstance(blend, tuple) else blend
-
-
-def _data(blend: BlendSpec | None, prefixes: Mapping[str, str]) -> Blend | None:
+def _blend_of_prefixes(blend: BlendSpec | None, prefix_by_corpus: Mapping[str, str]) -> Blend | None:
+    """Return a blend with prefixes in place of corpora."""
     if blend is None:
         return None
     if isinstance(blend, Mapping):
-        return {prefixes[corpus]: weight for corpus, weight in blend.items()}
-    if not is_blended(blend):
-        return prefixes[blend if isinstance(blend, str) else blend[0]]
-    return [prefixes[corpus] for corpus in blend]
+        return {prefix_by_corpus[corpus]: weight for corpus, weight in blend.items()}
+    prefixes = [prefix_by_corpus[corpus] for corpus in corpora_of(blend)]
+    return prefixes if is_blended(blend) else prefixes[0]
 
 
-def _moved(part: _Part, folder: str) -> _Part:
-    files = {key: folder + name for key, name in part.files.items()}
+def _in_folder(plan: SplitPlan, folder: str) -> SplitPlan:
+    """Return a plan whose index files are in a folder below the cache; `folder` has a slash at its end, or is ""."""
+    if not folder:
+        return plan
+    members = tuple(_part_in_folder(member, folder) for member in plan.members)
+    blend = None if plan.blend is None else _part_in_folder(plan.blend, folder)
+    return replace(plan, members=members, blend=blend)
+
+
+def _part_in_folder(part: _Part, folder: str) -> _Part:
+    files = {kind: folder + name for kind, name in part.files.items()}
     return replace(part, files=files, sidecar=folder + part.sidecar)

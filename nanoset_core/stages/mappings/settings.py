@@ -1,78 +1,28 @@
-"""Settings of nanosets (training sets), their checks, and how a run in phases becomes one nanoset for each."""
+"""The section `nanosets` of nanoset.yaml, and how each phase of a run becomes a nanoset of its own.
+
+What may not be combined in it is in `rules.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from nanoset_core.errors import ConfigError, raised
-from nanoset_core.outputs.names import check_asset_name, check_corpora
-from nanoset_core.records.parsing import FrozenDict, Rule, broken, freeze
+from nanoset_core.records.parsing import FrozenDict, freeze
 from nanoset_core.records.settings import Range
-from nanoset_core.sampling.config import DEFAULT_SEED, DEFAULT_SPLIT, DOCUMENTS, END_MASKS, MASKS, check_masks
+from nanoset_core.sampling.config import DEFAULT_SEED, DEFAULT_SPLIT, MASKS
 from nanoset_core.sampling.coverage import Policy
 from nanoset_core.sampling.mixture import MixPart
 from nanoset_core.sampling.planned import read_identifiers
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
-from nanoset_core.stages.handoff.trainer_settings import DOCUMENTS_SINCE, TrainerSpec
-from nanoset_core.stages.mappings.mix_settings import Mix, mix_errors, sources, unweighted
+from nanoset_core.stages.handoff.settings import TrainerSpec
+from nanoset_core.stages.mappings.mix_settings import Mix, unweighted
 from nanoset_core.stages.packs.settings import PackingSpec
-from nanoset_core.stages.shards.framing import adds_template
-from nanoset_core.stages.shards.settings import TokenizationSpec
 from nanoset_core.storage.paths import expanded
-
-_TEXTS = {
-    "data": (
-        "the data must be given once",
-        "name the corpora, for example blend: {web: 0.8, code: 0.2}",
-        "one of blend, mix, blend_per_split, phases",
-    ),
-    "weight": ("a weight is 0 or negative", "give it a share, or leave the corpus out of the blend"),
-    "split": ("split cuts a blend that all splits share; here each has its own", "remove it"),
-    "no data": ("no split has data", "give train a blend at least"),
-    "per split": ("this trainer cannot take a blend for each split", "give `blend` and `split`"),
-    "schedule": ("phases are counted in iterations, which need a schedule", "add it, with the trainer's numbers"),
-    "phases": (
-        "phases must follow one another",
-        "give each phase but the last an `until` above that of the phase before, and below schedule.iterations",
-    ),
-    "samples": ("samples and schedule both give the number of samples", "keep one of them"),
-    "continue": ("the phases before the first are not known", "give `phases`, or `continue_from` in place of it"),
-    "one phase": ("phases and continue_from both say what came before", "keep one of them"),
-    "goes on": (
-        "this trainer cannot go on with another blend without repeating samples",
-        "remove the key, or use preset megatron, megatron-0.10 or nemo",
-    ),
-    "no weights": (
-        "a blend without weights has no shares to go on with",
-        "give each corpus a weight, for example {web: 0.8, code: 0.2}",
-    ),
-    "unnamed": (
-        "the trainer would not find the index files of a run that goes on, and build its own, which repeat samples",
-        "add `trainer`, with its version and tokenizer options, or `tokenizer_identifiers`",
-    ),
-    "no samples": ("a run that goes on needs the number of its samples", "add `schedule`, or `samples: {train: …}`"),
-    "max_epochs": ("this corpus is not in the blend", "name a corpus of the blend, or remove the key"),
-    "no ends": (
-        "this option looks for end-of-document tokens, and no document has one",
-        "set tokenization.append_eod to true, or remove the key",
-    ),
-    "mask": ("this trainer has no such option, or fails with it", "remove the key"),
-    "identifiers": ("trainer and tokenizer_identifiers both give the tokenizer's identifiers", "keep one of them"),
-    "no hash": ("the cache names of this trainer do not hold its tokenizer", "remove the key"),
-    "version": (
-        "the preset is that of another version of megatron-core",
-        "set preset to megatron-0.10 for core 0.9 and 0.10, to megatron for newer ones",
-    ),
-    "windows": ("this trainer reads whole folders, in one stage: it has no splits and phases", "remove the key"),
-    "share": ("samples are asked of a split that gets no documents", "give it a share in `split`, or remove the key"),
-}
-"""Rule of a nanoset → what is wrong, and the remedy; see `broken`."""
 
 BlendSpec = str | tuple[str, ...] | Mapping[str, float]
 """A corpus, a list of corpora (each in full), or corpora with weights."""
@@ -132,10 +82,12 @@ class ScheduleSpec:
     """Steps of an evaluation (--eval-iters)."""
 
     def samples(self, iterations: int | None = None) -> dict[SplitName, int]:
-        """Return split → samples that the trainer asks for, after Megatron-LM's `get_train_valid_test_num_samples`.
+        """Return split → samples that the trainer asks for, without splits of which it asks for none.
+
+        Source: Megatron-LM core_v0.16.1 `training/training.py` (get_train_valid_test_num_samples).
 
         Args:
-            iterations: those of a phase; None is all.
+            iterations: Iterations of a phase; None takes those of the whole run.
         """
         evaluations = self.iterations // self.eval_interval + 1
         steps: dict[SplitName, int] = {
@@ -225,48 +177,64 @@ class NanosetSpec:
         return None if self.mix is None else MixPart(mix=self.mix)
 
     def blend_of(self, split: SplitName) -> BlendSpec | None:
-        """Return the blend of one split; None where it has no data of its own."""
+        """Return the blend of one split, or None if it has no data of its own."""
         return self.blend_per_split.get(split) if self.blend_per_split else self.blend
 
     def corpora_of(self, split: SplitName) -> tuple[str, ...]:
-        """Return the corpora that a split depends on: its own; all where it has no data, or where the folder of all
-        splits' index files is named after them, or is that of a run that goes on.
+        """Return the corpora that the index files of a split depend on.
+
+        These are its own, except that a split without data has all of the nanoset. All splits have all corpora if
+        their index files are in a folder that is named after them: NeMo's, and those of a run that continues.
         """
         if self.goes_on:
             return tuple(dict.fromkeys((*self.corpora, *self.earlier)))
-        own = corpora_of(self.blend_of(split)) if get_preset(self.preset).names_tell_versions else ()
-        return own or self.corpora
+        if not get_preset(self.preset).names_tell_versions:
+            return self.corpora
+        return corpora_of(self.blend_of(split)) or self.corpora
 
     @property
     def goes_on(self) -> bool:
-        """Whether train goes on where a run, or the phases before, stopped."""
+        """Whether train continues where a run, or the phases before, stopped."""
         return self.after is not None or self.continue_from is not None
 
     def trains_on(self, corpus: str) -> bool:
         """Return whether train reads a corpus."""
-        return corpus in corpora_of(self.blend_of("train")) and (not self.shares or parse_split(self.shares)[0] > 0)
+        if corpus not in corpora_of(self.blend_of("train")):
+            return False
+        return not self.shares or parse_split(self.shares)[0] > 0
 
     @property
     def corpora(self) -> tuple[str, ...]:
-        """Every corpus of any split, each once, in the order given; while phases are not resolved, of any phase."""
-        shared = [self.blend] if self.blend is not None else [phase.blend for phase in self.phases]
-        blends = (*shared, *self.blend_per_split.values())
-        return tuple(dict.fromkeys(corpus for blend in blends for corpus in corpora_of(blend)))
+        """Every corpus of any split, each once, in the order given; of all phases, if it has some."""
+        blends = [self.blend]
+        if self.blend is None:
+            blends = [phase.blend for phase in self.phases]
+        blends.extend(self.blend_per_split.values())
+        corpora: dict[str, None] = {}
+        for blend in blends:
+            corpora |= dict.fromkeys(corpora_of(blend))
+        return tuple(corpora)
 
     @property
     def is_blended(self) -> bool:
         """Whether any split is a mixture."""
-        return get_preset(self.preset).windows or any(is_blended(self.blend_of(split)) for split in SPLITS)
+        if get_preset(self.preset).windows:
+            return True
+        return any(is_blended(self.blend_of(split)) for split in SPLITS)
 
     @property
     def shares(self) -> str | None:
-        """Shares of train, valid and test; None where each has data of its own."""
-        if get_preset(self.preset).windows:
+        """Shares of train, valid and test, or None if each has data of its own."""
+        preset = get_preset(self.preset)
+        if preset.windows:
             return "1,0,0"
+        if self.blend_per_split:
+            return None
         split = self.split or DEFAULT_SPLIT
-        if get_preset(self.preset).hashes_tokenizer:
-            split = "".join(split.split())  # Megatron-LM hashes the text, and its command line is cut at spaces
-        return None if self.blend_per_split else split
+        if preset.hashes_tokenizer:
+            # Megatron-LM hashes the text, and its command line is cut at spaces.
+            split = "".join(split.split())
+        return split
 
     @property
     def masks(self) -> tuple[str, ...]:
@@ -281,7 +249,8 @@ class NanosetSpec:
     @property
     def phase_bounds(self) -> list[int]:
         """Iterations at which phases begin and end, from 0 to the end of the run."""
-        return [0, *self.transitions, self.schedule.iterations if self.schedule else 0]
+        end = self.schedule.iterations if self.schedule else 0
+        return [0, *self.transitions, end]
 
     def epoch_limit(self, corpus: str) -> float | None:
         """Return how often a corpus may be read at most."""
@@ -290,20 +259,29 @@ class NanosetSpec:
 
 
 def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str, NanosetSpec]:
-    """Return nanosets with numbers of samples, identifiers and single phases instead of schedules, files and lists.
+    """Return nanosets in which schedules, identifier files and lists of phases are replaced by what they stand for.
+
+    A schedule becomes numbers of samples, a file its identifiers, and each phase a nanoset `<name>-phase-<n>`.
 
     Args:
-        nanosets: name → spec, as nanoset.yaml holds them; each phase becomes the nanoset `<name>-phase-<n>`.
-        file: the nanoset.yaml, where relative paths start.
+        nanosets: Name → settings as they are written in nanoset.yaml.
+        file: The nanoset.yaml, where relative paths start.
 
     Raises:
-        ConfigError: a file holds no identifiers.
+        ConfigError: A file contains no identifiers.
     """
-    named = ((name, _with_identifiers(spec, file, f"{file}: nanosets.{name}")) for name, spec in nanosets.items())
-    return FrozenDict(found for name, spec in named for found in _resolved(name, spec))
+    specs: dict[str, NanosetSpec] = {}
+    for name, spec in nanosets.items():
+        spec = _with_identifiers(spec, file, f"{file}: nanosets.{name}")
+        if spec.phases:
+            specs |= _phases(name, spec)
+        else:
+            specs[name] = _with_samples(spec, None)
+    return FrozenDict(specs)
 
 
 def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:
+    """Return settings with the identifiers of the trainer's tokenizer, in whatever form they are written."""
     if spec.trainer is not None:
         return replace(spec, tokenizer_identifiers=freeze(spec.trainer.identifiers()))
     if isinstance(spec.tokenizer_identifiers, Mapping):
@@ -313,161 +291,41 @@ def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:
     return replace(spec, tokenizer_identifiers=freeze(identifiers))
 
 
-def _resolved(name: str, spec: NanosetSpec) -> Iterator[tuple[str, NanosetSpec]]:
-    if not spec.phases:
-        yield name, _with_samples(spec, None)
-        return
-    before: list[str] = []
-    for number, (phase, span) in enumerate(zip(spec.phases, pairwise(spec.phase_bounds), strict=True), start=1):
-        one = _with_samples(replace(spec, blend=phase.blend, mix=phase.mix), span[1] - span[0])
-        object.__setattr__(one, "span", span)
-        if spec.continue_ and number > 1:
-            object.__setattr__(one, "after", f"{name}-phase-{number - 1}")
-            object.__setattr__(one, "earlier", tuple(dict.fromkeys(before)))
-        before += corpora_of(phase.blend)
-        yield f"{name}-phase-{number}", one
+def _phases(name: str, spec: NanosetSpec) -> dict[str, NanosetSpec]:
+    """Return a nanoset for each phase of a run."""
+    specs: dict[str, NanosetSpec] = {}
+    corpora_before: list[str] = []
+    name_before: str | None = None
+    for phase, span in zip(spec.phases, pairwise(spec.phase_bounds), strict=True):
+        phase_spec = _with_samples(replace(spec, blend=phase.blend, mix=phase.mix), span[1] - span[0])
+
+        # These are no keys of nanoset.yaml, so that the constructor does not take them.
+        object.__setattr__(phase_spec, "span", span)
+        if spec.continue_ and name_before is not None:
+            object.__setattr__(phase_spec, "after", name_before)
+            object.__setattr__(phase_spec, "earlier", tuple(dict.fromkeys(corpora_before)))
+        corpora_before += corpora_of(phase.blend)
+        name_before = f"{name}-phase-{len(specs) + 1}"
+        specs[name_before] = phase_spec
+    return specs
 
 
 def _with_samples(spec: NanosetSpec, iterations: int | None) -> NanosetSpec:
-    if spec.schedule is None:
-        return spec
-    rules = get_preset(spec.preset)
-    shares = dict(zip(SPLITS, parse_split(spec.shares), strict=True)) if spec.shares else {}
-    asked = {
-        split: count
-        for split, count in spec.schedule.samples(iterations).items()
-        if rules.takes_samples(split) and spec.blend_of(split) is not None and shares.get(split, 1) > 0
-    }
-    return replace(spec, samples=FrozenDict(asked))
-
-
-def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each setting that excludes another one, lacks one that it needs, or selects no data."""
-    where = f"{file}: nanosets.{name}"
-    yield from raised(check_asset_name, name, where)
-    data = [("", nanoset.blend, nanoset.mix)]
-    data += [(f".phases[{number}]", phase.blend, phase.mix) for number, phase in enumerate(nanoset.phases)]
-    blends = [(f"{key}.{'blend' if mix is None else 'mix'}"[1:], blend) for key, blend, mix in data]
-    blends += [(f"blend_per_split.{split}", blend) for split, blend in nanoset.blend_per_split.items()]
-    for key, blend in blends:
-        if blend is not None:
-            yield from raised(check_corpora, file, f"nanosets.{name}.{key}", corpora_of(blend))
-        if isinstance(blend, Mapping) and sum(blend.values()) == 0 < len(blend):
-            yield ConfigError("the weights sum to 0", where=f"{where}.{key}", remedy="give each corpus a share")
-        elif isinstance(blend, Mapping):
-            of = [(weight <= 0, "weight", f".{key}.{corpus}", weight) for corpus, weight in blend.items()]
-            yield from broken(where, _TEXTS, *of)
-    yield from broken(where, _TEXTS, *_data_rules(nanoset))
-    yield from mix_errors(where, data, nanoset.schedule or nanoset.samples.get("train"), nanoset.max_epochs)
-    yield from _preset_errors(where, nanoset)
-    yield from _sample_errors(where, nanoset)
-
-
-def _data_rules(nanoset: NanosetSpec) -> Iterator[Rule]:
-    """Yield the rules of where the data comes from, as `broken` takes them."""
-    given = [
-        *sources(nanoset.blend, nanoset.mix),
-        *(key for key in ("blend_per_split", "phases") if getattr(nanoset, key)),
-    ]
-    yield len(given) != 1, "data", "", " and ".join(given) or "none of them"
-    if nanoset.blend_per_split:
-        preset = get_preset(nanoset.preset)
-        yield nanoset.split is not None, "split", ".split", nanoset.split
-        yield not nanoset.corpora, "no data", ".blend_per_split", None
-        yield not preset.per_split_blends, "per split", ".blend_per_split", f"preset {nanoset.preset}"
-    if nanoset.phases:
-        bounds, ends = nanoset.phase_bounds, [phase.until for phase in nanoset.phases]
-        in_order = all(begin < end for begin, end in pairwise(bounds))
-        wrong = None in ends[:-1] or ends[-1] not in (None, bounds[-1]) or not in_order
-        found = f"until {', '.join(map(str, ends))} of {bounds[-1]} iterations"
-        yield nanoset.schedule is None, "schedule", ".schedule", None
-        yield nanoset.schedule and wrong, "phases", ".phases", found
-    yield nanoset.schedule and nanoset.samples, "samples", "", "both"
-    yield from _continue_rules(nanoset)
-    for corpus in nanoset.max_epochs if isinstance(nanoset.max_epochs, Mapping) else ():
-        yield corpus not in nanoset.corpora, "max_epochs", f".max_epochs.{corpus}", None
-
-
-def _continue_rules(nanoset: NanosetSpec) -> Iterator[Rule]:
-    asked = (nanoset.continue_ and nanoset.phases) or nanoset.continue_from
-    key = ".continue_from" if nanoset.continue_from else ".continue"
-    yield nanoset.continue_ and not nanoset.phases, "continue", ".continue", None
-    yield nanoset.continue_from and nanoset.phases, "one phase", "", "both"
-    rules, blends = get_preset(nanoset.preset), [nanoset.blend_of("train"), *(phase.blend for phase in nanoset.phases)]
-    yield asked and not rules.goes_on, "goes on", key, f"preset {nanoset.preset}"
-    named = nanoset.trainer is not None or nanoset.tokenizer_identifiers
-    yield asked and rules.hashes_tokenizer and not named, "unnamed", ".trainer", None
-    plain = [blend for blend in blends if isinstance(blend, tuple) and len(blend) > 1]
-    yield asked and plain, "no weights", key, plain[0] if plain else None
-    has_samples = nanoset.schedule or "train" in nanoset.samples or nanoset.phases
-    yield asked and not has_samples, "no samples", key, None
-
-
-def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Errors of options that the trainer does not have."""
-    preset, found = get_preset(nanoset.preset), f"preset {nanoset.preset}"
-    alien = [key for key in ("split", "phases") if getattr(nanoset, key)] if preset.windows else []
-    yield from broken(where, _TEXTS, *((True, "windows", f".{key}", found) for key in alien))
-    for error in raised(preset.compensates, nanoset.trainer_python):
-        yield error.at(f"{where}.trainer_python", "remove the key, or correct it")
-    yield from broken(where, _TEXTS, *((name not in preset.masks, "mask", f".{name}", found) for name in nanoset.masks))
-    for error in raised(check_masks, nanoset.masks):
-        yield error.at(f"{where}.{error.where}")
-    if nanoset.trainer is not None:
-        errors = [*trainer_errors(f"{where}.", nanoset.trainer, nanoset.preset, nanoset.tokenizer_identifiers)]
-        yield from errors
-        is_older = nanoset.inter_document_masking and not errors and nanoset.trainer.minor < DOCUMENTS_SINCE
-        found = f"megatron_core {nanoset.trainer.megatron_core}"
-        yield from broken(where, _TEXTS, (is_older, "mask", f".{DOCUMENTS}", found))
-
-
-def end_token_errors(
-    file: Path, nanosets: Mapping[str, NanosetSpec], tokenization: TokenizationSpec
-) -> Iterator[ConfigError]:
-    """Yield an error for each mask that looks for end-of-document tokens although documents get none.
-
-    If the tokenizer's own template is added, it may end documents; its file is not read here.
-    """
-    if tokenization.append_eod or adds_template(tokenization.preset, tokenization.special_tokens):
-        return
-    for name, nanoset in nanosets.items():
-        masks = [mask for mask in END_MASKS if getattr(nanoset, mask)]
-        rules = [(True, "no ends", f".{mask}", "tokenization.append_eod: false") for mask in masks]
-        yield from broken(f"{file}: nanosets.{name}", _TEXTS, *rules)
-
-
-def trainer_errors(where: str, trainer: TrainerSpec, preset: str, identifiers: object) -> Iterator[ConfigError]:
-    """Yield an error for each setting of a trainer that it lacks, or that contradicts others.
+    """Return settings with the samples that the trainer asks for by its schedule.
 
     Args:
-        where: what comes before the keys `trainer` and `preset`.
-        trainer: the settings.
-        preset: name of the preset.
-        identifiers: those of the tokenizer, if they are given too.
+        spec: The settings.
+        iterations: Iterations of a phase; None takes those of the whole run.
     """
-    hashes, found = get_preset(preset).hashes_tokenizer, f"preset {preset}"
-    yield from broken(
-        where,
-        _TEXTS,
-        (identifiers, "identifiers", "trainer", "both"),
-        (not hashes, "no hash", "trainer", found),
-    )
-    if errors := raised(trainer.arguments):
-        yield errors[0].at(f"{where}trainer.{errors[0].where}")
-    elif hashes:
-        is_old, at = trainer.minor <= 10, f"{found}, megatron_core {trainer.megatron_core}"
-        yield from broken(where, _TEXTS, (is_old != (preset == "megatron-0.10"), "version", "preset", at))
-
-
-def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    if nanoset.split is not None and nanoset.shares is not None:
-        # The text as it is written: `shares` of Megatron-LM has no spaces, so that "98 1 1" would be one number.
-        check = partial(parse_split, exactly_three=get_preset(nanoset.preset).exactly_three_shares)
-        if errors := raised(check, nanoset.split):
-            yield errors[0].at(f"{where}.split", errors[0].remedy)
-            return
-    shares = (1.0, 1.0, 1.0) if nanoset.shares is None else parse_split(nanoset.shares)
-    found = f"split {nanoset.shares!r}" if nanoset.shares else "no blend for it"
-    for split, share in zip(SPLITS, shares, strict=True):
-        is_empty = share == 0 or (nanoset.blend_per_split and nanoset.blend_of(split) is None)
-        yield from broken(where, _TEXTS, (split in nanoset.samples and is_empty, "share", f".samples.{split}", found))
+    if spec.schedule is None:
+        return spec
+    preset = get_preset(spec.preset)
+    share_by_split: dict[SplitName, float] = {}
+    if spec.shares:
+        share_by_split = dict(zip(SPLITS, parse_split(spec.shares), strict=True))
+    samples: dict[SplitName, int] = {}
+    for split, count in spec.schedule.samples(iterations).items():
+        has_data = spec.blend_of(split) is not None and share_by_split.get(split, 1) > 0
+        if has_data and preset.takes_samples(split):
+            samples[split] = count
+    return replace(spec, samples=FrozenDict(samples))

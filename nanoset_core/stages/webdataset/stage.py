@@ -32,10 +32,10 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.dataset.stage import has_room_for_tokens
 from nanoset_core.stages.datasets import current_dataset, dataset_node, padding_of
+from nanoset_core.stages.inventory.shared_files import check_webdataset_files
 from nanoset_core.stages.inventory.stage import current_inventory
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.report import Report, Run, run_here
-from nanoset_core.stages.same_text import check_webdataset_text
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import counts_by_file, tokens_by_file
 from nanoset_core.stages.shards.shards import DOCUMENTS
@@ -96,7 +96,7 @@ def make_plan(project: Project, name: str) -> Manifest:
 
     InputError where they do not fill a context; with tokshuf ConfigError, StaleError: other tokenizer or shards.
     """
-    check_webdataset_text(project, name)
+    check_webdataset_files(project, name)
     spec = project.webdataset(name)
     datasets = {corpus: current_dataset(project, corpus) for corpus in spec.names}
     recipe = SHUFFLE_PLAN.recipe(project, Key(name), {corpus: one.digest for corpus, one in datasets.items()})
@@ -407,7 +407,7 @@ class PlanStage(Planned, Advising):
 
     def refusal(self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget) -> str | None:
         """Return that two of its corpora hold the same file."""
-        errors = raised(check_webdataset_text, project, key.subject)
+        errors = raised(check_webdataset_files, project, key.subject)
         return one_line(errors[0]) if errors else None
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:

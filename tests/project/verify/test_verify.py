@@ -381,7 +381,7 @@ def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, part, row):
 
 def test_large_index_files_are_not_built_again(copy, monkeypatch):
     project = copy()
-    monkeypatch.setattr(nanoset, "_MOST_REBUILT", 10)
+    monkeypatch.setattr(nanoset, "MAX_REBUILT_ENTRIES", 10)
     monkeypatch.setattr(cache, "build_member_indices", None)
     monkeypatch.setattr(cache, "build_blend_indices", pytest.fail)
     report = verify_output(project, "pretrain/train", deep=True)

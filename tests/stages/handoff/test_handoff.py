@@ -18,8 +18,8 @@ from nanoset_core.stages.handoff.data_args import (
     read_data_args,
     read_per_split,
 )
+from nanoset_core.stages.handoff.settings import TrainerSpec
 from nanoset_core.stages.handoff.tokenizer import tokenizer_arguments, tokenizer_note
-from nanoset_core.stages.handoff.trainer_settings import TrainerSpec
 from nanoset_core.stages.handoff.writers import UNKNOWN_TOKENIZER, DatasetCounts, Handoff, handoff_files
 from nanoset_core.stages.mappings.settings import NanosetSpec, PhaseSpec, ScheduleSpec
 from nanoset_core.tokenizers.files import TokenizerFile, define
@@ -228,7 +228,7 @@ def test_what_is_written_is_read_back(tmp_path):
     assert [config.samples(split) for split in ("train", "valid", "test")] == [400, 48, 16]
 
 
-FILES = Path(__file__).parents[1] / "golden" / "tokenization" / "files"
+FILES = Path(__file__).parents[2] / "golden" / "tokenization" / "files"
 
 
 MEGATRON_JSON = TokenizerFile(FILES / "megatron.json", pattern="v1", num_special_tokens=20, vocab_size=430)

@@ -19,7 +19,7 @@ from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.handoff.writers import UNKNOWN_TOKENIZER
 
 TRAINER = {"megatron_core": "0.19.0", "tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": "/models/hf"}
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden/megatron/tokenizer_identifiers.json").read_bytes())
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden/megatron/tokenizer_identifiers.json").read_bytes())
 IDENTIFIERS = next(row[2] for row in GOLDEN if row[0] == "0.19.0" and row[1][3] == "/models/hf")
 STAND_IN = f"""
 class Tokenizer:

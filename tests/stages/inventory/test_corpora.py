@@ -23,7 +23,7 @@ from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.dataset import stage as indexed
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory import stage as raw
-from nanoset_core.stages.same_text import check_all_text
+from nanoset_core.stages.inventory.shared_files import check_all_files
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.repeats import LOOK
 from nanoset_core.stages.shards.verify import verify_indexed, verify_inventory, verify_shards
@@ -380,7 +380,7 @@ def sources(built, tmp_path):
 def test_corpora_of_one_blend_that_hold_the_same_file_are_refused(sources, blend, corpora, raw_links):
     project = blended(sources, blend, corpora, raw_links)
     with pytest.raises(ConfigError, match="hold the same file") as caught:
-        check_all_text(project)
+        check_all_files(project)
     assert "nanosets.both" in str(caught.value)
 
 
@@ -388,7 +388,7 @@ def test_a_hard_link_between_two_corpora_of_a_blend_is_refused(sources):
     (sources / "raw/linked").mkdir()
     os.link(sources / "raw/web/2.jsonl", sources / "raw/linked/x.jsonl")
     with pytest.raises(ConfigError, match=r"web/2\.jsonl of web is linked/x\.jsonl of linked"):
-        check_all_text(blended(sources, "[web, linked]"))
+        check_all_files(blended(sources, "[web, linked]"))
 
 
 @pytest.mark.parametrize(
@@ -401,13 +401,13 @@ def test_a_hard_link_between_two_corpora_of_a_blend_is_refused(sources):
     ],
 )
 def test_corpora_that_part_a_folder_or_are_not_read_together_are_no_repetition(sources, blend, corpora):
-    check_all_text(blended(sources, blend, corpora))
+    check_all_files(blended(sources, blend, corpora))
 
 
 def test_a_webdataset_of_two_corpora_of_one_folder_is_refused(sources):
     corpora = "corpora: {again: {folder: web}}\nwebdatasets: {tars: {corpora: [web, again]}}\n"
     with pytest.raises(ConfigError, match=r"webdatasets\.tars"):
-        check_all_text(blended(sources, "[web]", corpora))
+        check_all_files(blended(sources, "[web]", corpora))
 
 
 def test_status_says_that_two_corpora_of_a_blend_hold_the_same_file(sources):

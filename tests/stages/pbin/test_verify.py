@@ -9,7 +9,7 @@ from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.mappings.verify import verify_handoff
+from nanoset_core.stages.handoff.verify import verify_handoff
 from nanoset_core.stages.pbin import stage as packed
 from nanoset_core.stages.pbin.verify import verify_packed
 from nanoset_core.stages.pbin.writing import write_packed

@@ -20,12 +20,12 @@ from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.sampling.plan import LengthReader
-from nanoset_core.stages import corpus_parts
-from nanoset_core.stages.corpus_parts import count_copies
 from nanoset_core.stages.dataset import stage as indexed
 from nanoset_core.stages.datasets import current_dataset, packed_from, pieces_of
+from nanoset_core.stages.mappings import shared_documents
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.planning import NanosetContext
+from nanoset_core.stages.mappings.shared_documents import count_copies
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.packs.stage import planned_packs
@@ -114,8 +114,8 @@ def copies_of_tokens(project, member, rows) -> tuple[str, Counter]:
 @pytest.mark.parametrize("blend", BLENDS)
 @pytest.mark.parametrize("cells", [1 << 24, 17])
 def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(blended, blend, cells, monkeypatch):
-    monkeypatch.setattr(corpus_parts, "_CELLS", cells)
-    monkeypatch.setattr(corpus_parts, "_SEQUENCES", 7 if cells == 17 else 1 << 20)
+    monkeypatch.setattr(shared_documents, "_CELLS", cells)
+    monkeypatch.setattr(shared_documents, "_SEQUENCES", 7 if cells == 17 else 1 << 20)
     project = blended(blend, None if blend.startswith("[") else 400)
     context = NanosetContext(project, "pretrain")
     for split in ("train", "valid", "test"):

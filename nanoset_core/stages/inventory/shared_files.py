@@ -17,32 +17,32 @@ from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.contents import FileStat
 
 
-def check_all_text(project: Project) -> None:
-    """Check every nanoset and webdataset of a project; raises as `check_different_text`."""
+def check_all_files(project: Project) -> None:
+    """Check every nanoset and webdataset of a project; raises as `check_no_shared_files`."""
     for name in project.config.nanosets:
-        check_nanoset_text(project, name)
+        check_nanoset_files(project, name)
     for name in project.config.webdatasets:
-        check_webdataset_text(project, name)
+        check_webdataset_files(project, name)
 
 
-def check_nanoset_text(project: Project, name: str) -> None:
-    """Check the corpora of each split of a nanoset; raises as `check_different_text`."""
+def check_nanoset_files(project: Project, name: str) -> None:
+    """Check the corpora of each split of a nanoset; raises as `check_no_shared_files`."""
     for split in SPLITS:
-        check_split_text(project, name, split)
+        check_split_files(project, name, split)
 
 
-def check_split_text(project: Project, name: str, split: SplitName) -> None:
-    """Check the corpora of one split of a nanoset; raises as `check_different_text`."""
+def check_split_files(project: Project, name: str, split: SplitName) -> None:
+    """Check the corpora of one split of a nanoset; raises as `check_no_shared_files`."""
     blend = project.nanoset(name).blend_of(split)
-    check_different_text(project, corpora_of(blend), f"nanosets.{name}")
+    check_no_shared_files(project, corpora_of(blend), f"nanosets.{name}")
 
 
-def check_webdataset_text(project: Project, name: str) -> None:
-    """Check the corpora of a webdataset; raises as `check_different_text`."""
-    check_different_text(project, project.webdataset(name).names, f"webdatasets.{name}")
+def check_webdataset_files(project: Project, name: str) -> None:
+    """Check the corpora of a webdataset; raises as `check_no_shared_files`."""
+    check_no_shared_files(project, project.webdataset(name).names, f"webdatasets.{name}")
 
 
-def check_different_text(project: Project, names: Iterable[str], where: str) -> None:
+def check_no_shared_files(project: Project, names: Iterable[str], where: str) -> None:
     """Raise ConfigError if two of these corpora take the same text out of the same file.
 
     That happens if both read one folder without `files` and `exclude` that part it, and if a folder or a file of one is

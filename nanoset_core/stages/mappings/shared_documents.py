@@ -36,7 +36,7 @@ _FEW_CODES = 1 << 22
 """Combinations of copies up to which tokens are counted by `np.bincount`, without sorting."""
 
 
-class DatasetParts:
+class SharedDocuments:
     """Counts the documents that datasets of a project share; a `CorpusReader`."""
 
     def __init__(self, outputs: OutputRoot, datasets: Mapping[str, Manifest]) -> None:

@@ -1,0 +1,383 @@
+"""The key `trainer` of a nanoset: Megatron-LM's tokenizer options, and what its cache names contain of them.
+
+Megatron-LM hashes the identifiers of its tokenizer into the names of its index files. They depend on the version of
+megatron-core and on its options, so that both are needed to find index files that were built without Megatron-LM.
+
+Sources: Megatron-LM core_v0.9.0 to core_v0.16.1 `megatron/training/tokenizer/tokenizer.py` (the legacy classes),
+`megatron/core/datasets/megatron_tokenizer.py`; core_v0.15.0 to main (d98e8a64) `megatron/core/tokenizers/text/
+text_tokenizer.py` (unique_identifiers) and `…/utils/build_tokenizer.py`; `megatron/training/arguments.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+from nanoset_core.errors import ConfigError, raised
+from nanoset_core.records.settings import Range
+from nanoset_core.sampling.presets import get_preset
+
+MAIN = "main"
+"""The name of the newest version."""
+_MAIN = 1000
+"""Its second number, which is greater than those of all releases."""
+DOCUMENTS_SINCE = 19
+"""Second number of the first version with --dataloader-inter-document-masking."""
+_OLDEST = 9
+"""Second number of the oldest version that is supported."""
+_CORE_TOKENIZERS = 15
+"""Second number of the first version whose tokenizers are in megatron.core instead of megatron.training."""
+_PATTERNS = {
+    "v1": r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+    "v2": (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+        r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+}
+"""Option --tiktoken-pattern → the regular expression that the legacy class has in its identifiers."""
+_NUMBER_OF_TOKENS = Annotated[int, Range(0, 1 << 31)]
+
+
+def _since(first: int, last: int = _MAIN) -> dict[str, Any]:
+    """Return the metadata of an option that megatron-core has from 0.`first` to 0.`last`, both included."""
+    return {"versions": (first, last)}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSpec:
+    """Megatron-LM's version and its tokenizer options, by its own names; from them follow its cache names."""
+
+    megatron_core: str = field(metadata={"example": '"0.16.1"'})
+    """Version of megatron-core, in quotes, such as "0.16.1"; or main."""
+    tokenizer_type: Literal[
+        "HuggingFaceTokenizer",
+        "GPT2BPETokenizer",
+        "SentencePieceTokenizer",
+        "GPTSentencePieceTokenizer",
+        "Llama2Tokenizer",
+        "TikTokenizer",
+        "NullTokenizer",
+    ] = field(metadata={"example": "HuggingFaceTokenizer"})
+    """Option --tokenizer-type."""
+    tokenizer_model: str | None = field(default=None, metadata={"example": "/models/llama"})
+    """Option --tokenizer-model, spelled as the trainer is given it: a folder or name for HuggingFaceTokenizer, else a
+    file."""
+    vocab_file: str | None = None
+    """Option --vocab-file."""
+    merge_file: str | None = None
+    """Option --merge-file."""
+    vocab_size: Annotated[int, Range(1, 1 << 31)] | None = None
+    """Option --vocab-size."""
+    vocab_extra_ids: _NUMBER_OF_TOKENS = 0
+    """Option --vocab-extra-ids."""
+    special_tokens: tuple[str, ...] = ()
+    """Option --tokenizer-special-tokens; up to core 0.15 --tiktoken-special-tokens."""
+    tiktoken_pattern: Literal["v1", "v2"] | None = None
+    """Option --tiktoken-pattern."""
+    tiktoken_num_special_tokens: _NUMBER_OF_TOKENS = 1000
+    """Option --tiktoken-num-special-tokens."""
+    tokenizer_sentencepiece_legacy: bool = field(default=False, metadata=_since(16))
+    """Option --tokenizer-sentencepiece-legacy, from core 0.16 on."""
+    tokenizer_sentencepiece_ignore_extra_whitespaces: bool = field(default=True, metadata=_since(18))
+    """Absent or true unless --no-tokenizer-sentencepiece-ignore-extra-whitespaces is given, from core 0.18 on."""
+    tokenizer_hf_use_fast: bool = field(default=False, metadata=_since(16, 17))
+    """Option --tokenizer-hf-use-fast, of core 0.16 (in 0.17 it is the default)."""
+    tokenizer_hf_include_special_tokens: bool = field(default=False, metadata=_since(16, 17))
+    """Option --tokenizer-hf-include-special-tokens, of core 0.16 (in 0.17 it is the default)."""
+    tokenizer_hf_no_use_fast: bool = field(default=False, metadata=_since(17))
+    """Option --tokenizer-hf-no-use-fast, from core 0.17 on."""
+    tokenizer_hf_no_include_special_tokens: bool = field(default=False, metadata=_since(17))
+    """Option --tokenizer-hf-no-include-special-tokens, from core 0.17 on."""
+    trust_remote_code: bool = field(default=False, metadata=_since(15))
+    """Option --trust-remote-code, from core 0.15 on."""
+    chat_template: str | None = field(default=None, metadata=_since(18))
+    """Option --chat-template, from core 0.18 on."""
+    use_gigatoken: bool = field(default=False, metadata=_since(_MAIN))
+    """Option --use-gigatoken, of core's main."""
+    null_tokenizer_eod_id: _NUMBER_OF_TOKENS | None = field(default=None, metadata=_since(18))
+    """Option --null-tokenizer-eod-id, from core 0.18 on."""
+    legacy_tokenizer: bool = field(default=False, metadata=_since(15, 16))
+    """Option --legacy-tokenizer, of core 0.15 and 0.16."""
+
+    @property
+    def minor(self) -> int:
+        """The second number of the version.
+
+        Raises:
+            ConfigError: It is no version of megatron-core from 0.9 on.
+        """
+        if self.megatron_core == MAIN:
+            return _MAIN
+        first, _, rest = self.megatron_core.removeprefix("core_").removeprefix("v").partition(".")
+        second = rest.partition(".")[0]
+        if first != "0" or not second.isdecimal() or int(second) < _OLDEST:
+            raise ConfigError(
+                "not a version of megatron-core",
+                where="megatron_core",
+                found=repr(self.megatron_core),
+                expected='"0.9" or newer, such as "0.16.1", or main',
+                remedy='write what `python -c "import megatron.core as c; print(c.__version__)"` prints there',
+            )
+        return int(second)
+
+    @property
+    def is_legacy(self) -> bool:
+        """Whether the tokenizer is one of the classes of megatron.training."""
+        return self.minor < _CORE_TOKENIZERS or self.legacy_tokenizer
+
+    @property
+    def special_token_list(self) -> list[str] | None:
+        """The special tokens as Megatron-LM has them: None if the option is not given."""
+        return list(self.special_tokens) or None
+
+    def identifiers(self) -> dict[str, Any]:
+        """Return the trainer's `tokenizer.unique_identifiers`, in its order.
+
+        Raises:
+            ConfigError: The version does not have an option, or its tokenizer lacks one that it needs.
+        """
+        self._check()
+        if self.is_legacy:
+            return self._legacy_identifiers()
+        class_name = "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText"
+        if self.minor == _MAIN:
+            class_name = "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"
+        identifiers: dict[str, Any] = {
+            "class": class_name,
+            "tokenizer_path": _FIXED_PATHS.get(self.tokenizer_type, self.tokenizer_model),
+        }
+        for name, value in _OPTIONS[self.tokenizer_type](self):
+            identifiers[name] = str(value)
+        return identifiers
+
+    def _legacy_identifiers(self) -> dict[str, Any]:
+        """Return the identifiers of the classes of megatron.training."""
+        kind = self.tokenizer_type
+        paths = [self.tokenizer_model]
+        if kind == "GPT2BPETokenizer":
+            paths = [self.vocab_file, self.merge_file]
+
+        options: dict[str, object] = {}
+        if kind == "SentencePieceTokenizer":
+            options["vocab_extra_ids"] = self.vocab_extra_ids
+        elif kind in _SENTENCEPIECE:
+            options["vocab_extra_ids"] = 0
+        elif kind == "TikTokenizer":
+            options["pattern"] = _PATTERNS[self.tiktoken_pattern or ""]
+            options["vocab_size"] = self.vocab_size
+            options["num_special_tokens"] = self.tiktoken_num_special_tokens
+            options["special_tokens"] = self.special_token_list
+        elif kind == "NullTokenizer":
+            options["vocab_size"] = self.vocab_size
+
+        class_name = "CustomTikTokenizer" if kind == "TikTokenizer" else f"_{kind}"
+        identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": paths}
+        for name, value in options.items():
+            identifiers[name] = str(value)
+        return identifiers
+
+    def arguments(self) -> tuple[str, ...]:
+        """Return lines of the trainer's command line: an option and its values each.
+
+        Raises:
+            ConfigError: As for `identifiers`; or a value contains a space, at which the shell would cut it.
+        """
+        self._check()
+        lines = []
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if value == option.default or option.name == "megatron_core":
+                continue
+            words = _words(value)
+            if any(character.isspace() for character in "".join(words)):
+                raise ConfigError(
+                    "the shell cuts the trainer's arguments at spaces",
+                    where=option.name,
+                    found=repr(value),
+                    remedy="give it a name without spaces, or write the identifiers as `tokenizer_identifiers`",
+                )
+            lines.append(" ".join([self._flag(option.name), *words]))
+        return tuple(lines)
+
+    def _flag(self, name: str) -> str:
+        """Return the name that this version has for an option."""
+        if name == "special_tokens":
+            name = "tiktoken_special_tokens"
+            if self.minor > _CORE_TOKENIZERS:
+                name = "tokenizer_special_tokens"
+        if name == "tokenizer_sentencepiece_ignore_extra_whitespaces":
+            name = f"no_{name}"
+        return f"--{name.replace('_', '-')}"
+
+    def _check(self) -> None:
+        """Check that the version has all options, and the tokenizer all that it needs."""
+        for option in fields(self):
+            if getattr(self, option.name) != option.default:
+                self._check_version(option)
+        for name in _NEEDED[self.tokenizer_type]:
+            is_optional = name == "tiktoken_pattern" and not self.is_legacy
+            if getattr(self, name) is None and not is_optional:
+                raise ConfigError(
+                    f"{self.tokenizer_type} needs this option",
+                    where=name,
+                    found="nothing",
+                    remedy="write what the trainer is given",
+                )
+
+    def _check_version(self, option: Field[Any]) -> None:
+        """Check that the version has an option."""
+        first, last = option.metadata.get("versions", (0, _MAIN))
+        if first <= self.minor <= last:
+            return
+        versions = f"core 0.{first}"
+        if first == _MAIN:
+            versions = "main"
+        elif last < _MAIN:
+            versions = f"core 0.{first} to 0.{last}"
+        raise ConfigError(
+            "this version of the trainer has no such option",
+            where=option.name,
+            found=f"megatron_core {self.megatron_core}",
+            expected=versions,
+            remedy="remove the key",
+        )
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """Return the words of an option's value on the command line; a switch has none."""
+    if isinstance(value, bool):
+        return ()
+    if isinstance(value, tuple):
+        return value
+    return (str(value),)
+
+
+def trainer_errors(where: str, trainer: TrainerSpec, preset: str, *, has_identifiers: bool) -> Iterator[ConfigError]:
+    """Yield an error for each setting of a trainer that it lacks, or that contradicts others.
+
+    Args:
+        where: What precedes the keys `trainer` and `preset` in messages.
+        trainer: The settings.
+        preset: Name of the preset.
+        has_identifiers: Whether `tokenizer_identifiers` are given, too.
+    """
+    hashes_tokenizer = get_preset(preset).hashes_tokenizer
+    if has_identifiers:
+        yield ConfigError(
+            "trainer and tokenizer_identifiers both give the tokenizer's identifiers",
+            where=f"{where}trainer",
+            found="both",
+            remedy="keep one of them",
+        )
+    if not hashes_tokenizer:
+        yield ConfigError(
+            "the cache names of this trainer do not hold its tokenizer",
+            where=f"{where}trainer",
+            found=f"preset {preset}",
+            remedy="remove the key",
+        )
+    errors = raised(trainer.arguments)
+    if errors:
+        yield errors[0].at(f"{where}trainer.{errors[0].where}")
+        return
+    is_old = trainer.minor <= 10
+    if hashes_tokenizer and is_old != (preset == "megatron-0.10"):
+        yield ConfigError(
+            "the preset is that of another version of megatron-core",
+            where=f"{where}preset",
+            found=f"preset {preset}, megatron_core {trainer.megatron_core}",
+            remedy="set preset to megatron-0.10 for core 0.9 and 0.10, to megatron for newer ones",
+        )
+
+
+_EXAMPLE_TEXTS = {
+    option.name: option.metadata["example"] for option in fields(TrainerSpec) if "example" in option.metadata
+}
+EXAMPLE = "{" + ", ".join(f"{name}: {text}" for name, text in _EXAMPLE_TEXTS.items()) + "}"
+"""What most users write, as YAML."""
+EXAMPLE_VALUES = {name: text.strip('"') for name, text in _EXAMPLE_TEXTS.items()}
+"""The same as plain values."""
+UNNAMED = "Megatron-LM will build every index again, since {place} does not name its tokenizer"
+"""Warning if nothing says what the identifiers are."""
+_SENTENCEPIECE = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer")
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "HuggingFaceTokenizer": ("tokenizer_model",),
+    "GPT2BPETokenizer": ("vocab_file", "merge_file"),
+    **dict.fromkeys(_SENTENCEPIECE, ("tokenizer_model",)),
+    "TikTokenizer": ("tokenizer_model", "tiktoken_pattern"),
+    "NullTokenizer": ("vocab_size",),
+}
+"""Type of a tokenizer → options that it cannot do without."""
+_FIXED_PATHS = {"GPT2BPETokenizer": "GPT2BPETokenizer", "NullTokenizer": None}
+"""Type of a tokenizer → its tokenizer_path, if that is not --tokenizer-model."""
+
+
+# What `build_tokenizer` of megatron.core passes to a tokenizer, as (name, value), in its order.
+
+_Options = Iterator[tuple[str, object]]
+
+
+def _hugging_face_options(spec: TrainerSpec) -> _Options:
+    is_gpt2 = spec.tokenizer_type == "GPT2BPETokenizer"
+    if spec.minor >= 18 and not is_gpt2:
+        yield "chat_template", spec.chat_template
+    if spec.minor >= 16 and is_gpt2:
+        yield "additional_special_tokens", list(spec.special_tokens)
+    yield "vocab_file", spec.vocab_file
+    yield "merges_file", spec.merge_file
+    if spec.minor < 16:
+        return
+    if not is_gpt2:
+        yield "additional_special_tokens", list(spec.special_tokens)
+
+    # In core 0.16 two options switch this on; from 0.17 on, two others switch it off.
+    use_fast = not spec.tokenizer_hf_no_use_fast
+    include_special_tokens = not spec.tokenizer_hf_no_include_special_tokens
+    if spec.minor == 16:
+        use_fast = spec.tokenizer_hf_use_fast
+        include_special_tokens = spec.tokenizer_hf_include_special_tokens
+    yield "use_fast", use_fast
+    yield "trust_remote_code", spec.trust_remote_code
+    yield "include_special_tokens", include_special_tokens
+    if spec.minor == _MAIN:
+        yield "use_gigatoken", spec.use_gigatoken
+
+
+def _sentencepiece_options(spec: TrainerSpec) -> _Options:
+    if spec.minor >= 18:
+        yield "chat_template", spec.chat_template
+        yield "ignore_extra_whitespaces", spec.tokenizer_sentencepiece_ignore_extra_whitespaces
+    if spec.minor >= 16:
+        yield "legacy", spec.tokenizer_sentencepiece_legacy
+        yield "special_tokens", spec.special_token_list
+
+
+def _tiktoken_options(spec: TrainerSpec) -> _Options:
+    if spec.minor >= 18:
+        yield "chat_template", spec.chat_template
+    if spec.tiktoken_pattern:
+        yield "pattern", spec.tiktoken_pattern
+    if spec.vocab_size:
+        yield "vocab_size", spec.vocab_size
+    yield "num_special_tokens", spec.tiktoken_num_special_tokens
+    yield "special_tokens", spec.special_token_list
+
+
+def _null_options(spec: TrainerSpec) -> _Options:
+    yield "vocab_size", spec.vocab_size
+    if spec.minor < 18:
+        return
+    if spec.null_tokenizer_eod_id is not None:
+        yield "eod_id", spec.null_tokenizer_eod_id
+    yield "pad_id", -1
+
+
+_OPTIONS: Mapping[str, Callable[[TrainerSpec], _Options]] = {
+    "HuggingFaceTokenizer": _hugging_face_options,
+    "GPT2BPETokenizer": _hugging_face_options,
+    **dict.fromkeys(_SENTENCEPIECE, _sentencepiece_options),
+    "TikTokenizer": _tiktoken_options,
+    "NullTokenizer": _null_options,
+}

@@ -1,0 +1,132 @@
+"""The facts that the manifest of a split records, and how others read them.
+
+A split has two outputs, its index mappings and its blend. Their manifests have the same facts:
+
+- `samples`: length of the split's dataset, as the trainer counts it.
+- `blended`: whether it is a mixture of datasets.
+- `members`: what is read of each dataset.
+- `corpora`: what is read of each corpus, through all datasets that hold its documents.
+- `lacking`: why the split has no sample although it has a share of the data.
+- `mixture`: what each part of a tree of shares gets.
+- `cache_files`: size and sha256 of the index files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from nanoset_core.errors import FormatError, StorageError
+from nanoset_core.loading.opening import LACKING, PLAN_FILE
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.sampling.coverage import MemberCoverage, coverage
+from nanoset_core.stages.mappings.make import FileNotes
+from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
+
+CORPORA = "corpora"
+MIXTURE = "mixture"
+CACHE_FILES = "cache_files"
+
+
+def split_facts(
+    nanoset: NanosetContext, planned: PlannedSplit, samples_given: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Return the facts of a split, without those about its files.
+
+    Args:
+        nanoset: The nanoset.
+        planned: The plan of the split.
+        samples_given: Samples that the built blend takes of each dataset; None takes those of the plan.
+    """
+    facts: dict[str, Any] = {"samples": 0, "blended": False, "members": []}
+    plan = planned.plan
+    if plan is not None:
+        members = _members_read(planned, samples_given)
+        facts["samples"] = plan.samples
+        facts["blended"] = plan.blend is not None
+        facts["members"] = _member_facts(planned, members)
+        facts[CORPORA] = [corpus.to_json() for corpus in nanoset.corpora(planned, members)]
+        if planned.mixture:
+            facts[MIXTURE] = [asdict(row) for row in planned.mixture]
+    if planned.lacking is not None:
+        facts[LACKING] = planned.lacking
+    return facts
+
+
+def _members_read(planned: PlannedSplit, samples_given: Sequence[int] | None) -> Sequence[MemberCoverage]:
+    """Return what a split takes of each dataset, as planned or as counted in a built blend."""
+    if samples_given is None or planned.plan is None:
+        return planned.members
+    limit_by_prefix = {member.prefix: member.max_epochs for member in planned.members if member.max_epochs is not None}
+    return coverage(planned.plan, planned.config, limit_by_prefix, samples_given)
+
+
+def _member_facts(planned: PlannedSplit, members: Sequence[MemberCoverage]) -> list[dict[str, Any]]:
+    """Return one entry for each dataset; without its prefix, which would tie the facts to this machine."""
+    facts = []
+    plans = [] if planned.plan is None else planned.plan.members
+    for corpus, member, member_plan in zip(planned.corpora, members, plans, strict=True):
+        values = member.to_json()
+        del values["prefix"]
+        facts.append({"corpus": corpus, **values, "epochs_built": member_plan.epochs})
+    return facts
+
+
+def samples_read(facts: Mapping[str, Any]) -> int:
+    """Return the samples of a split that the run reads.
+
+    This can be less than the fact `samples`: without a blend, the trainer's dataset always has whole epochs, even if
+    fewer samples are requested.
+    """
+    return sum(member["samples_given"] for member in facts["members"])
+
+
+def unused_samples(facts: Mapping[str, Any]) -> int:
+    """Return the samples that a split's index files hold and the run does not read."""
+    return sum(member["surplus"] for member in facts["members"])
+
+
+def cache_files(manifest: Manifest) -> FileNotes:
+    """Return name → size and sha256 of the index files of a split's output."""
+    notes: FileNotes = manifest.facts.get(CACHE_FILES, {})
+    return notes
+
+
+def files_in_use(manifest: Manifest) -> set[str]:
+    """Return the names of the index files that an output of a split needs, and of the notes next to them.
+
+    Raises:
+        FormatError: The plan of the split cannot be read.
+        StorageError: The bucket cannot be reached.
+    """
+    names = set(cache_files(manifest))
+    try:
+        content = manifest.access.read_current(manifest.folder / PLAN_FILE)
+        names.update(_planned_names(content))
+    except FileNotFoundError:
+        return names
+    except StorageError:
+        raise  # it is also an OSError, but says nothing about the file
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FormatError(
+            "this is not the plan of a split",
+            where=manifest.url(PLAN_FILE),
+            found=repr(error),
+            remedy="run `nanoset build`",
+        ) from error
+    return names
+
+
+def _planned_names(content: bytes) -> Iterator[str]:
+    """Yield the names of all index files in a stored plan, read without checking what else it contains.
+
+    An output of an earlier version may have a plan that `read_split` no longer accepts.
+    """
+    plan = json.loads(content)["plan"] or {}
+    parts = [*plan.get("members", ()), plan.get("blend")]
+    for part in parts:
+        if part:
+            yield from part["files"].values()
+            yield part["sidecar"]

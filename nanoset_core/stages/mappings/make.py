@@ -1,0 +1,134 @@
+"""Write the trainer's index files into the cache folder of a nanoset, and upload them if its root is in a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nanoset_core.formats.indexed.layout import idx_path
+from nanoset_core.outputs.manifest import first_fault
+from nanoset_core.sampling.cache import FileSet, blend_set, member_set, open_blend
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.storage.access import FileAccess
+
+FileNotes = Mapping[str, Mapping[str, Any]]
+"""Name of an index file → its `bytes` and `sha256`."""
+_ENTRIES_AT_ONCE = 1 << 22
+"""Entries of a blend that are counted together, so that memory stays bounded."""
+
+
+class IndexFileWriter:
+    """Writes sets of index files, except those that a bucket already has, and uploads what it wrote."""
+
+    def __init__(self, folder: Path, access: FileAccess, *, rebuild: bool) -> None:
+        """Prepare to write index files.
+
+        Args:
+            folder: Cache folder of the nanoset, in which the trainer looks for them.
+            access: How files of the output root are read and stored.
+            rebuild: Write every set, even if a bucket has it.
+        """
+        self._folder = folder
+        self._access = access
+        self._listed = access.with_listing(folder)
+        self._rebuild = rebuild
+        self._sha256_by_name: dict[str, str] = {}
+        """Index files that are not uploaded yet."""
+        self._sidecars: list[str] = []
+        """The notes next to them, which say what they were made from."""
+
+    def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileNotes:
+        """Write the document, sample and shuffle index of one dataset.
+
+        Raises:
+            StorageError: The files, together with the dataset's .idx, exceed the room for working copies.
+        """
+        files = member_set(member, config, self._folder)
+        stored = self._stored_notes(files)
+        if stored is not None:
+            return stored
+
+        # Fetched only now, since the working copy may take the place of another dataset's.
+        idx = self._access.fetch(idx_path(Path(member.prefix)))
+        notes = self._write(files, partial(self._make_room_beside, idx))
+
+        # If room is bounded, the next dataset may need the room that these files take.
+        if self._access.capacity is not None:
+            self.upload()
+        return notes
+
+    def write_blend(self, plan: SplitPlan, blend: BlendPlan) -> FileNotes:
+        """Write the index of a blend."""
+        files = blend_set(plan, blend, self._folder)
+        stored = self._stored_notes(files)
+        if stored is not None:
+            return stored
+        return self._write(files, self._access.make_room)
+
+    def upload(self) -> None:
+        """Upload what was written since the last upload; for a local root this does nothing.
+
+        Descriptions go last: a trainer that finds the description takes the set for complete.
+        """
+        arrays = [name for name in self._sha256_by_name if name.endswith(".npy")]
+        descriptions = [name for name in self._sha256_by_name if not name.endswith(".npy")]
+        sha256_by_path = {self._folder / name: sha256 for name, sha256 in self._sha256_by_name.items()}
+        for names in ([*arrays, *self._sidecars], descriptions):
+            paths = [self._folder / name for name in names]
+            self._access.send(paths, sha256_by_path)
+        self._sha256_by_name = {}
+        self._sidecars = []
+
+    def _stored_notes(self, files: FileSet) -> FileNotes | None:
+        """Return the notes on a set that a bucket holds complete.
+
+        Returns None for any other set, and for one on a local disk, which `FileSet.write` checks itself.
+        """
+        if self._rebuild or not self._listed.has_copies:
+            return None
+        try:
+            sidecar = self._listed.read_current(files.folder / files.sidecar)
+        except FileNotFoundError:
+            return None
+        notes = files.notes_in(sidecar)
+        if notes is None:
+            return None
+        size_by_name = {name: note["bytes"] for name, note in notes.items()}
+        fault = first_fault(self._listed.sizes(files.folder, size_by_name), size_by_name)
+        return notes if fault is None else None
+
+    def _write(self, files: FileSet, make_room: Callable[[int, str], object]) -> FileNotes:
+        sha256_by_name = files.write(make_room)
+        notes: dict[str, dict[str, Any]] = {}
+        for name, sha256 in sha256_by_name.items():
+            size = (self._folder / name).stat().st_size
+            notes[name] = {"bytes": size, "sha256": sha256}
+        self._sha256_by_name |= sha256_by_name
+        self._sidecars.append(files.sidecar)
+        return notes
+
+    def _make_room_beside(self, idx: Path, size: int, folder: str) -> None:
+        """Make room for index files without removing the .idx that they are built from."""
+        total = size + idx.stat().st_size
+        self._access.make_room(total, f"{folder}: the index files of a dataset, with its .idx")
+
+
+def count_samples_given(plan: SplitPlan, folder: Path, access: FileAccess) -> list[int]:
+    """Return how many samples the built blend of a split takes of each dataset.
+
+    Args:
+        plan: Plan of the split.
+        folder: Cache folder with the index files of the blend.
+        access: How they are read.
+    """
+    dataset_index = open_blend(plan, folder, access).dataset_index  # (n_samples,) dataset of each sample
+    counts = np.zeros(len(plan.members), np.int64)
+    for start in range(0, len(dataset_index), _ENTRIES_AT_ONCE):
+        numbers = dataset_index[start : start + _ENTRIES_AT_ONCE].astype(np.int64)
+        counts += np.bincount(numbers, minlength=len(counts))
+    return counts.tolist()

@@ -1,0 +1,305 @@
+"""What nanoset.yaml may not say of a nanoset: settings that exclude or lack each other, or select no data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError, raised
+from nanoset_core.outputs.names import check_asset_name, check_corpora
+from nanoset_core.sampling.config import DOCUMENTS, END_MASKS, check_masks
+from nanoset_core.sampling.presets import get_preset
+from nanoset_core.sampling.splits import SPLITS, parse_split
+from nanoset_core.stages.handoff.settings import DOCUMENTS_SINCE, TrainerSpec, trainer_errors
+from nanoset_core.stages.mappings.mix_settings import DataKeys, mix_errors
+from nanoset_core.stages.mappings.settings import BlendSpec, NanosetSpec, corpora_of
+from nanoset_core.stages.shards.framing import adds_template
+from nanoset_core.stages.shards.settings import TokenizationSpec
+
+
+def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error for each setting that excludes another one, lacks one that it needs, or selects no data.
+
+    Args:
+        file: The nanoset.yaml.
+        name: Name of the nanoset.
+        nanoset: Its settings.
+    """
+    where = f"{file}: nanosets.{name}"
+    yield from raised(check_asset_name, name, where)
+
+    data = [DataKeys("", nanoset.blend, nanoset.mix)]
+    for number, phase in enumerate(nanoset.phases):
+        data.append(DataKeys(f".phases[{number}]", phase.blend, phase.mix))
+    for keys in data:
+        key = "blend" if keys.mix is None else "mix"
+        yield from _blend_errors(file, f"nanosets.{name}{keys.key}.{key}", keys.blend)
+    for split, blend in nanoset.blend_per_split.items():
+        yield from _blend_errors(file, f"nanosets.{name}.blend_per_split.{split}", blend)
+
+    yield from _data_errors(where, data[0], nanoset)
+    yield from _phase_errors(where, nanoset)
+    if nanoset.schedule and nanoset.samples:
+        yield ConfigError(
+            "samples and schedule both give the number of samples",
+            where=where,
+            found="both",
+            remedy="keep one of them",
+        )
+    yield from _continue_errors(where, nanoset)
+    yield from _limit_errors(where, nanoset)
+    has_samples = bool(nanoset.schedule or nanoset.samples.get("train"))
+    yield from mix_errors(where, data, nanoset.max_epochs, has_samples=has_samples)
+    yield from _preset_errors(where, nanoset)
+    yield from _split_errors(where, nanoset)
+
+
+def end_token_errors(
+    file: Path, nanosets: Mapping[str, NanosetSpec], tokenization: TokenizationSpec
+) -> Iterator[ConfigError]:
+    """Yield an error for each mask that looks for end-of-document tokens although documents get none.
+
+    If the tokenizer's own template is added, it may end documents; its file is not read here.
+    """
+    if tokenization.append_eod or adds_template(tokenization.preset, tokenization.special_tokens):
+        return
+    for name, nanoset in nanosets.items():
+        for mask in END_MASKS:
+            if not getattr(nanoset, mask):
+                continue
+            yield ConfigError(
+                "this option looks for end-of-document tokens, and no document has one",
+                where=f"{file}: nanosets.{name}.{mask}",
+                found="tokenization.append_eod: false",
+                remedy="set tokenization.append_eod to true, or remove the key",
+            )
+
+
+# The data.
+
+
+def _blend_errors(file: Path, path: str, blend: BlendSpec | None) -> Iterator[ConfigError]:
+    """Yield errors of the corpora of a blend, and of their weights."""
+    if blend is None:
+        return
+    yield from raised(check_corpora, file, path, corpora_of(blend))
+    if not isinstance(blend, Mapping):
+        return
+    if blend and sum(blend.values()) == 0:
+        yield ConfigError("the weights sum to 0", where=f"{file}: {path}", remedy="give each corpus a share")
+        return
+    for corpus, weight in blend.items():
+        if weight <= 0:
+            yield ConfigError(
+                "a weight is 0 or negative",
+                where=f"{file}: {path}.{corpus}",
+                found=weight,
+                remedy="give it a share, or leave the corpus out of the blend",
+            )
+
+
+def _data_errors(where: str, data: DataKeys, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield errors of the keys that say where the data comes from."""
+    keys = data.written
+    if nanoset.blend_per_split:
+        keys.append("blend_per_split")
+    if nanoset.phases:
+        keys.append("phases")
+    if len(keys) != 1:
+        yield ConfigError(
+            "the data must be given once",
+            where=where,
+            found=" and ".join(keys) or "none of them",
+            expected="one of blend, mix, blend_per_split, phases",
+            remedy="name the corpora, for example blend: {web: 0.8, code: 0.2}",
+        )
+    if not nanoset.blend_per_split:
+        return
+    if nanoset.split is not None:
+        yield ConfigError(
+            "split cuts a blend that all splits share; here each has its own",
+            where=f"{where}.split",
+            found=nanoset.split,
+            remedy="remove it",
+        )
+    if not nanoset.corpora:
+        yield ConfigError(
+            "no split has data",
+            where=f"{where}.blend_per_split",
+            remedy="give train a blend at least",
+        )
+    if not get_preset(nanoset.preset).per_split_blends:
+        yield ConfigError(
+            "this trainer cannot take a blend for each split",
+            where=f"{where}.blend_per_split",
+            found=f"preset {nanoset.preset}",
+            remedy="give `blend` and `split`",
+        )
+
+
+def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield errors of the iterations at which phases end."""
+    if not nanoset.phases:
+        return
+    if nanoset.schedule is None:
+        yield ConfigError(
+            "phases are counted in iterations, which need a schedule",
+            where=f"{where}.schedule",
+            remedy="add it, with the trainer's numbers",
+        )
+        return
+
+    bounds = nanoset.phase_bounds
+    ends = [phase.until for phase in nanoset.phases]
+    is_ascending = all(start < stop for start, stop in pairwise(bounds))
+    is_complete = None not in ends[:-1] and ends[-1] in (None, bounds[-1])
+    if not (is_ascending and is_complete):
+        yield ConfigError(
+            "phases must follow one another",
+            where=f"{where}.phases",
+            found=f"until {', '.join(map(str, ends))} of {bounds[-1]} iterations",
+            remedy="give each phase but the last an `until` above that of the phase before, and below "
+            "schedule.iterations",
+        )
+
+
+def _limit_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error for each limit on the epochs of a corpus that the nanoset does not read."""
+    if not isinstance(nanoset.max_epochs, Mapping):
+        return
+    for corpus in nanoset.max_epochs:
+        if corpus not in nanoset.corpora:
+            yield ConfigError(
+                "this corpus is not in the blend",
+                where=f"{where}.max_epochs.{corpus}",
+                remedy="name a corpus of the blend, or remove the key",
+            )
+
+
+# A run that continues.
+
+
+def _continue_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield errors of `continue` and `continue_from`."""
+    if nanoset.continue_ and not nanoset.phases:
+        yield ConfigError(
+            "the phases before the first are not known",
+            where=f"{where}.continue",
+            remedy="give `phases`, or `continue_from` in place of it",
+        )
+    if nanoset.continue_from and nanoset.phases:
+        yield ConfigError(
+            "phases and continue_from both say what came before",
+            where=where,
+            found="both",
+            remedy="keep one of them",
+        )
+    if not nanoset.continue_from and not (nanoset.continue_ and nanoset.phases):
+        return
+
+    key = f"{where}.continue_from" if nanoset.continue_from else f"{where}.continue"
+    preset = get_preset(nanoset.preset)
+    if not preset.goes_on:
+        yield ConfigError(
+            "this trainer cannot go on with another blend without repeating samples",
+            where=key,
+            found=f"preset {nanoset.preset}",
+            remedy="remove the key, or use preset megatron, megatron-0.10 or nemo",
+        )
+    has_identifiers = nanoset.trainer is not None or nanoset.tokenizer_identifiers
+    if preset.hashes_tokenizer and not has_identifiers:
+        yield ConfigError(
+            "the trainer would not find the index files of a run that goes on, and build its own, which repeat samples",
+            where=f"{where}.trainer",
+            remedy="add `trainer`, with its version and tokenizer options, or `tokenizer_identifiers`",
+        )
+    blends = [nanoset.blend_of("train"), *(phase.blend for phase in nanoset.phases)]
+    without_weights = [blend for blend in blends if isinstance(blend, tuple) and len(blend) > 1]
+    if without_weights:
+        yield ConfigError(
+            "a blend without weights has no shares to go on with",
+            where=key,
+            found=without_weights[0],
+            remedy="give each corpus a weight, for example {web: 0.8, code: 0.2}",
+        )
+    if not (nanoset.schedule or "train" in nanoset.samples or nanoset.phases):
+        yield ConfigError(
+            "a run that goes on needs the number of its samples",
+            where=key,
+            remedy="add `schedule`, or `samples: {train: …}`",
+        )
+
+
+# The trainer.
+
+
+def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield errors of options that the trainer does not have."""
+    preset = get_preset(nanoset.preset)
+    if preset.windows:
+        for key in ("split", "phases"):
+            if not getattr(nanoset, key):
+                continue
+            yield ConfigError(
+                "this trainer reads whole folders, in one stage: it has no splits and phases",
+                where=f"{where}.{key}",
+                found=f"preset {nanoset.preset}",
+                remedy="remove the key",
+            )
+    for error in raised(preset.compensates, nanoset.trainer_python):
+        yield error.at(f"{where}.trainer_python", "remove the key, or correct it")
+    for mask in nanoset.masks:
+        if mask not in preset.masks:
+            yield _mask_error(f"{where}.{mask}", f"preset {nanoset.preset}")
+    for error in raised(check_masks, nanoset.masks):
+        yield error.at(f"{where}.{error.where}")
+    if nanoset.trainer is not None:
+        yield from _trainer_errors(where, nanoset, nanoset.trainer)
+
+
+def _trainer_errors(where: str, nanoset: NanosetSpec, trainer: TrainerSpec) -> Iterator[ConfigError]:
+    """Yield errors of the section `trainer`, and of masks that its version does not have."""
+    has_identifiers = bool(nanoset.tokenizer_identifiers)
+    errors = list(trainer_errors(f"{where}.", trainer, nanoset.preset, has_identifiers=has_identifiers))
+    yield from errors
+    # Only a version that is one can be compared.
+    if nanoset.inter_document_masking and not errors and trainer.minor < DOCUMENTS_SINCE:
+        yield _mask_error(f"{where}.{DOCUMENTS}", f"megatron_core {trainer.megatron_core}")
+
+
+def _mask_error(where: str, found: str) -> ConfigError:
+    """Return the error for a mask that the trainer does not have."""
+    return ConfigError(
+        "this trainer has no such option, or fails with it",
+        where=where,
+        found=found,
+        remedy="remove the key",
+    )
+
+
+# Splits and samples.
+
+
+def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield errors of `split`, and of samples that are requested of a split without data."""
+    preset = get_preset(nanoset.preset)
+    if nanoset.split is not None and nanoset.shares is not None:
+        # Check the text as it is written. `shares` of Megatron-LM has no spaces: "98 1 1" would be one number.
+        errors = raised(partial(parse_split, exactly_three=preset.exactly_three_shares), nanoset.split)
+        if errors:
+            yield errors[0].at(f"{where}.split", errors[0].remedy)
+            return
+
+    shares = (1.0, 1.0, 1.0) if nanoset.shares is None else parse_split(nanoset.shares)
+    found = f"split {nanoset.shares!r}" if nanoset.shares else "no blend for it"
+    for split, share in zip(SPLITS, shares, strict=True):
+        has_blend = not nanoset.blend_per_split or nanoset.blend_of(split) is not None
+        if split in nanoset.samples and (share == 0 or not has_blend):
+            yield ConfigError(
+                "samples are asked of a split that gets no documents",
+                where=f"{where}.samples.{split}",
+                found=found,
+                remedy="give it a share in `split`, or remove the key",
+            )

@@ -1,0 +1,81 @@
+"""What people are shown of a split: its samples, what is read of its data, and what is left unread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from nanoset_core.loading.opening import LACKING
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.stages.mappings.facts import CORPORA, cache_files, samples_read, unused_samples
+from nanoset_core.stages.stage import Summary, size_bytes
+
+
+def split_summary(manifest: Manifest) -> Summary:
+    """Return the figures and details of the index mappings or the blend of a split."""
+    return Summary(_figures(manifest), _details(manifest.facts))
+
+
+def mappings_summary(manifest: Manifest) -> Summary:
+    """Return the same for index mappings, with a warning if the split has no sample."""
+    facts = manifest.facts
+    shortage = facts.get(LACKING)
+    # Versions before 0.2 do not record why a split is empty.
+    if shortage is None and facts["members"] and not facts["samples"]:
+        shortage = "it has no sample"
+    warnings = [] if shortage is None else [shortage]
+    return replace(split_summary(manifest), warnings=warnings)
+
+
+def _figures(manifest: Manifest) -> dict[str, int]:
+    facts = manifest.facts
+    index_bytes = sum(note["bytes"] for note in cache_files(manifest).values())
+    figures = {"bytes": size_bytes(manifest) + index_bytes}
+    if "members" in facts:
+        samples = samples_read(facts)
+        figures["samples"] = samples
+        figures["unused_samples"] = unused_samples(facts)
+        # Only index mappings record the length; a blend belongs to the mappings that it is made from.
+        length = manifest.recipe["options"].get("sequence_length")
+        if length is not None:
+            figures["tokens"] = samples * int(length)
+    corpora = facts.get(CORPORA)
+    if corpora:
+        figures["unique_tokens"] = sum(corpus["unique_tokens"] for corpus in corpora)
+        figures["repeated_tokens"] = sum(corpus["repeated_tokens"] for corpus in corpora)
+    return figures
+
+
+def _details(facts: Mapping[str, Any]) -> dict[str, str]:
+    if "members" not in facts:
+        return {}
+    members = facts["members"]
+    details: dict[str, str] = {}
+    n_unused = unused_samples(facts)
+    if n_unused:
+        details["unused samples"] = f"{n_unused:,}"
+
+    # Outputs of earlier versions count epochs for each dataset, not for each corpus.
+    corpora = facts.get(CORPORA)
+    if corpora is not None:
+        unique_tokens = sum(corpus["unique_tokens"] for corpus in corpora)
+        repeated_tokens = sum(corpus["repeated_tokens"] for corpus in corpora)
+        details["unique tokens"] = f"{unique_tokens:,}"
+        details["repeated tokens"] = f"{repeated_tokens:,}"
+    rows = members if corpora is None else corpora
+    epochs = [row["epochs"] for row in rows]
+    details["epochs"] = _range(epochs or [0])
+
+    # Of some trainers it is not known which tokens no sample holds.
+    unseen_tokens = [member["tokens_unseen"] for member in members]
+    if None not in unseen_tokens:
+        details["unused tokens"] = f"{sum(unseen_tokens):,}"
+    return details
+
+
+def _range(numbers: list[float]) -> str:
+    """Return "1.00 to 2.50", or one number if both ends look the same."""
+    low = f"{min(numbers):.2f}"
+    high = f"{max(numbers):.2f}"
+    return low if low == high else f"{low} to {high}"
