@@ -29,7 +29,7 @@ from nanoset_core.project.graph import REPLACED
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.records.text import format_bytes
-from nanoset_core.stages.handoff.writers import START
+from nanoset_core.stages.handoff.start import START
 from nanoset_core.text.contents import some
 from nanoset_core.tokenizers.knowledge import nothing_cached
 from nanoset_core.untrusted import shell_word

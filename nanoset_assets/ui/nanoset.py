@@ -27,7 +27,7 @@ from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
-from nanoset_core.stages.handoff.writers import START
+from nanoset_core.stages.handoff.start import START
 from nanoset_core.stages.held_out.stage import SHARED
 from nanoset_core.stages.mappings.facts import CORPORA, MIXTURE, samples_read, unused_samples
 from nanoset_core.stages.webdataset.plan import ShufflePlan

@@ -8,7 +8,7 @@ import pytest
 from nanoset_assets.checks import TRAINER
 from nanoset_assets.instance_state import CHECK
 from nanoset_core.project.project import Project
-from nanoset_core.stages.handoff.writers import UNKNOWN_TOKENIZER
+from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN
 

@@ -17,7 +17,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.evaluation import evaluation_warnings
 from nanoset_core.project.first_config import write_config
 from nanoset_core.project.settings import load_config
-from nanoset_core.stages.handoff.writers import UNKNOWN_TOKENIZER
+from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -197,7 +197,7 @@ def _show_plans(
 def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
     """Build the index files of nanosets, and if these are of all splits, the files that a trainer is started with."""
     from nanoset_core.stages.handoff import stage as handoff
-    from nanoset_core.stages.handoff.writers import START
+    from nanoset_core.stages.handoff.start import START
     from nanoset_core.stages.mappings import stage as mapping
 
     with progress_bars() as (listener, _):

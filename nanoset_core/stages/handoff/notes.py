@@ -1,4 +1,4 @@
-"""What to know of a built nanoset, whichever trainer reads it."""
+"""Notes on a built nanoset that concern every trainer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RUN = (
 def notes_of(
     config: NanosetConfig, empty: Mapping[SplitName, str], views: Sequence[str], warnings: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield what to know of splits without samples, of settings, of views, and of a run that continues another.
+    """Yield notes on splits without samples, on settings, on views, and on a run that continues another.
 
     Args:
         config: The settings that the splits were built with.
@@ -34,10 +34,15 @@ def notes_of(
         views: Names of the datasets that are views.
         warnings: Clauses about settings that are allowed but rarely intended.
     """
-    yield from (f"{split}: {why}." for split, why in empty.items())
+    for split, reason in empty.items():
+        yield f"{split}: {reason}."
     for warning in warnings:
         yield f"Warning: {warning}."
     if views:
         yield _VIEWS.format(names=", ".join(views))
-    if config.orders:
-        yield _RUN.format(consumed=config.consumed_samples) if config.consumed_samples else _PHASE
+    if not config.orders:
+        return
+    if config.consumed_samples:
+        yield _RUN.format(consumed=config.consumed_samples)
+    else:
+        yield _PHASE

@@ -18,9 +18,11 @@ from nanoset_core.stages.handoff.data_args import (
     read_data_args,
     read_per_split,
 )
+from nanoset_core.stages.handoff.description import DatasetCounts, Handoff
+from nanoset_core.stages.handoff.make import handoff_files
 from nanoset_core.stages.handoff.settings import TrainerSpec
+from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 from nanoset_core.stages.handoff.tokenizer import tokenizer_arguments, tokenizer_note
-from nanoset_core.stages.handoff.writers import UNKNOWN_TOKENIZER, DatasetCounts, Handoff, handoff_files
 from nanoset_core.stages.mappings.settings import NanosetSpec, PhaseSpec, ScheduleSpec
 from nanoset_core.tokenizers.files import TokenizerFile, define
 from nanoset_core.untrusted import shell_word

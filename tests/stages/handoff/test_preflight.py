@@ -16,7 +16,7 @@ from sample_project import build_all, write_project
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.handoff.writers import UNKNOWN_TOKENIZER
+from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 
 TRAINER = {"megatron_core": "0.19.0", "tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": "/models/hf"}
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/megatron/tokenizer_identifiers.json").read_bytes())

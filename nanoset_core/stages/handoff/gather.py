@@ -1,0 +1,164 @@
+"""Gather what the files of a handoff are written from: a built nanoset as its trainer will see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nanoset_core.formats.indexed.layout import idx_path, read_idx
+from nanoset_core.loading.opening import CACHE, HANDOFF, PLAN_FILE, STAGE, read_split
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.sampling.config import Blend, NanosetConfig
+from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.sampling.splits import SPLITS, SplitName
+from nanoset_core.stages.handoff.description import DatasetCounts, Handoff
+from nanoset_core.stages.handoff.tokenizer import tokenizer_arguments, tokenizer_note
+from nanoset_core.stages.mappings.planning import NanosetContext
+from nanoset_core.stages.mappings.settings import corpora_of
+from nanoset_core.stages.mappings.show import mappings_summary
+from nanoset_core.tokenizers.files import define
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSplit:
+    """One split as it was built.
+
+    It is not planned again: an earlier version may have built other shares.
+    """
+
+    manifest: Manifest
+    """Of its blend, or of its index mappings if it has none."""
+    plan: SplitPlan | None
+    """None if the split has no data."""
+    config: NanosetConfig
+    """The settings that it was built with."""
+
+    @staticmethod
+    def read(manifest: Manifest, root: Path) -> BuiltSplit:
+        """Read the plan of a split's output below an output root."""
+        plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, root))
+        return BuiltSplit(manifest, plan, config)
+
+
+def gather(
+    nanoset: NanosetContext,
+    digest: str,
+    built: Mapping[SplitName, Manifest],
+    exports: Mapping[str, Manifest],
+    warnings: list[str],
+) -> Handoff:
+    """Return a built nanoset as its trainer will see it.
+
+    Args:
+        nanoset: The nanoset.
+        digest: Digest of the handoff, which names its folder.
+        built: Split → its output.
+        exports: Corpus or view → the export of it that the trainer reads.
+        warnings: Settings that are allowed but rarely intended.
+    """
+    config = nanoset.project.config
+    splits = {split: BuiltSplit.read(manifest, nanoset.project.outputs.folder) for split, manifest in built.items()}
+    folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
+
+    corpora: dict[str, None] = {}
+    for split in SPLITS:
+        corpora |= dict.fromkeys(corpora_of(nanoset.spec.blend_of(split)))
+    counts_by_prefix = {nanoset.trainer_prefix(corpus): _counts(nanoset.dataset(corpus)) for corpus in corpora}
+
+    export_folder_by_prefix: dict[str, str] = {}
+    tokenizer_name: str | None = None
+    for corpus, export in exports.items():
+        export_folder = f"{nanoset.trainer_root}/{export.stage}/{export.name}/{export.digest}"
+        export_folder_by_prefix[nanoset.trainer_prefix(corpus)] = export_folder
+        if tokenizer_name is None:
+            tokenizer_name = export.recipe["options"]["tokenizer_name"]
+
+    return Handoff(
+        name=nanoset.name,
+        spec=nanoset.spec,
+        config=_config_of_all(splits),
+        samples={split: 0 if item.plan is None else item.plan.samples for split, item in splits.items()},
+        empty=_reasons_without_samples(splits),
+        folder=f"{folder}/{HANDOFF}/{digest}",
+        cache=f"{folder}/{CACHE}/{nanoset.index_folder}".rstrip("/"),
+        datasets=counts_by_prefix,
+        vocab_size=nanoset.project.tokenizer.max_id + 1,
+        tokenizer=trainer_tokenizer(nanoset),
+        tokenizer_note=tokenizer_note(define(config.tokenizer_file), config.tokenizer.eod),
+        indexes=_indexes(splits, nanoset.index_folder),
+        # A trainer that reads exports reads no view's .idx.
+        views=[] if exports else views_of(nanoset),
+        warnings=warnings,
+        exports=export_folder_by_prefix,
+        tokenizer_name=tokenizer_name,
+    )
+
+
+def trainer_tokenizer(nanoset: NanosetContext) -> tuple[str, ...]:
+    """Return Megatron-LM's arguments that name the tokenizer; none if they are not known."""
+    if nanoset.spec.trainer is not None:
+        return nanoset.spec.trainer.arguments()
+    return tokenizer_arguments(define(nanoset.project.config.tokenizer_file))
+
+
+def views_of(nanoset: NanosetContext) -> list[str]:
+    """Return the datasets of a nanoset that are views."""
+    return [name for name in nanoset.spec.corpora if name in nanoset.project.config.views]
+
+
+def _counts(dataset: Manifest) -> DatasetCounts:
+    """Read the counts of a dataset from its .idx."""
+    path = dataset.access.fetch(idx_path(dataset.folder / dataset.facts["prefix"]))
+    index = read_idx(path, validate=False)
+    return DatasetCounts(len(index.sequence_lengths), len(index.document_indices), index.dtype.name)
+
+
+def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, list[str]]:
+    """Return the trainer's description of each index → the other files of it; empty if it writes no descriptions.
+
+    Args:
+        splits: The built splits.
+        folder: Folder of the index files below the cache, which the trainer is given as its cache.
+    """
+    parts: list[MemberPlan | BlendPlan] = []
+    for split in splits.values():
+        if split.plan is not None:
+            parts += split.plan.members
+            if split.plan.blend is not None:
+                parts.append(split.plan.blend)
+    indexes: dict[str, list[str]] = {}
+    for part in parts:
+        files = {kind: name.removeprefix(folder) for kind, name in part.files.items()}
+        description = files.pop("description", None)
+        if description is not None:
+            indexes[description] = list(files.values())
+    return indexes
+
+
+def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[SplitName, str]:
+    """Return split → why it has no sample although it has a share of the data."""
+    reasons: dict[SplitName, str] = {}
+    for split, built in splits.items():
+        warnings = mappings_summary(built.manifest).warnings
+        if warnings:
+            reasons[split] = warnings[0]
+    return reasons
+
+
+def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
+    """Merge the settings that the splits were built with, of which each has its own samples and paths alone."""
+    samples: dict[SplitName, int | None] = {}
+    trainer_paths: dict[str, str] = {}
+    blends: list[Blend | None] = []
+    for number, (split, built) in enumerate(splits.items()):
+        samples[split] = built.config.samples(split)
+        trainer_paths |= built.config.trainer_paths
+        blend: Blend | None = None
+        if built.plan is not None and built.config.blend_per_split:
+            blend = built.config.blend_per_split[number]
+        blends.append(blend)
+    config = replace(splits["train"].config.with_samples(samples), trainer_paths=trainer_paths)
+    if config.blend_per_split is None:
+        return config
+    return replace(config, blend_per_split=blends)

@@ -1,0 +1,105 @@
+"""Write the files with which a trainer is started on a built nanoset, by preset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.handoff.description import FilesAndNotes, Handoff
+from nanoset_core.stages.handoff.megatron import ARGUMENTS, megatron_files
+from nanoset_core.stages.handoff.nanotron import nanotron_files, nanotron_main_files
+from nanoset_core.stages.handoff.nemo import nemo_files
+from nanoset_core.stages.handoff.notes import notes_of
+from nanoset_core.stages.handoff.run import RUN, run_text
+from nanoset_core.stages.handoff.start import START, TOKENIZER_OPTIONS, start_text
+from nanoset_core.untrusted import shell_word, visible
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStart:
+    """How one trainer is started."""
+
+    write: Callable[[Handoff], FilesAndNotes]
+    """Returns its files."""
+    command: str
+    """The command that START.md shows, with places for `arguments`, `tokenizer` and `length`."""
+
+
+_MEGATRON = TrainerStart(
+    megatron_files,
+    r"""torchrun --nproc-per-node 8 pretrain_gpt.py $(cat {arguments}){tokenizer} \
+        --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --max-position-embeddings {length} \
+        --micro-batch-size 4 --lr 3e-4 --bf16
+
+The options of the model and its training, from --num-layers on, are an example.""",
+)
+_NEMO = TrainerStart(nemo_files, "merge data.yaml into the model's YAML")
+_NANOTRON = TrainerStart(nanotron_files, "merge data.yaml into nanotron's YAML, then run_train.py --config-file …")
+_NANOTRON_MAIN = TrainerStart(nanotron_main_files, _NANOTRON.command)
+TRAINERS: Mapping[str, TrainerStart] = {
+    "megatron": _MEGATRON,
+    "megatron-0.10": _MEGATRON,
+    "nemo": _NEMO,
+    "nanotron": _NANOTRON,
+    "nanotron-000": _NANOTRON,
+    "nanotron-main": _NANOTRON_MAIN,
+    "nanotron-main-bytes": _NANOTRON_MAIN,
+}
+"""Preset → how its trainer is started."""
+_SHELL_PATTERN = re.compile(r"[*?\[]")
+"""What a shell expands in the words that `$(cat …)` returns."""
+
+
+def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
+    """Return the files that start the preset's trainer, START.md among them.
+
+    Returns:
+        File name → content, and notes for the user.
+
+    Raises:
+        ConfigError: A path contains a space, or characters that cannot be seen.
+    """
+    _check_paths(handoff)
+    trainer = TRAINERS[handoff.config.preset]
+    texts, notes = trainer.write(handoff)
+    notes = [*notes, *notes_of(handoff.config, handoff.empty, handoff.views, handoff.warnings)]
+
+    schedule = handoff.spec.schedule
+    batch_size = None if schedule is None else schedule.global_batch_size
+    texts[RUN] = run_text(handoff.folder, batch_size)
+
+    command = trainer.command.format(
+        arguments=shell_word(f"{handoff.folder}/{ARGUMENTS}"),
+        tokenizer="" if handoff.tokenizer else f" {TOKENIZER_OPTIONS}",
+        length=handoff.config.sequence_length,
+    )
+    if _SHELL_PATTERN.search(texts.get(ARGUMENTS, "")) is not None:
+        command = f"set -f  # or the shell takes words of {ARGUMENTS} for patterns of file names\n    {command}"
+    texts[START] = start_text(handoff, command, sorted(texts), notes)
+    files = {name: text.encode() for name, text in texts.items()}
+    return files, notes
+
+
+def _check_paths(handoff: Handoff) -> None:
+    """Check that every path survives the trainer's command line."""
+    paths: list[str] = []
+    for split in SPLITS:
+        paths += [dataset.path for dataset in handoff.data(split)]
+    for path in (*paths, handoff.folder, handoff.cache):
+        if any(character.isspace() for character in path):
+            raise ConfigError(
+                "the trainer cuts its data arguments at spaces",
+                where=f"nanosets.{handoff.section}.trainer_path",
+                found=repr(path),
+                remedy="set trainer_path to a link without spaces, or move the outputs",
+            )
+        if visible(path) != path:
+            raise ConfigError(
+                "this path has characters that cannot be seen in the trainer's arguments",
+                where=f"nanosets.{handoff.section}.trainer_path",
+                found=repr(path),
+                remedy="set trainer_path to a link without such characters, or move the outputs",
+            )

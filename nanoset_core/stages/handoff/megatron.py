@@ -1,0 +1,192 @@
+"""The files with which Megatron-LM is started: its arguments, the data that they name, and preflight.py.
+
+Sources: Megatron-LM core_v0.16.1 `training/utils.py` (get_blend_and_blend_per_split), `training/training.py`
+(get_train_valid_test_num_samples), `tools/build_sequences_per_dataset.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable, Iterator
+from pprint import pformat
+
+from nanoset_core.sampling.config import DOCUMENTS
+from nanoset_core.sampling.splits import SPLITS, SplitName
+from nanoset_core.stages.handoff import preflight
+from nanoset_core.stages.handoff.description import FilesAndNotes, Handoff
+
+ARGUMENTS = "arguments.txt"
+PREFLIGHT = "preflight.py"
+_DATA_ARGS = "data_args.txt"
+_PER_SPLIT = "per_split_data_args.json"
+_SEQUENCES = "sequences_per_dataset.json"
+_UINT16_VOCABULARY = 65536
+"""Largest vocabulary for which Megatron-LM takes tokens for uint16 (GPTDatasetConfig.token_dtype_code)."""
+
+
+def megatron_files(handoff: Handoff) -> FilesAndNotes:
+    """Return the arguments with which Megatron-LM finds every index file, and the files that they name."""
+    texts: dict[str, str] = {}
+    notes: list[str] = []
+
+    # The data.
+    if handoff.is_per_split:
+        words_by_split = {split: " ".join(_data_lines(handoff, split)).split() or None for split in SPLITS}
+        texts[_PER_SPLIT] = json.dumps(words_by_split, indent=1) + "\n"
+    else:
+        texts[_DATA_ARGS] = _lines(_data_lines(handoff, "train"))
+
+    # The counts of each dataset. With them, Megatron-LM no longer reads the type of the tokens from the .idx.
+    expected_dtype = "uint16" if handoff.vocab_size <= _UINT16_VOCABULARY else "int32"
+    other_paths = [path for path, counts in handoff.datasets.items() if counts.dtype != expected_dtype]
+    if other_paths:
+        notes.append(
+            f"No {_SEQUENCES}: with it Megatron-LM would take the tokens of {', '.join(other_paths)} for another type, "
+            f"since it goes by the vocabulary ({handoff.vocab_size:,}) instead of the .idx. Without it, it reads them "
+            "right."
+        )
+    else:
+        counts_by_path = {path: [item.sequences, item.document_indices] for path, item in handoff.datasets.items()}
+        texts[_SEQUENCES] = json.dumps(counts_by_path, indent=1) + "\n"
+
+    texts[ARGUMENTS] = _lines(_arguments(handoff, has_sequences=_SEQUENCES in texts))
+    texts[PREFLIGHT] = _preflight(handoff)
+    if handoff.tokenizer_note is not None:
+        notes.append(handoff.tokenizer_note)
+    notes += _notes(handoff)
+    return FilesAndNotes(texts, notes)
+
+
+def loads_fast(handoff: Handoff) -> bool:
+    """Return whether --dataloader-fast-cache-load can be given.
+
+    Megatron-LM refuses it with a blend that splits share, and fails with it if an index is missing.
+    """
+    if not handoff.is_per_split or not handoff.config.rules.starts_without_scanning:
+        return False
+    return not handoff.sample_count_mismatch
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _data_lines(handoff: Handoff, split: SplitName) -> list[str]:
+    """Return the weight and prefix of each dataset of a split, or its prefix alone."""
+    lines = []
+    for weight, path in handoff.data(split):
+        lines.append(path if weight is None else f"{weight!r} {path}")
+    return lines
+
+
+def _preflight(handoff: Handoff) -> str:
+    """Return preflight.py with what it looks for in place of its empty constants."""
+    samples = {split: handoff.config.samples(split) for split in SPLITS if handoff.samples[split]}
+    indexes = {name: list(files) for name, files in handoff.indexes.items()}
+    value_by_line = {
+        'NANOSET = ""': handoff.section,
+        "INDEXES: dict[str, list[str]] = {}": indexes,
+        "SAMPLES: dict[str, int | None] = {}": {} if handoff.spec.transitions else samples,
+    }
+    text = inspect.getsource(preflight)
+    for line, value in value_by_line.items():
+        constant, _, _ = line.partition("=")
+        text = text.replace(line, f"{constant}= {pformat(value, width=120)}")
+    return text
+
+
+def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
+    """Yield the lines of arguments.txt."""
+    config = handoff.config
+    if handoff.is_per_split:
+        yield f"--per-split-data-args-path {handoff.folder}/{_PER_SPLIT}"
+    else:
+        yield f"--data-args-path {handoff.folder}/{_DATA_ARGS}"
+        yield f"--split {config.split.replace(' ', '')}"
+    yield f"--seq-length {config.sequence_length}"
+    yield f"--seed {config.random_seed}"
+    yield from handoff.tokenizer
+    yield f"--data-cache-path {handoff.cache}"
+    for mask in handoff.spec.masks:
+        # Megatron-LM has no option to create the attention mask, which is its default.
+        if mask == "create_attention_mask":
+            continue
+        name = mask.replace("_", "-")
+        yield f"--dataloader-{name}" if mask == DOCUMENTS else f"--{name}"
+    if has_sequences and config.rules.starts_without_scanning:
+        yield f"--per-dataset-sequences-path {handoff.folder}/{_SEQUENCES}"
+    if loads_fast(handoff):
+        yield "--dataloader-fast-cache-load"
+    yield from _length_arguments(handoff)
+
+
+def _length_arguments(handoff: Handoff) -> Iterator[str]:
+    """Yield the arguments that say how long the run is, and how often it evaluates."""
+    schedule = handoff.spec.schedule
+    if not handoff.evaluates:
+        # Core 0.16.1 evaluates with any other number, and fails without data.
+        yield "--eval-iters 0"
+    if schedule is None:
+        if handoff.config.train_split_samples is not None:
+            yield f"--train-samples {handoff.config.train_split_samples}"
+        return
+    if handoff.spec.transitions:
+        # In phases Megatron-LM computes with --train-samples alone, and fails without.
+        yield f"--train-samples {schedule.iterations * schedule.global_batch_size}"
+        yield f"--phase-transition-iterations {','.join(map(str, handoff.spec.transitions))}"
+    elif handoff.run != schedule:
+        yield f"--train-samples {handoff.config.train_split_samples}"
+    else:
+        yield f"--train-iters {schedule.iterations}"
+    yield f"--global-batch-size {schedule.global_batch_size}"
+    yield f"--eval-interval {schedule.eval_interval}"
+    if handoff.evaluates:
+        yield f"--eval-iters {schedule.eval_iters}"
+
+
+def _notes(handoff: Handoff) -> Iterator[str]:
+    """Yield what to know of the numbers of samples, and of options that are not given."""
+    config = handoff.config
+    if handoff.samples["train"] and config.train_split_samples is None:
+        yield (
+            "train was built for one epoch, but Megatron-LM always asks for a number of samples: it would build its "
+            "own index. Set `schedule`, or `samples: {train: …}`, to what the run will ask for."
+        )
+    if handoff.run is not None and handoff.run != handoff.spec.schedule:
+        yield (
+            f"The run is shorter than its schedule: {config.train_split_samples:,} training samples, enough for "
+            f"{handoff.run.iterations:,} iterations, are what max_epochs allows. With `iterations: "
+            f"{handoff.run.iterations}` in `schedule` all numbers agree."
+        )
+    for split, requested in handoff.sample_count_mismatch.items():
+        yield (
+            f"The cache of {split} is for {config.samples(split):,} samples, but the run asks for {requested:,}: "
+            "Megatron-LM would build its own index, which knows no max_epochs. Change `schedule` until this is gone."
+        )
+    if handoff.spec.schedule is None:
+        yield from _evaluation_notes(handoff)
+    if handoff.is_per_split and handoff.sample_count_mismatch:
+        yield "--dataloader-fast-cache-load is not given, since an index would be missing."
+    if not handoff.is_per_split and config.rules.starts_without_scanning:
+        yield (
+            "--dataloader-fast-cache-load is not given: Megatron-LM refuses it where splits share a blend. "
+            "With `blend_per_split` in place of `blend` and `split`, the arguments hold it."
+        )
+
+
+def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
+    """Yield which run asks for as many samples of valid and test as were built, if no schedule says it."""
+    steps_by_split: dict[SplitName, str] = {
+        "valid": "(train_iters // eval_interval + 1) * eval_iters",
+        "test": "eval_iters",
+    }
+    for split, steps in steps_by_split.items():
+        if not handoff.samples[split]:
+            continue
+        built = handoff.config.samples(split)
+        if built is None:
+            rule = "all samples of one epoch, which it asks for with --full-validation (valid only)"
+        else:
+            rule = f"{built:,} samples: {steps} * global_batch_size must be that"
+        yield f"The cache of {split} is for {rule}. With `schedule` in nanoset.yaml the numbers agree."

@@ -1,0 +1,65 @@
+"""The data section of NeMo's YAML.
+
+Source: NeMo 8cfedd72 `examples/nlp/language_modeling/conf/megatron_gpt_config.yaml`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nanoset_core.sampling.splits import SPLITS, SplitName
+from nanoset_core.stages.handoff.description import FilesAndNotes, Handoff
+from nanoset_core.stages.handoff.yaml_file import yaml_file
+
+_SPLIT_NAMES: dict[SplitName, str] = {"train": "train", "valid": "validation", "test": "test"}
+_SAMPLE_RULES: dict[SplitName, str] = {
+    "train": "max_steps * global_batch_size",
+    "valid": "(max_steps // val_check_interval + 1) * limit_val_batches * global_batch_size",
+    "test": "limit_test_batches * global_batch_size",
+}
+"""Split → the samples that NeMo asks for, in the names of its YAML."""
+
+
+def nemo_files(handoff: Handoff) -> FilesAndNotes:
+    """Return the data section of NeMo's YAML."""
+    config = handoff.config
+    words_by_split: dict[str, list[str | float]] = {}
+    for split in SPLITS:
+        words = _data_words(handoff, split)
+        if words:
+            words_by_split[_SPLIT_NAMES[split]] = words
+    data: dict[str, Any] = {
+        "data_prefix": words_by_split if handoff.is_per_split else words_by_split["train"],
+        "index_mapping_dir": handoff.cache,
+        "data_impl": "mmap",
+        "seq_length": config.sequence_length,
+        "dataloader_type": "single",
+        "shuffle_documents": config.shuffle_documents,
+        "validation_drop_last": config.drop_last_partial_validation_sequence,
+        "no_seqlen_plus_one_input_tokens": not config.add_extra_token,
+    }
+    for mask in handoff.spec.masks:
+        data[mask] = True
+    if not handoff.is_per_split:
+        data["splits_string"] = config.split
+    model = {"seed": config.random_seed, "encoder_seq_length": config.sequence_length, "data": data}
+
+    notes = []
+    for split in SPLITS:
+        samples = config.samples(split)
+        if samples is not None:
+            notes.append(
+                f"The index files of {split} are for {samples:,} samples: {_SAMPLE_RULES[split]} must be that."
+            )
+    notes.append("NeMo keeps no blends: it computes them at its start, as ours are.")
+    return FilesAndNotes(yaml_file({"model": model}), notes)
+
+
+def _data_words(handoff: Handoff, split: SplitName) -> list[str | float]:
+    """Return the weight and prefix of each dataset of a split in one flat list, or the prefixes alone."""
+    words: list[str | float] = []
+    for weight, path in handoff.data(split):
+        if weight is not None:
+            words.append(weight)
+        words.append(path)
+    return words

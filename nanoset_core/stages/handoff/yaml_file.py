@@ -1,0 +1,14 @@
+"""data.yaml: the sections of a trainer's YAML that name its data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+DATA = "data.yaml"
+
+
+def yaml_file(sections: dict[str, Any]) -> dict[str, str]:
+    """Return the name and the content of data.yaml."""
+    import yaml
+
+    return {DATA: yaml.safe_dump(sections, sort_keys=False)}
