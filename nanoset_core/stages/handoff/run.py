@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.records.parsing import Parser, Rule, broken, located, read_yaml, yaml_value
+from nanoset_core.records.parsing import Parser, located, read_yaml, yaml_value
 from nanoset_core.records.settings import Range
 
 RUN = "run.yaml"
 """Name of the file in a handoff."""
-_BEGUN = """\
+_TEMPLATE = """\
 # Copy this file, and complete it as the run is started (`nanoset explain --run COPY --from-log LOG` takes the rest from
 # Megatron-LM's log); then `nanoset explain --run COPY --step N` shows what a step read.
 handoff: {handoff}
@@ -24,19 +24,7 @@ handoff: {handoff}
 #skipped_iterations: [[1000, 1010]]
 #resumes: [{{iteration: 5000, data_parallel_size: 16}}]
 """
-_TEXTS = {
-    "rampup": (
-        "the ramp-up is none that Megatron-LM takes",
-        "write [first batch size, increment, samples], as its option --rampup-batch-size",
-        "an increment that leads from the first batch size to global_batch_size, which is larger, in whole steps",
-    ),
-    "one": ("two schedules of the batch size exclude each other", "give rampup_batch_size or step_batch_size_schedule"),
-    "decrease": ("Megatron-LM refuses the two together", "remove decrease_batch_size_if_needed"),
-    "size": ("the batch size is not given", "add global_batch_size, or step_batch_size_schedule"),
-    "resumes": ("a run goes on at later and later iterations", "write them in order, each iteration once"),
-    "skipped": ("no steps", "write a step, or [first, last], the last included"),
-    "handoff": ("no handoff is named", "name the handoff's folder, or a list of them, one after another"),
-}
+"""Content of run.yaml in a handoff: what is not known before a run starts is commented out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +75,15 @@ class RunSpec:
 
     @property
     def skipped(self) -> list[tuple[int, int]]:
-        """Skipped steps as (first, last)."""
-        return [(one, one) if isinstance(one, int) else (one[0], one[1]) for one in self.skipped_iterations]
+        """Skipped steps as (first, last), both included."""
+        ranges = []
+        for entry in self.skipped_iterations:
+            first, last = (entry, entry) if isinstance(entry, int) else entry
+            ranges.append((first, last))
+        return ranges
 
     def is_skipped(self, step: int) -> bool:
-        """Return whether a step's data was consumed and nothing trained."""
+        """Return whether a step's data was consumed and nothing trained on it."""
         return any(first <= step <= last for first, last in self.skipped)
 
 
@@ -99,53 +91,123 @@ def read_run(file: Path) -> RunSpec:
     """Read a run.yaml.
 
     Raises:
-        MissingError: it cannot be read.
-        ConfigError: all mistakes in it, by line.
+        MissingError: It cannot be read.
+        ConfigError: It has mistakes; all of them are listed, by line.
     """
     try:
         value, text = read_yaml(file, remedy="correct the line; every handoff has a run.yaml to start from")
     except OSError as error:
-        remedy = f"name the run.yaml of a run; the handoff has one to start from: {RUN}"
         raise MissingError(
-            "the description of the run cannot be read", where=file, found=error, remedy=remedy
+            "the description of the run cannot be read",
+            where=file,
+            found=error,
+            remedy=f"name the run.yaml of a run; the handoff has one to start from: {RUN}",
         ) from error
     return checked_run(value, text, file)
 
 
 def checked_run(value: object, text: str, file: Path) -> RunSpec:
-    """Return the run that the plain values of a YAML text describe; ConfigError for all mistakes in it, by line."""
+    """Return the run that the plain values of a YAML text describe.
+
+    Args:
+        value: The plain values.
+        text: The YAML text, in which messages name lines.
+        file: Where it was read.
+
+    Raises:
+        ConfigError: It has mistakes; all of them are listed, by line.
+    """
     parser = Parser(file)
     run: RunSpec | None = parser.read(RunSpec, {} if value is None else value, "")
-    errors = parser.errors or list(_errors(run, f"{file}: ") if run is not None else ())
-    if errors or run is None:
+    errors = list(parser.errors)
+    if run is not None and not errors:
+        errors = list(_errors(run, file))
+    if run is None or errors:
         raise located(file, text, errors)
     return run
 
 
-def _errors(run: RunSpec, where: str) -> Iterator[ConfigError]:
-    ramp, size, iterations = run.rampup_batch_size, run.global_batch_size, [one.iteration for one in run.resumes]
-    schedule = run.step_batch_size_schedule
-    wrong_ramp = ramp is not None and not ramps_up(ramp, size or 0)
-    rules: Sequence[Rule] = (
-        (not run.handoffs, "handoff", "handoff", None),
-        (size is None and schedule is None, "size", "global_batch_size", None),
-        (wrong_ramp, "rampup", "rampup_batch_size", f"{ramp and list(ramp)}, global_batch_size {size}"),
-        (ramp is not None and schedule is not None, "one", "step_batch_size_schedule", schedule),
-        (schedule and run.decrease_batch_size_if_needed, "decrease", "decrease_batch_size_if_needed", True),
-        (iterations != sorted(set(iterations)), "resumes", "resumes", iterations),
-    )
-    yield from broken(where, _TEXTS, *rules)
+def _errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
+    """Yield an error for each setting of a run that contradicts others, or lacks one."""
+    if not run.handoffs:
+        yield ConfigError(
+            "no handoff is named",
+            where=f"{file}: handoff",
+            remedy="name the handoff's folder, or a list of them, one after another",
+        )
+    yield from _batch_size_errors(run, file)
+    iterations = [resume.iteration for resume in run.resumes]
+    if iterations != sorted(set(iterations)):
+        yield ConfigError(
+            "a run goes on at later and later iterations",
+            where=f"{file}: resumes",
+            found=iterations,
+            remedy="write them in order, each iteration once",
+        )
     for number, skipped in enumerate(run.skipped_iterations):
-        wrong = not isinstance(skipped, int) and (len(skipped) != 2 or skipped[0] > skipped[1])
-        yield from broken(where, _TEXTS, (wrong, "skipped", f"skipped_iterations[{number}]", skipped))
+        if isinstance(skipped, int):
+            continue
+        if len(skipped) != 2 or skipped[0] > skipped[1]:
+            yield ConfigError(
+                "no steps",
+                where=f"{file}: skipped_iterations[{number}]",
+                found=skipped,
+                remedy="write a step, or [first, last], the last included",
+            )
+
+
+def _batch_size_errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
+    """Yield errors of the batch size: a number, a ramp-up to that number, or a schedule."""
+    size = run.global_batch_size
+    ramp = run.rampup_batch_size
+    schedule = run.step_batch_size_schedule
+    if size is None and schedule is None:
+        yield ConfigError(
+            "the batch size is not given",
+            where=f"{file}: global_batch_size",
+            remedy="add global_batch_size, or step_batch_size_schedule",
+        )
+    if ramp is not None and not ramps_up(ramp, size or 0):
+        yield ConfigError(
+            "the ramp-up is none that Megatron-LM takes",
+            where=f"{file}: rampup_batch_size",
+            found=f"{list(ramp)}, global_batch_size {size}",
+            expected="an increment that leads from the first batch size to global_batch_size, which is larger, in "
+            "whole steps",
+            remedy="write [first batch size, increment, samples], as its option --rampup-batch-size",
+        )
+    if ramp is not None and schedule is not None:
+        yield ConfigError(
+            "two schedules of the batch size exclude each other",
+            where=f"{file}: step_batch_size_schedule",
+            found=schedule,
+            remedy="give rampup_batch_size or step_batch_size_schedule",
+        )
+    if schedule and run.decrease_batch_size_if_needed:
+        yield ConfigError(
+            "Megatron-LM refuses the two together",
+            where=f"{file}: decrease_batch_size_if_needed",
+            found=True,
+            remedy="remove decrease_batch_size_if_needed",
+        )
 
 
 def ramps_up(ramp: Sequence[int], size: int) -> bool:
-    """Return whether [first batch size, increment, samples] leads to a batch size in whole steps."""
-    return len(ramp) == 3 and size > ramp[0] and (size - ramp[0]) % ramp[1] == 0
+    """Return whether a ramp-up leads to a batch size in whole steps.
+
+    Args:
+        ramp: First batch size, increment, and samples over which it grows.
+        size: The batch size that it grows to.
+    """
+    if len(ramp) != 3:
+        return False
+    first, increment, _ = ramp
+    return size > first and (size - first) % increment == 0
 
 
 def run_text(handoff: str, global_batch_size: int | None) -> str:
-    """Return run.yaml as a handoff begins it: what is not known before a run starts is for its user to fill in."""
-    size = "#global_batch_size: 256" if global_batch_size is None else f"global_batch_size: {global_batch_size}"
-    return _BEGUN.format(handoff=yaml_value(handoff), size=size)
+    """Return the run.yaml of a new handoff, which its user completes once the run has started."""
+    size = "#global_batch_size: 256"
+    if global_batch_size is not None:
+        size = f"global_batch_size: {global_batch_size}"
+    return _TEMPLATE.format(handoff=yaml_value(handoff), size=size)

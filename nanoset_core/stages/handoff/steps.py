@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +21,13 @@ from nanoset_core.loading.samplers import randperm
 from nanoset_core.stages.handoff.run import RunSpec, ramps_up
 
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+"""What a letter at the end of a number means in a schedule of batch sizes."""
 _RESUMED = ("data_parallel_size", "micro_batch_size", "global_batch_size")
+"""Settings that may change as a run resumes."""
 
 
 class Stretch(NamedTuple):
-    """Steps that follow one another with one batch size on one number of ranks."""
+    """Consecutive steps with one batch size on one number of ranks."""
 
     step: int
     """The first of them; a run's first step is 1, as trainers log them."""
@@ -47,110 +47,218 @@ class Steps:
     """The steps of a run, which has no end."""
 
     def __init__(self, run: RunSpec) -> None:
-        """Count them; ConfigError where a trainer would refuse a batch size."""
+        """Count the steps of a run.
+
+        Raises:
+            ConfigError: The trainer would refuse a batch size.
+        """
         self.stretches = tuple(_stretches(run))
         """In their order; the last one has no end."""
-        columns = np.array([(stretch.step, stretch.sample, stretch.batch) for stretch in self.stretches], np.int64)
-        self._first, self._sample, self._batch = columns.T
+        # (n_stretches,) int64 each
+        self._first_steps = np.array([stretch.step for stretch in self.stretches], np.int64)
+        self._first_samples = np.array([stretch.sample for stretch in self.stretches], np.int64)
+        self._batch_sizes = np.array([stretch.batch for stretch in self.stretches], np.int64)
 
     def stretch(self, step: int) -> Stretch:
         """Return the stretch of one step alone, with its first sample."""
-        within = self.stretches[int(np.searchsorted(self._first, step, "right")) - 1]
-        return within._replace(step=step, sample=within.sample + (step - within.step) * within.batch)
+        number = int(np.searchsorted(self._first_steps, step, "right")) - 1
+        stretch = self.stretches[number]
+        sample = stretch.sample + (step - stretch.step) * stretch.batch
+        return stretch._replace(step=step, sample=sample)
 
     def samples(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first sample of steps, and how many samples each has; int64, of their shape."""
-        within = np.searchsorted(self._first, steps, "right") - 1
-        batch = self._batch[within]
-        return self._sample[within] + (steps - self._first[within]) * batch, batch
+        numbers = np.searchsorted(self._first_steps, steps, "right") - 1
+        sizes = self._batch_sizes[numbers]
+        first_samples = self._first_samples[numbers] + (steps - self._first_steps[numbers]) * sizes
+        return first_samples, sizes
 
     def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the steps that read samples of the run, int64, of their shape."""
-        within = np.searchsorted(self._sample, samples, "right") - 1
-        found: NDArray[np.int64] = self._first[within] + (samples - self._sample[within]) // self._batch[within]
-        return found
+        """Return the steps that read samples of the run; int64, of their shape."""
+        numbers = np.searchsorted(self._first_samples, samples, "right") - 1
+        steps_before = (samples - self._first_samples[numbers]) // self._batch_sizes[numbers]
+        steps: NDArray[np.int64] = self._first_steps[numbers] + steps_before
+        return steps
+
+
+# Batch sizes.
+
+
+class _BatchSizes(NamedTuple):
+    """The batch sizes of a run since it was last started."""
+
+    size: Callable[[int], int]
+    """Samples that the run has consumed → samples of the next step."""
+    last_change: int
+    """Consumed samples from which on the size no longer changes."""
 
 
 def _stretches(run: RunSpec) -> Iterator[Stretch]:
-    done = consumed = 0
-    for begin, end in pairwise([None, *run.resumes, None]):
-        given = {name: getattr(begin, name) for name in _RESUMED if getattr(begin, name, None) is not None}
-        run, resumed = replace(run, **given), consumed
-        size, last = batch_sizes(run, done, consumed)
-        while end is None or done < end.iteration:
-            batch = running_size(run, size(consumed), done + 1)
-            yield Stretch(done + 1, consumed, batch, run.micro_batch_size, run.data_parallel_size, resumed)
-            # The first step of another batch size, if there is one.
-            ahead = range(1, max(last - consumed, -1) // batch + 2)
-            steps = bisect_left(ahead, True, key=_differs(size, consumed, batch)) + 1
-            if end is not None:
-                steps = min(steps if steps <= len(ahead) else end.iteration, end.iteration - done)
-            elif steps > len(ahead):
+    """Yield the stretches of a run in their order."""
+    n_steps = 0
+    consumed = 0
+    ends: list[int | None] = [resume.iteration for resume in run.resumes]
+    ends.append(None)
+    for number, end in enumerate(ends):
+        # The trainer is started, with other settings than before if it resumes.
+        resumed = consumed
+        if number:
+            resume = run.resumes[number - 1]
+            changes = {name: getattr(resume, name) for name in _RESUMED if getattr(resume, name) is not None}
+            run = replace(run, **changes)
+        sizes = _sizes_since_start(run, n_steps, consumed)
+
+        while end is None or n_steps < end:
+            size = _size_run(run, sizes.size(consumed), n_steps + 1)
+            yield Stretch(n_steps + 1, consumed, size, run.micro_batch_size, run.data_parallel_size, resumed)
+            n_same = _steps_until_change(sizes, consumed, size)
+            if n_same is None and end is None:
                 return
-            done, consumed = done + steps, consumed + steps * batch
+            if n_same is None:
+                n_same = end - n_steps
+            elif end is not None:
+                n_same = min(n_same, end - n_steps)
+            n_steps += n_same
+            consumed += n_same * size
 
 
-def _differs(size: Callable[[int], int], consumed: int, batch: int) -> Callable[[int], bool]:
-    now = size(consumed)
-    return lambda steps: size(consumed + steps * batch) != now
-
-
-def batch_sizes(run: RunSpec, done: int, begin: int) -> tuple[Callable[[int], int], int]:
-    """Return what gives the batch size after so many consumed samples, and after how many it is the last one.
+def _steps_until_change(sizes: _BatchSizes, consumed: int, size: int) -> int | None:
+    """Return after how many steps the batch size is another one, or None if it stays.
 
     Args:
-        run: with the numbers that it was last started with.
-        done: iterations that were done then.
-        begin: samples that were consumed then.
+        sizes: The batch sizes.
+        consumed: Samples consumed before the first of these steps.
+        size: Samples that each of them really reads.
+    """
+    size_now = sizes.size(consumed)
+
+    def differs(n_steps: int) -> bool:
+        return sizes.size(consumed + n_steps * size) != size_now
+
+    # Sizes change in one direction, so that the first step of another size can be found by bisection.
+    if consumed > sizes.last_change:
+        return None
+    candidates = range(1, (sizes.last_change - consumed) // size + 2)
+    index = bisect_left(candidates, True, key=differs)
+    return candidates[index] if index < len(candidates) else None
+
+
+def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes:
+    """Return the batch sizes of a run after a start of the trainer.
+
+    Args:
+        run: The settings of that start.
+        n_steps: Steps that were done before.
+        consumed: Samples that were consumed before.
 
     Raises:
-        ConfigError: the schedule cannot be read, or the ramp-up does not lead to the batch size.
+        ConfigError: The schedule cannot be read, or the ramp-up does not lead to the batch size.
     """
     if run.step_batch_size_schedule is not None:
-        begins, sizes = _schedule(run.step_batch_size_schedule, run.seq_length or 1)
-        return lambda consumed: sizes[bisect_right(begins, consumed) - 1], begins[-1]
+        return _scheduled_sizes(run.step_batch_size_schedule, run.seq_length or 1)
     whole = run.global_batch_size or 0
-    if run.rampup_batch_size is None or begin > run.rampup_batch_size[2]:
-        return lambda _: whole, 0
-    if not ramps_up(run.rampup_batch_size, whole):
-        what, where = "the ramp-up does not lead to the batch size that the run went on with", f"step {done + 1:,}"
-        found, remedy = f"{list(run.rampup_batch_size)}, global_batch_size {whole}", "correct the entry of `resumes`"
-        raise ConfigError(what, where=where, found=found, remedy=remedy)
-    start, increment, samples = run.rampup_batch_size
-    each = samples / ((whole - start) // increment)  # with its rounding
-    return lambda now: whole if now > samples else start + int(now / each) * increment, samples + 1
+    ramp = run.rampup_batch_size
+    if ramp is None or consumed > ramp[2]:
+        return _BatchSizes(lambda _: whole, 0)
+    if not ramps_up(ramp, whole):
+        raise ConfigError(
+            "the ramp-up does not lead to the batch size that the run went on with",
+            where=f"step {n_steps + 1:,}",
+            found=f"{list(ramp)}, global_batch_size {whole}",
+            remedy="correct the entry of `resumes`",
+        )
+    first, increment, ramp_samples = ramp
+    n_increments = (whole - first) // increment
+    samples_per_increment = ramp_samples / n_increments  # a float, rounded as Megatron-LM rounds it
+
+    def size_during_ramp(consumed: int) -> int:
+        if consumed > ramp_samples:
+            return whole
+        return first + int(consumed / samples_per_increment) * increment
+
+    return _BatchSizes(size_during_ramp, ramp_samples + 1)
 
 
-def running_size(run: RunSpec, batch: int, step: int) -> int:
-    """Return the samples that a step really reads of a batch size; ConfigError where no micro-batches make it up."""
-    each = run.micro_batch_size * run.data_parallel_size
-    if batch >= each and (batch % each == 0 or run.decrease_batch_size_if_needed):
-        return batch // each * each
-    what, found = "the batch size is not made of whole micro-batches of all ranks", f"{batch:,} samples"
-    expected = f"a multiple of {run.micro_batch_size} * {run.data_parallel_size}, as the trainer asks for"
-    remedy = "write into run.yaml what the run was started with"
-    raise ConfigError(what, where=f"step {step:,}", found=found, expected=expected, remedy=remedy)
+def _size_run(run: RunSpec, size: int, step: int) -> int:
+    """Return how many samples a step really reads: whole micro-batches of all ranks.
+
+    Args:
+        run: The settings of the run.
+        size: The batch size of the step.
+        step: Its number, for the message.
+
+    Raises:
+        ConfigError: The batch size is not made of whole micro-batches, and may not be decreased to that.
+    """
+    round_size = run.micro_batch_size * run.data_parallel_size
+    is_whole = size % round_size == 0
+    if size >= round_size and (is_whole or run.decrease_batch_size_if_needed):
+        return size // round_size * round_size
+    raise ConfigError(
+        "the batch size is not made of whole micro-batches of all ranks",
+        where=f"step {step:,}",
+        found=f"{size:,} samples",
+        expected=f"a multiple of {run.micro_batch_size} * {run.data_parallel_size}, as the trainer asks for",
+        remedy="write into run.yaml what the run was started with",
+    )
 
 
-def _schedule(text: str, each: int) -> tuple[list[int], list[int]]:
-    """Return the samples from which on each batch size holds, and these; the text counts `each` for a sample."""
-    with suppress(ValueError):
-        pairs = sorted((_number(at) // each, _number(size)) for at, size in _entries(text))
-        begins, sizes = [at for at, _ in pairs], [size for _, size in pairs]
-        if begins[:1] == [0] and sizes == sorted(sizes) and len(set(begins)) == len(begins):
-            return begins, sizes
-    expected = "pairs of samples and batch size from 0 on, the sizes growing: 0:768 1M:1536"
-    what, where = "the schedule of batch sizes cannot be read", "step_batch_size_schedule"
-    raise ConfigError(what, where=where, found=repr(text), expected=expected, remedy="write it as the trainer's option")
+def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
+    """Return the batch sizes of a schedule.
 
+    Args:
+        text: Pairs of samples and batch size, such as `0:768 1M:1536`.
+        unit: What the text counts for each sample: 1, or its tokens.
 
-def _entries(text: str) -> Iterator[list[str]]:
-    return (entry.split(":", 1) for entry in text.replace(",", " ").split())
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    entries: list[tuple[int, int]] = []
+    is_readable = True
+    try:
+        for entry in text.replace(",", " ").split():
+            start, size = entry.split(":", 1)
+            entries.append((_number(start) // unit, _number(size)))
+    except ValueError:
+        is_readable = False
+    entries.sort()
+    starts = [start for start, _ in entries]
+    sizes = [size for _, size in entries]
+
+    # The first size holds from the first sample on, and sizes only grow.
+    begins_at_zero = starts[:1] == [0]
+    is_ascending = sizes == sorted(sizes) and len(set(starts)) == len(starts)
+    if not (is_readable and begins_at_zero and is_ascending):
+        raise ConfigError(
+            "the schedule of batch sizes cannot be read",
+            where="step_batch_size_schedule",
+            found=repr(text),
+            expected="pairs of samples and batch size from 0 on, the sizes growing: 0:768 1M:1536",
+            remedy="write it as the trainer's option",
+        )
+    return _BatchSizes(lambda consumed: sizes[bisect_right(starts, consumed) - 1], starts[-1])
 
 
 def _number(text: str) -> int:
-    factor = _SUFFIXES.get(text[-1:].upper(), 1)
-    return int(float(text[:-1] if factor > 1 else text) * factor)
+    """Return a number such as 1.5M; raises ValueError if it is none."""
+    factor = _SUFFIXES.get(text[-1:].upper())
+    if factor is None:
+        return int(float(text))
+    return int(float(text[:-1]) * factor)
+
+
+# Ranks.
+
+
+class DealtSamples(NamedTuple):
+    """The samples of a step, and who reads them; int64, shape (batch,) each."""
+
+    samples: NDArray[np.int64]
+    """Samples of the dataset."""
+    ranks: NDArray[np.int64]
+    """The rank that reads each of them."""
+    micro_batches: NDArray[np.int64]
+    """The micro-batch of the rank that it is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,75 +271,121 @@ class Dealer:
     """`single`: a micro-batch to each rank in turn; `cyclic`: in an order of its own each epoch; `interleaved`: a
     sample to each rank in turn."""
     seed: int | None = None
-    """Of the shuffle before the samples are dealt; None where there is none."""
+    """Of the shuffle before the samples are dealt; None if they are not shuffled."""
 
     @staticmethod
     def of(preset: str, dataloader_type: str, total: int, random_seed: int) -> Dealer:
-        """Return that of a preset's trainer; ConfigError where it has no such type.
+        """Return the dealer of a preset's trainer.
 
         Sources: nanotron 896473d `dataloader.py` (_get_train_sampler), 698c85b4 `data/dataloader_builder.py`
         (get_sampler), 2411b022 `data/samplers.py` (get_sampler, MegatronPretrainingSampler).
-        """
-        seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
-        if preset not in seeds:
-            return Dealer(total, dataloader_type)
-        if dataloader_type != "single":
-            what, remedy = "this trainer's data loader has no types", "remove dataloader_type"
-            raise ConfigError(what, where="dataloader_type", found=dataloader_type, remedy=remedy)
-        return Dealer(total, "interleaved", seeds[preset])
-
-    def dealt(self, step: Stretch, base: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the samples of a step, and the rank and the micro-batch of each, int64, each of shape (batch,).
-
-        Args:
-            step: the step alone.
-            base: the run's sample that is the dataset's first.
 
         Raises:
-            SampleIndexError: the dataset has less samples.
+            ConfigError: The trainer's data loader has no such type.
         """
-        numbers, round_ = np.arange(step.batch), step.micro_batch * step.ranks
-        ranks = numbers % round_ // step.micro_batch if self.kind != "interleaved" else numbers % step.ranks
+        nanotron_seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
+        if preset not in nanotron_seeds:
+            return Dealer(total, dataloader_type)
+        if dataloader_type != "single":
+            raise ConfigError(
+                "this trainer's data loader has no types",
+                where="dataloader_type",
+                found=dataloader_type,
+                remedy="remove dataloader_type",
+            )
+        return Dealer(total, "interleaved", nanotron_seeds[preset])
+
+    def dealt(self, step: Stretch, base: int) -> DealtSamples:
+        """Return the samples of a step, with the rank and the micro-batch of each.
+
+        Args:
+            step: The step alone.
+            base: The run's sample that is the dataset's first.
+
+        Raises:
+            SampleIndexError: The dataset has fewer samples.
+            ConfigError: With a cyclic loader: the samples before are not whole micro-batches of all ranks.
+        """
+        numbers = np.arange(step.batch)  # (batch,) of the samples within the step
+        round_size = step.micro_batch * step.ranks
         positions = step.sample - base + numbers
-        if self.kind == "interleaved":  # samples of a round that was broken off are dealt again
+        micro_batches = numbers // round_size
+        if self.kind == "interleaved":
+            ranks = numbers % step.ranks
+            # If the run was resumed within a round, the samples of that round are dealt again.
             positions -= max(step.resumed - base, 0) % step.ranks
-        samples = self._cyclic(step, positions, ranks) if self.kind == "cyclic" else self._in_order(step, positions)
-        return samples, ranks, numbers // round_
+        else:
+            ranks = numbers % round_size // step.micro_batch
+        if self.kind == "cyclic":
+            samples = self._cyclic_samples(step, positions, ranks)
+        else:
+            samples = self._samples_at(step, positions)
+        return DealtSamples(samples, ranks, micro_batches)
 
-    def _in_order(self, step: Stretch, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        usable = self.total // step.ranks * step.ranks if self.kind == "interleaved" else self.total
-        if positions[-1] >= usable:
-            what, expected = "the data ends before this step", f"at most sample {usable - 1:,} of its dataset"
-            remedy = "correct the step; or add the handoff that the run went on with to `handoff` in run.yaml"
-            found = f"samples up to {positions[-1]:,}"
-            raise SampleIndexError(what, where=f"step {step.step:,}", found=found, expected=expected, remedy=remedy)
-        return positions if self.seed is None else order(self.total, self.seed)[positions]
+    def _samples_at(self, step: Stretch, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the samples at positions of the order in which they are dealt; int64, shape (batch,)."""
+        n_usable = self.total
+        if self.kind == "interleaved":
+            n_usable = self.total // step.ranks * step.ranks
+        if positions[-1] >= n_usable:
+            raise SampleIndexError(
+                "the data ends before this step",
+                where=f"step {step.step:,}",
+                found=f"samples up to {positions[-1]:,}",
+                expected=f"at most sample {n_usable - 1:,} of its dataset",
+                remedy="correct the step; or add the handoff that the run went on with to `handoff` in run.yaml",
+            )
+        if self.seed is None:
+            return positions
+        return _shuffled(self.total, self.seed)[positions]
 
-    def _cyclic(self, step: Stretch, positions: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        round_ = step.micro_batch * step.ranks
-        rounds = self.total // round_
-        if rounds == 0 or positions[0] % (rounds * round_) % round_:
-            what, found = "the samples consumed are not whole micro-batches of all ranks", int(positions[0])
-            raise ConfigError(what, where=f"step {step.step:,}", found=found, expected=f"a multiple of {round_}")
-        epochs, within = np.divmod(positions, rounds * round_)
-        within = within // round_ * step.micro_batch + within % step.micro_batch
-        bucket, samples = rounds * step.micro_batch, np.empty_like(positions)
+    def _cyclic_samples(
+        self, step: Stretch, positions: NDArray[np.int64], ranks: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the samples of a step of a cyclic loader; int64, shape (batch,).
+
+        Each rank has a bucket of consecutive samples, and reads it in another order in each epoch.
+        """
+        round_size = step.micro_batch * step.ranks
+        n_rounds = self.total // round_size
+        epoch_size = n_rounds * round_size
+        if n_rounds == 0 or positions[0] % epoch_size % round_size:
+            raise ConfigError(
+                "the samples consumed are not whole micro-batches of all ranks",
+                where=f"step {step.step:,}",
+                found=int(positions[0]),
+                expected=f"a multiple of {round_size}",
+            )
+        epochs, in_epoch = np.divmod(positions, epoch_size)
+        in_bucket = in_epoch // round_size * step.micro_batch + in_epoch % step.micro_batch
+        bucket_size = n_rounds * step.micro_batch
+        samples = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
-            now = epochs == epoch
-            samples[now] = order(bucket, epoch)[within[now]] + ranks[now] * bucket
+            is_in_epoch = epochs == epoch
+            order = _shuffled(bucket_size, epoch)  # (bucket_size,)
+            samples[is_in_epoch] = order[in_bucket[is_in_epoch]] + ranks[is_in_epoch] * bucket_size
         return samples
 
     def positions(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where samples stand in the order in which they are dealt; ConfigError where they come again."""
+        """Return the positions of samples in the order in which they are dealt; int64, of their shape.
+
+        Raises:
+            ConfigError: Samples come again in each epoch, so that each has many positions.
+        """
         if self.kind == "cyclic":
-            what, remedy = "samples of a cyclic loader come again each epoch", "look for the steps one by one: --step"
-            raise ConfigError(what, where="dataloader_type", found="cyclic", expected="single", remedy=remedy)
+            raise ConfigError(
+                "samples of a cyclic loader come again each epoch",
+                where="dataloader_type",
+                found="cyclic",
+                expected="single",
+                remedy="look for the steps one by one: --step",
+            )
         if self.seed is None:
             return samples
-        return np.argsort(order(self.total, self.seed))[samples]
+        return np.argsort(_shuffled(self.total, self.seed))[samples]
 
 
 @lru_cache(maxsize=2)
-def order(count: int, seed: int) -> NDArray[np.int64]:
-    """Return `randperm`, whose last orders are kept."""
+def _shuffled(count: int, seed: int) -> NDArray[np.int64]:
+    """Return `randperm(count, seed)`; the last two orders are cached, since steps are looked up one by one."""
     return randperm(count, seed)
