@@ -1,15 +1,15 @@
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
+from locations import GOLDEN_FILES
 
 from nanoset_core.cli import terminal
 from nanoset_core.cli.commands.inspect import describe_dataset
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
+GOLDEN = GOLDEN_FILES / "tokenization"
 
 
 def test_counts_and_first_sequences():

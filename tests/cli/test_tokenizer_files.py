@@ -5,17 +5,17 @@ import gzip
 import json
 import tarfile
 from itertools import chain
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from locations import GOLDEN_FILES
 
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.formats.pbin.dataset import PackedDataset
 
-FILES = Path(__file__).parents[1] / "golden" / "tokenization" / "files"
+FILES = GOLDEN_FILES / "tokenization" / "files"
 EXPECTED = json.loads((FILES / "expected.json").read_bytes())
 TEXTS = json.loads((FILES / "texts.json").read_bytes())
 SIZE = "430"

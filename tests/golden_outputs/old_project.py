@@ -11,12 +11,13 @@ from typing import Any
 import dagster as dg
 import numpy as np
 from golden_outputs.command import run
+from locations import GOLDEN_FILES
 
 from nanoset_assets.definitions import defs
 from nanoset_core import MMapIndexedDataset, PackedDataset, load_nanoset
 from nanoset_core.loading.shard_reader import ShardReader
 
-FOLDER = Path(__file__).parents[1] / "golden" / "projects"
+FOLDER = GOLDEN_FILES / "projects"
 _OF_ALL = (
     "status --json",
     "verify --deep --json",

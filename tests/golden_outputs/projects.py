@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from locations import GOLDEN_FILES
 from sample_project import build_all
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "outputs"
+GOLDEN = GOLDEN_FILES / "outputs"
 RAW = GOLDEN / "raw"
 TOKENIZER = GOLDEN / "tokenizer.json"
 NEOX = GOLDEN.parent / "webdataset" / "tokenizer" / "tokenizer.json"

@@ -2,13 +2,13 @@
 
 import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from golden.megatron.cases import rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.loading import samplers
@@ -194,7 +194,7 @@ def test_a_run_that_resumes_at_its_end_is_told_what_to_do():
     assert list(PretrainingSampler(10, 20 % 10, 2, 0, 1)) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
-CASES = json.loads((Path(__file__).parents[1] / "golden" / "modalities" / "samplers.json").read_bytes())
+CASES = json.loads((GOLDEN_FILES / "modalities" / "samplers.json").read_bytes())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in list(case.values())[:-1]))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 import pytest
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.processes import available_processors
@@ -17,7 +18,7 @@ from nanoset_core.sampling.presets import PRESETS
 from nanoset_core.stages.mappings.settings import NanosetSpec
 from nanoset_core.tokenizers.files import TokenizerFile
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
+GOLDEN = GOLDEN_FILES / "tokenization"
 MINIMAL = """\
 raw: raw
 root: data

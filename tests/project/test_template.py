@@ -1,12 +1,12 @@
 import json
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
+from locations import GOLDEN_FILES
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
@@ -38,7 +38,7 @@ def test_an_editor_finds_the_schema(tmp_path):
     written = (tmp_path / "nanoset.schema.json").read_text()
     assert CliRunner().invoke(nanoset, ["init", "--schema"]).output == written
     validator = Draft202012Validator(json.loads(written))
-    full = yaml.safe_load((Path(__file__).parents[1] / "golden/outputs/full.yaml").read_text())
+    full = yaml.safe_load((GOLDEN_FILES / "outputs/full.yaml").read_text())
     for value in (yaml.safe_load(path.read_text()), full):
         assert not list(validator.iter_errors(value))
         assert list(validator.iter_errors(value | {"nanoset": {}}))

@@ -1,10 +1,10 @@
 import datetime
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from locations import GOLDEN_FILES
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
@@ -13,7 +13,7 @@ from nanoset_core.text.importing import ImportFacts, import_parquet
 pa = pytest.importorskip("pyarrow")
 zstandard = pytest.importorskip("zstandard")
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "datasets"
+GOLDEN = GOLDEN_FILES / "datasets"
 KINDS = ["parquet", "file", "stream"]
 TABLE = pa.table(
     {

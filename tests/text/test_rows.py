@@ -1,11 +1,11 @@
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import InputError, MissingError, SourceChangedError
 from nanoset_core.text.documents import read_documents
@@ -16,7 +16,7 @@ from nanoset_core.text.survey import take_inventory
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "datasets"
+GOLDEN = GOLDEN_FILES / "datasets"
 KINDS = ["parquet", "file", "stream"]
 
 

@@ -2,9 +2,9 @@ import io
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import InputError
 from nanoset_core.text import documents as documents_module
@@ -139,7 +139,7 @@ def test_damage_anywhere_loses_nothing_silently(tmp_path, stored, as_file, seed)
 
 def test_metadata_at_which_pyarrow_aborts(tmp_path):
     """In a process of its own, which must live to tell of the fault."""
-    golden = Path(__file__).parents[1] / "golden" / "tables" / "bad-histogram.parquet"
+    golden = GOLDEN_FILES / "tables" / "bad-histogram.parquet"
     code = (
         "import sys; from pathlib import Path; from nanoset_core.text.tables import read_table\n"
         "try: list(read_table(Path(sys.argv[1]), lambda schema: ['text', 'id'], lambda rows, first: rows))\n"
@@ -153,7 +153,7 @@ def test_metadata_at_which_pyarrow_aborts(tmp_path):
 def test_a_small_file_that_repeats_a_long_text(tmp_path, stored, kind):
     text = "x" * (4 << 20)
     if kind == "parquet":
-        data = (Path(__file__).parents[1] / "golden" / "tables" / "repeats.parquet").read_bytes()
+        data = (GOLDEN_FILES / "tables" / "repeats.parquet").read_bytes()
         assert len(data) == 396
     else:
         column = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array([text] + ["y"] * 9000))

@@ -2,11 +2,11 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from locations import GOLDEN_FILES
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError
@@ -15,7 +15,7 @@ from nanoset_core.tokenizers.files import TokenizerFile, define
 from nanoset_core.tokenizers.files.source import byte_characters
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
+GOLDEN = GOLDEN_FILES / "tokenization"
 FILES = GOLDEN / "files"
 TEXT = "the weather in the north was as cold as the water <Speaker> of the other rivers"
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenizers.end_token import end_token
@@ -22,7 +23,7 @@ from nanoset_core.tokenizers.files.source import byte_characters
 from nanoset_core.tokenizers.files.split_patterns import PATTERNS, NamedPattern
 from nanoset_core.tokenizers.tokenizer import special_tokens, token_id, tokenizer_facts
 
-FILES = Path(__file__).parents[1] / "golden" / "tokenization" / "files"
+FILES = GOLDEN_FILES / "tokenization" / "files"
 EXPECTED = json.loads((FILES / "expected.json").read_bytes())
 TEXTS = json.loads((FILES / "texts.json").read_bytes())
 RANKS = len((FILES / "ranks.tiktoken").read_bytes().splitlines())

@@ -7,16 +7,16 @@ import json
 import os
 import random
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
+from locations import GOLDEN_FILES
 
 from nanoset_core.tokenizers import files, knowledge, tokenizer
 from nanoset_core.tokenizers.files import TokenizerFile, define
 from nanoset_core.tokenizers.knowledge import Knowledge, cache_folder, environment, from_array, to_array
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
+GOLDEN = GOLDEN_FILES / "tokenization"
 FILES = GOLDEN / "files"
 ARRAYS = {"numbers": np.arange(1000), "value": to_array({"a": [1, None], "b": "é"})}
 

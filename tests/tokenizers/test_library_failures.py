@@ -2,10 +2,10 @@
 
 import json
 from copy import deepcopy
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from locations import GOLDEN_FILES
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import FormatError
@@ -14,7 +14,7 @@ from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.engines.reference import EncodingError, decode_tokens, load_tokenizer
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization" / "tokenizer.json"
+GOLDEN = GOLDEN_FILES / "tokenization" / "tokenizer.json"
 RUNAWAY = {
     "type": "Split",
     "pattern": {"Regex": r"(x|xx)+y|(a+)+$"},  # tries every way to cut a run of x in two

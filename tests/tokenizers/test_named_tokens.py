@@ -6,10 +6,10 @@ The expected ids are those that AutoTokenizer of transformers 4.57.1 and 5.24.0 
 import hashlib
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from locations import GOLDEN_FILES
 
 from nanoset_core.cli import nanoset
 from nanoset_core.tokenizers.end_token import end_token
@@ -17,7 +17,7 @@ from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.files import define, tokenizer_files
 from nanoset_core.tokenizers.tokenizer import special_ids, token_id, tokenizer_facts
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
+GOLDEN = GOLDEN_FILES / "tokenization"
 FILES = GOLDEN / "files"
 CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}
 FLAGS = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}

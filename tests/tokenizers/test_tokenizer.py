@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenizers.engines import reference
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization" / "tokenizer.json"
+GOLDEN = GOLDEN_FILES / "tokenization" / "tokenizer.json"
 
 
 @pytest.fixture

@@ -1,17 +1,17 @@
 """Characters that a tokenizer drops without a trace are counted."""
 
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from locations import GOLDEN_FILES
 
 from nanoset_core.cli import nanoset
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.files.source import byte_characters
 from nanoset_core.tokenizers.vanishing import vanishing_characters
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization" / "tokenizer.json"
+GOLDEN = GOLDEN_FILES / "tokenization" / "tokenizer.json"
 SMALL = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
 
 

@@ -5,18 +5,18 @@ import pickle
 import struct
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.stages.pbin.writing import write_packed
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+GOLDEN = GOLDEN_FILES / "modalities"
 SAMPLES = json.loads((GOLDEN / "samples.json").read_bytes())
 CONTINUOUS = [(name, case) for name, facts in SAMPLES.items() for case in facts["continuous"]]
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.pbin.dataset import PackedDataset
@@ -21,7 +22,7 @@ from nanoset_core.formats.pbin.layout import (
     token_size_bytes,
 )
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+GOLDEN = GOLDEN_FILES / "modalities"
 LEGACY = [[211, 210, 201, 0], [216, 219, 211, 132, 216, 219, 211, 0], [216, 204, 214, 201, 201, 0], [202, 0]]
 
 

@@ -4,10 +4,10 @@ import json
 import pickle
 import random
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
+from locations import GOLDEN_FILES
 
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.pbin.dataset import PackedDataset
@@ -18,7 +18,7 @@ from nanoset_core.stages.pbin.standalone import PackOptions, pack_once
 from nanoset_core.stages.pbin.writing import pack_indexed_dataset, write_packed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the peer's own imports
-GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+GOLDEN = GOLDEN_FILES / "modalities"
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ import os
 import pickle
 import struct
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.formats.pbin import pickle_codec, raw_index
@@ -239,7 +239,7 @@ def test_memory_does_not_grow_with_the_index():
     assert peak(1_200_000) < 1.2 * peak(400_000)
 
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+GOLDEN = GOLDEN_FILES / "modalities"
 
 
 def modalities_index(data):

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tracemalloc
 import zlib
-from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from locations import REPOSITORY
 
 from nanoset_core.errors import FormatError
 from nanoset_core.formats.tars.members import (
@@ -141,8 +141,6 @@ def test_members_larger_than_any_context():
     with pytest.raises(FormatError, match="67,108,865 bytes"):
         read_member(b"", TarMember("k.npy", 512, MOST_MEMBER_BYTES + 1), "here")
 
-
-REPOSITORY = Path(__file__).parents[2]
 
 # Leaves memory of all sizes behind, filled with what looks like places in a text, then prints a digest of each member.
 DIRTY = """

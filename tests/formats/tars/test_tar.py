@@ -1,13 +1,13 @@
 import gzip
 import io
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from locations import GOLDEN_FILES
 from token_sources import read_shard
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
@@ -16,7 +16,7 @@ from nanoset_core.formats.tars.tar import TarMember, end_of_archive, headers, it
 from nanoset_core.formats.tars.tar_input import flatten_tars, passed_over_text, survey_tars
 from nanoset_core.loading.shard_reader import iterate_shard
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "webdataset"
+GOLDEN = GOLDEN_FILES / "webdataset"
 
 
 def our_tar(members):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
+from locations import REPOSITORY
 
 from nanoset_core.cli import nanoset
 from nanoset_core.project.template import schema_text
 
-ROOT = Path(__file__).parents[2]
+ROOT = REPOSITORY
 RIDDLES = (
     "scarcest",
     "does not fill its share",

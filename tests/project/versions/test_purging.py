@@ -10,11 +10,11 @@ import random
 import re
 import shutil
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from locations import REPOSITORY
 from sample_project import jsonl, make_corpora, outputs_of, run_stages, tree, write_project
 
 from nanoset_core.cli import nanoset
@@ -29,7 +29,7 @@ from nanoset_core.stages.shards import purged
 from nanoset_core.stages.views import stage as views
 from nanoset_core.storage.leases import leased
 
-SCRIPT = Path(__file__).parents[2] / "deploy" / "check_receipt.py"
+SCRIPT = REPOSITORY / "deploy" / "check_receipt.py"
 CHANGES = {
     "documents: {": "documents: {columns: [note], ",
     "nanosets:\n": "views:\n  kept: {of: web, exclude: drop.txt}\npacks: {kept-40: {of: kept, length: 40}}\n"

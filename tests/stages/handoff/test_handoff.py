@@ -5,10 +5,10 @@ import shlex
 import shutil
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.sampling.config import NanosetConfig
@@ -230,7 +230,7 @@ def test_what_is_written_is_read_back(tmp_path):
     assert [config.samples(split) for split in ("train", "valid", "test")] == [400, 48, 16]
 
 
-FILES = Path(__file__).parents[2] / "golden" / "tokenization" / "files"
+FILES = GOLDEN_FILES / "tokenization" / "files"
 
 
 MEGATRON_JSON = TokenizerFile(FILES / "megatron.json", pattern="v1", num_special_tokens=20, vocab_size=430)

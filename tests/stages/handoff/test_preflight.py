@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from locations import GOLDEN_FILES
 from sample_project import build_all, write_project
 
 from nanoset_core.project.project import Project
@@ -19,7 +20,7 @@ from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 
 TRAINER = {"megatron_core": "0.19.0", "tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": "/models/hf"}
-GOLDEN = json.loads((Path(__file__).parents[2] / "golden/megatron/tokenizer_identifiers.json").read_bytes())
+GOLDEN = json.loads((GOLDEN_FILES / "megatron/tokenizer_identifiers.json").read_bytes())
 IDENTIFIERS = next(row[2] for row in GOLDEN if row[0] == "0.19.0" and row[1][3] == "/models/hf")
 STAND_IN = f"""
 class Tokenizer:

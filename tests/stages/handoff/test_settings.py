@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
+from locations import GOLDEN_FILES
 from sample_project import write_project
 
 from nanoset_core.cli.commands.map import command
@@ -16,7 +16,7 @@ from nanoset_core.project.settings import load_config
 from nanoset_core.stages.handoff.data_args import config_from_arguments
 from nanoset_core.stages.handoff.settings import TrainerSpec
 
-ROWS = json.loads((Path(__file__).parents[2] / "golden/megatron/tokenizer_identifiers.json").read_bytes())
+ROWS = json.loads((GOLDEN_FILES / "megatron/tokenizer_identifiers.json").read_bytes())
 """(Version, words of the command line, unique_identifiers; null where that version has no such option)."""
 NUMBERS = {"vocab_size", "vocab_extra_ids", "tiktoken_num_special_tokens", "null_tokenizer_eod_id"}
 NO_SPACES = "no_tokenizer_sentencepiece_ignore_extra_whitespaces"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from locations import GOLDEN_FILES
 from sample_project import EOD, jsonl, sentences
 
 from nanoset_core.cli import main, nanoset
@@ -20,7 +21,7 @@ from nanoset_core.stages.pbin.selection import merge_packed
 from nanoset_core.stages.pbin.standalone import PackOptions, PackResult, pack_once
 from nanoset_core.stages.pbin.writing import PackedFacts, packing_vocab_size
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+GOLDEN = GOLDEN_FILES / "modalities"
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
 from nanoset_core.formats.indexed import stream
@@ -16,7 +17,7 @@ from nanoset_core.stages.pbin import writing
 from nanoset_core.stages.pbin.writing import PackedFacts, fitting_vocab_size, pack_indexed_dataset, write_packed
 from nanoset_core.stages.webdataset.sources import TokenSource
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+GOLDEN = GOLDEN_FILES / "modalities"
 
 
 def joined(sequences):

@@ -5,12 +5,12 @@ import pickle
 import random
 import resource
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
 from nanoset_core.formats.pbin.dataset import PackedDataset
@@ -25,7 +25,7 @@ from nanoset_core.stages.pbin.selection import (
 )
 from nanoset_core.stages.pbin.writing import PackedFacts, write_packed
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
+GOLDEN = GOLDEN_FILES / "modalities"
 TOKENS = st.lists(st.lists(st.integers(0, 60000), max_size=9), min_size=1, max_size=40)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.execution.progress import Progress, hearing
@@ -33,7 +34,7 @@ from nanoset_core.text.survey import take_inventory
 from nanoset_core.tokenizers.engines import reference
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "tokenization"
+GOLDEN = GOLDEN_FILES / "tokenization"
 FILES = ["documents.parquet", "manifest.json", "rejects.jsonl", "tokens.bin", "tokens.idx"]
 
 

@@ -1,8 +1,7 @@
-from pathlib import Path
-
 import pytest
+from locations import GOLDEN_FILES
 
 
 @pytest.fixture(scope="session")
 def golden():
-    return Path(__file__).parents[1] / "golden" / "webdataset"
+    return GOLDEN_FILES / "webdataset"

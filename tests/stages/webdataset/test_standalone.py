@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +32,6 @@ from nanoset_core.stages.webdataset.order import Choice, choice_seed
 from nanoset_core.stages.webdataset.standalone import shuffle
 
 LENGTH = 33
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
