@@ -1,8 +1,11 @@
-"""Orders that go on: one order of a dataset's sequences and samples for all phases of a run.
+"""One order of a dataset's sequences and samples for all phases of a run, each of which has a blend of its own.
 
-The first phase that reads a dataset has the trainer's own order of the epochs that it needs. Each epoch behind these is
-shuffled by itself, so that what comes first stays the same, however many phases follow. A later phase gets the whole
-order, and a shuffle index that begins where the phases before it stopped.
+A run in phases must not read a sample twice before it has read all others. So all its phases read a dataset in one
+order:
+
+- The first phase that reads the dataset has the trainer's own order of the epochs that it needs.
+- Every epoch after these is shuffled on its own, so that the order so far stays the same, however many phases follow.
+- A later phase gets a shuffle index that starts where the phases before it stopped.
 """
 
 from __future__ import annotations
@@ -20,86 +23,145 @@ from nanoset_core.sampling.document_index import build_document_index
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.shuffle_index import build_shuffle_index, shuffle_dtype
 
+ShuffleIndex = NDArray[np.uint32] | NDArray[np.int64]
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
     """Samples of an earlier phase that a run has consumed."""
 
     plan: SplitPlan
-    """Of its train split."""
+    """Plan of the phase's train split."""
     config: NanosetConfig
-    """What it was built with."""
+    """Configuration with which it was built."""
     end: int
-    """Position in the split behind the last one."""
+    """Position in the split at which the run stopped."""
     before: int = 0
-    """The run's samples in front of the split's first one."""
+    """Samples of the run before the first one of the split."""
 
 
 def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
-    """Return how far a run has read each dataset, of this phase and of those before it: prefix → order.
+    """Return prefix → how far a run has read each dataset, in this phase and in those before it.
 
     Args:
-        read: what was read of the last phase.
-        exact: False gives counts within a sample or two, without walking the blend.
+        read: What was read of the last phase.
+        exact: False estimates the samples, wrong by one or two for each dataset, without walking the blend.
 
     Raises:
-        ConfigError: fewer samples were consumed than were before this phase, or more than it has.
+        ConfigError: Fewer samples were consumed than before this phase, or more than it has.
     """
-    plan, begin = read.plan, read.config.consumed_samples
-    if not begin <= read.end <= plan.samples:
-        what, expected = (
+    plan = read.plan
+    start = read.config.consumed_samples
+    if not start <= read.end <= plan.samples:
+        raise ConfigError(
             "a run of this nanoset cannot have consumed these samples",
-            f"{read.before + begin:,} to {read.before + plan.samples:,}",
+            where="consumed_samples",
+            found=f"{read.before + read.end:,}",
+            expected=f"{read.before + start:,} to {read.before + plan.samples:,}",
         )
-        raise ConfigError(what, where="consumed_samples", found=f"{read.before + read.end:,}", expected=expected)
+
     orders = dict(read.config.orders)
-    for member, count in zip(plan.members, taken_of(plan, begin, read.end, exact=exact), strict=True):
-        before = orders.get(member.prefix)
-        first = member.order or Order(0, member.rows, member.epochs, member.separate_last_epoch)
-        taken = (0 if before is None else before.taken) + count
-        orders[member.prefix] = Order(taken, first.rows, first.epochs, first.separate_last_epoch)
+    counts = taken_of(plan, start, read.end, exact=exact)
+    for member, count in zip(plan.members, counts, strict=True):
+        taken_before = 0
+        if member.prefix in orders:
+            taken_before = orders[member.prefix].taken
+        # The first phase that reads a dataset decides its order.
+        order = member.order
+        if order is None:
+            order = Order(0, member.rows, member.epochs, member.separate_last_epoch)
+        orders[member.prefix] = Order(
+            taken=taken_before + count,
+            rows=order.rows,
+            epochs=order.epochs,
+            separate_last_epoch=order.separate_last_epoch,
+        )
     return orders
 
 
-def taken_of(plan: SplitPlan, begin: int, end: int, *, exact: bool) -> Sequence[int]:
-    """Return how many samples the positions from `begin` to `end` (excl) of a split take of each dataset."""
+def taken_of(plan: SplitPlan, start: int, stop: int, *, exact: bool) -> Sequence[int]:
+    """Return how many samples the positions from `start` to `stop` of a split take of each dataset."""
     if plan.blend is None:
-        return [end - begin]
-    weights, whole = plan.blend.weights, float(sum(plan.blend.weights)) if plan.blend.exhaustive else 1.0
-    return samples_taken(tuple(weight / whole for weight in weights), begin, end, exact=exact)
+        return [stop - start]
+    weights: tuple[float, ...] = plan.blend.weights
+    if plan.blend.exhaustive:
+        whole = float(sum(weights))
+        weights = tuple(weight / whole for weight in weights)
+    return samples_taken(weights, start, stop, exact=exact)
 
 
-def build_ordered(
-    member: MemberPlan, order: Order, config: NanosetConfig
-) -> tuple[NDArray[np.int32], NDArray[np.uint32] | NDArray[np.int64]]:
-    """Return (document index of the whole order, shuffle index that goes on where earlier phases stopped).
+def build_ordered(member: MemberPlan, order: Order, config: NanosetConfig) -> tuple[NDArray[np.int32], ShuffleIndex]:
+    """Build document and shuffle index of a dataset for a later phase of a run.
 
-    The positions before `member.begin`, which no trainer that goes on reads, hold samples that were read before.
+    Args:
+        member: Plan of the dataset's part of the split.
+        order: How earlier phases read it.
+        config: Configuration of this phase.
+
+    Returns:
+        The document index of all epochs, shape (member.epochs * n_sequences,), and the shuffle index of this phase,
+        shape (member.samples_given,). The positions before `member.begin` contain samples that were read before: the
+        trainer, which continues behind them, does not read them again.
     """
-    state, tokens, shuffle = np.random.RandomState(config.random_seed), member.tokens, config.shuffle_documents
-    apart = order.separate_last_epoch
-    documents = [build_document_index(order.rows, order.epochs, state, separate_last_epoch=apart, shuffle=shuffle)]
-    drawn = config.samples_in(order.epochs * tokens)
-    first = config.samples_in((order.epochs - 1) * tokens) if apart else drawn
-    whole = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
-    whole[:drawn] = build_shuffle_index(drawn, first, state)
+    tokens = member.tokens
+    shuffle = config.shuffle_documents
+
+    # The epochs of the first phase, as the trainer itself shuffles them.
+    state = np.random.RandomState(config.random_seed)
+    document_indices = [
+        build_document_index(
+            order.rows,
+            order.epochs,
+            state,
+            separate_last_epoch=order.separate_last_epoch,
+            shuffle=shuffle,
+        )
+    ]
+    n_ordered = config.samples_in(order.epochs * tokens)  # samples whose order is known so far
+    n_together = n_ordered
+    if order.separate_last_epoch:
+        n_together = config.samples_in((order.epochs - 1) * tokens)
+    # (samples_built,) samples in the order of all phases
+    samples = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
+    samples[:n_ordered] = build_shuffle_index(n_ordered, n_together, state)
+
+    # Each further epoch on its own, with a seed of its own. Its first sample may start in the epoch before.
     for epoch in range(order.epochs, member.epochs):
         state = np.random.RandomState([config.random_seed, epoch])
-        documents.append(build_document_index(order.rows, 1, state, separate_last_epoch=False, shuffle=shuffle))
-        end = config.samples_in((epoch + 1) * tokens)
-        whole[drawn:end] = build_shuffle_index(end - drawn, end - drawn, state)
-        whole[drawn:end] += whole.dtype.type(drawn)
-        drawn = end
-    left = whole[order.taken :]
+        document_index = build_document_index(order.rows, 1, state, separate_last_epoch=False, shuffle=shuffle)
+        document_indices.append(document_index)
+        stop = config.samples_in((epoch + 1) * tokens)
+        n_samples = stop - n_ordered
+        samples[n_ordered:stop] = build_shuffle_index(n_samples, n_samples, state)
+        samples[n_ordered:stop] += samples.dtype.type(n_ordered)
+        n_ordered = stop
+
+    # What earlier phases did not take, at the position at which this phase continues.
+    shuffle_index = samples[order.taken :]
     if member.begin:
-        left = np.concatenate([np.resize(whole[: max(order.taken, 1)], member.begin), left])
-    return documents[0] if len(documents) == 1 else np.concatenate(documents), left[: member.samples_given]
+        read_before = np.resize(samples[: max(order.taken, 1)], member.begin)
+        shuffle_index = np.concatenate([read_before, shuffle_index])
+    if len(document_indices) == 1:
+        return document_indices[0], shuffle_index[: member.samples_given]
+    return np.concatenate(document_indices), shuffle_index[: member.samples_given]
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:
-    """Return corpus → the prefix of another version of its dataset that was read before; `prefixes`: those of now."""
-    known = {prefix.rsplit("/", 2)[0]: prefix for prefix in orders}
-    now = {corpus: prefix.rsplit("/", 2)[0] for corpus, prefix in prefixes.items()}
-    return {
-        corpus: known[folder] for corpus, folder in now.items() if prefixes[corpus] not in orders and folder in known
-    }
+    """Return corpus → prefix of another version of its dataset, if earlier phases read that one.
+
+    Args:
+        orders: Prefix → how earlier phases read the dataset.
+        prefixes: Corpus → prefix of the current version of its dataset.
+    """
+    read_by_folder = {_folder_of_versions(prefix): prefix for prefix in orders}
+    others = {}
+    for corpus, prefix in prefixes.items():
+        folder = _folder_of_versions(prefix)
+        if prefix not in orders and folder in read_by_folder:
+            others[corpus] = read_by_folder[folder]
+    return others
+
+
+def _folder_of_versions(prefix: str) -> str:
+    """Return the folder of all versions of a dataset, whose prefix ends in the version and the file name."""
+    return prefix.rsplit("/", 2)[0]

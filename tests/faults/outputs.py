@@ -21,7 +21,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 from nanoset_core.sampling.cache import index_sets
-from nanoset_core.sampling.planned import read_identifiers
+from nanoset_core.sampling.descriptions import read_identifiers
 from nanoset_core.stages.handoff.data_args import read_data_args, read_per_split
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.shards.document_table import DocumentRows, counts_by_file

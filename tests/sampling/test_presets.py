@@ -11,9 +11,9 @@ from golden.megatron.cases import CASES, FOLDER, arrays, cases, name_of, rows
 from nanoset_core.errors import ConfigError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.descriptions import read_identifiers
 from nanoset_core.sampling.indices import build_member_indices
 from nanoset_core.sampling.plan import plan_split
-from nanoset_core.sampling.planned import read_identifiers
 from nanoset_core.sampling.presets import PRESETS, get_preset
 
 ROWS = rows("size_buffers")

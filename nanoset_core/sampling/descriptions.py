@@ -1,0 +1,178 @@
+"""The trainers' descriptions of index files, from which they hash the files' names.
+
+Before a trainer builds index files, it describes in a JSON text what they depend on, and looks for files whose names
+contain the md5 of that text. Each key, its order and the indentation matters. Descriptions and names differ between any
+two nanosets, unless their index files are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.planned import MemberPlan
+from nanoset_core.sampling.presets import Preset
+from nanoset_core.sampling.splits import SplitName, parse_split, split_bookends
+from nanoset_core.storage.regular_files import read_regular
+
+_DESCRIPTION_ENDING = "description.txt"
+_SIDECAR_ENDING = "nanoset.json"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexNames:
+    """A trainer's description of index files, and the names that follow from it."""
+
+    description: str
+    """The text that the trainer hashes."""
+    hash: str
+    """Its md5."""
+    files: dict[str, str]
+    """Part, such as sample_index, → file name. The part `description` is the last, if the trainer writes one."""
+    sidecar: str
+    """Name of our own file next to them."""
+
+
+def member_names(config: NanosetConfig, split: SplitName, prefix: str, requested: int | None) -> IndexNames:
+    """Return the names of the index files of one dataset's part of a split.
+
+    Sources: Megatron-LM `MegatronDataset`, nanotron `Nanoset`.
+
+    Args:
+        config: Configuration of the nanoset.
+        split: The split.
+        prefix: Path of the dataset without .bin and .idx.
+        requested: Samples that are built, including the blend's margin; None is one epoch.
+    """
+    rules = config.rules
+    path = config.trainer_path(prefix)
+    values: dict[str, Any] = {
+        "class": rules.member_kind,
+        "dataset_path": path,
+        "path_prefix": path,
+        "data_prefix": path,
+        "num_samples": requested,
+        "index_split": split,
+        "random_seed": config.random_seed,
+        "sequence_length": config.sequence_length,
+        "split": None,
+        "split_matrix": None,
+        "tokenizer": config.tokenizer_identifiers,
+    }
+    # A split with data of its own is all of that data.
+    if config.blend_per_split is None:
+        values["split"] = config.split
+        values["split_matrix"] = split_bookends(parse_split(config.split))
+    description = _description(rules.member_keys, values)
+
+    document_ending, sample_ending, shuffle_ending = rules.member_parts
+    endings = {
+        "document_index": document_ending,
+        "sample_index": sample_ending,
+        "shuffle_index": shuffle_ending,
+    }
+    if rules.describes:
+        endings["description"] = _DESCRIPTION_ENDING
+    fields = {
+        "kind": rules.member_kind,
+        "split": split,
+        "basename": os.path.basename(path),
+        "samples": requested,
+        "sequence_length": config.sequence_length,
+        "seed": config.random_seed,
+    }
+    return _names(description, rules.member_file, fields, endings)
+
+
+def blend_names(
+    rules: Preset, split: SplitName, members: Sequence[MemberPlan], weights: Sequence[float], size: int | None
+) -> IndexNames:
+    """Return the names of the index files of a blend.
+
+    Sources: Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`.
+
+    Args:
+        rules: Preset of the nanoset.
+        split: The split.
+        members: Plans of its datasets.
+        weights: Weights of the datasets, or their lengths if all samples are taken once.
+        size: Samples of the blend; None if all samples of the datasets are taken once.
+    """
+    values = {
+        "class": rules.blend_kind,
+        "datasets": [json.loads(member.description) for member in members],
+        "split": split,
+        "weights": list(weights),
+        "size": size,
+        "dataset_sizes": [member.samples_given for member in members],
+        "renormalize_blend_weights": False,
+    }
+    description = _description(rules.blend_keys, values)
+    endings = {
+        "dataset_index": "dataset_index.npy",
+        "dataset_sample_index": "dataset_sample_index.npy",
+        "description": _DESCRIPTION_ENDING,
+    }
+    fields = {"kind": rules.blend_kind, "split": split}
+    return _names(description, rules.blend_file, fields, endings)
+
+
+def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:
+    """Return the values of these keys as the trainer writes them; frozen mappings become plain ones."""
+    described = {key: values[key] for key in keys}
+    return json.dumps(described, indent=4, default=dict)
+
+
+def _names(description: str, pattern: str, fields: Mapping[str, object], endings: Mapping[str, str]) -> IndexNames:
+    """Return names for a description.
+
+    Args:
+        description: Text of the description.
+        pattern: Pattern of file names, with the fields `hash` and `part` in addition to `fields`.
+        fields: Values of fields of the pattern.
+        endings: Part → its ending in file names.
+    """
+    digest = hashlib.md5(description.encode("utf-8"), usedforsecurity=False).hexdigest()
+    files = {part: pattern.format(hash=digest, part=ending, **fields) for part, ending in endings.items()}
+    sidecar = pattern.format(hash=digest, part=_SIDECAR_ENDING, **fields)
+    return IndexNames(description, digest, files, sidecar)
+
+
+def read_identifiers(path: Path, where: object) -> dict[str, Any]:
+    """Read the unique identifiers of a trainer's tokenizer from a file.
+
+    Args:
+        path: A JSON file of them, or a description that the trainer wrote.
+        where: The setting that names the file, for messages.
+
+    Raises:
+        ConfigError: The file does not contain any.
+    """
+    try:
+        return _identifiers_in(json.loads(read_regular(path)))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            "this file holds no tokenizer identifiers",
+            where=where,
+            found=f"{path}: {error}",
+            expected='a …-GPTDataset-train-description.txt of the trainer, or JSON such as {"class": "…"}',
+            remedy="name such a file, or give the identifiers themselves",
+        ) from error
+
+
+def _identifiers_in(value: Any) -> dict[str, Any]:
+    """Return the identifiers in the description of a blend or of a dataset; any other object is them."""
+    if isinstance(value.get("datasets"), list):
+        value = value["datasets"][0]
+    if "class" in value and "dataset_path" in value:
+        value = value.get("tokenizer", value)
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is no JSON object")
+    return dict(value)
