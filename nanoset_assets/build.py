@@ -23,24 +23,17 @@ from nanoset_assets.names import Names
 from nanoset_assets.overview import OVERVIEW
 from nanoset_assets.stale_sensor import job_of, run_of
 from nanoset_core.cli.progress import step_count
-from nanoset_core.errors import ConfigError, NanosetError, StorageError, closest_name, one_line, one_of, remedy_for_name
+from nanoset_core.errors import ConfigError, NanosetError, StorageError, closest_name, one_of, remedy_for_name
 from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.execution.progress import STEP, Progress, ProgressCallback
-from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.disk import check_disk, plan_line, text_bytes
-from nanoset_core.project.dry_run import DryRun, plan, survey
-from nanoset_core.project.graph import (
-    Graph,
-    Step,
-    check_corpora,
-    graph_over,
-    inventory_node,
-    reasons_to_build,
-    runnable,
-    with_stale_needs,
-)
+from nanoset_core.project.dry_run import DryRun, plan
+from nanoset_core.project.graph import Graph, Step, graph_over, inventory_node, reasons_to_build
 from nanoset_core.project.project import Project, names_of
+from nanoset_core.project.requested_corpora import check_requested_corpora
+from nanoset_core.project.runs import runnable, with_stale_needs
+from nanoset_core.project.survey import survey_project
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.inventory.shared_files import check_all_files
 from nanoset_core.stages.registry import sweep
@@ -123,14 +116,14 @@ def build(
     # What the raw folder holds now, and what each output should be made from.
     text = raw.names(project)
     found = list(text.corpora)
-    check_corpora(project.config, found)
+    check_requested_corpora(project.config, found)
     check_all_files(project)
     check_named_corpora(corpora, found)
     register(instance, names, found, project.config)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
     inventories, failed = _survey(project, looked_at)
     graph = graph_over(project, inventories, looked_at)
-    graph.reasons |= {node: [Reason(one_line(error))] for node, error in failed.items()}
+    graph.set_failures(failed)
     state = load_graph_state(graph, instance, names)
     definitions = definitions_of(hosted)
 
@@ -170,8 +163,9 @@ def build(
         for subject, subject_runs in groupby(runs, lambda run: run[0].node.key.subject):
             execution.execute(subject, list(subject_runs))
         graph.look_again(step.node for step in chosen)
-        refused = ((step.node, report.failed.get(label_of(step.node))) for step in chosen)
-        graph.reasons |= {node: [Reason(one_line(why))] for node, why in refused if why is not None}
+        graph.set_failures(
+            {step.node: report.failed[label_of(step.node)] for step in chosen if label_of(step.node) in report.failed}
+        )
 
     if chosen and noted(project.outputs, again=True) != distrusted:
         # What other corpora were tokenized with is stale by now.
@@ -192,11 +186,11 @@ def dry_run(
         MissingError: There is no raw folder.
     """
     found = list(raw.names(project).corpora)
-    check_corpora(project.config, found)
+    check_requested_corpora(project.config, found)
     check_all_files(project)
     check_named_corpora(corpora, found)
     looked_at = [corpus for corpus in found if not corpora or corpus in corpora]
-    known = survey(project, looked_at)
+    known = survey_project(project, looked_at)
     hosted = ProjectDefs.of(project.config)
     definitions = definitions_of(hosted) if select else dg.Definitions()
     chosen = selected(known.graph.nodes(), select, corpora, definitions, hosted.names)

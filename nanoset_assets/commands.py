@@ -37,7 +37,7 @@ from nanoset_core.untrusted import shell_word
 if TYPE_CHECKING:
     from nanoset_assets.build import BuildReport
     from nanoset_core.project.graph import Graph
-    from nanoset_core.project.status import Row
+    from nanoset_core.project.status import StatusRow
 
 _NAMED = 3
 """Corpora, nanosets and webdatasets that one line names."""
@@ -149,7 +149,7 @@ def show_dry_run(
     echo("Nothing was made: this was a dry run.")
 
 
-def _rows(report: BuildReport) -> list[Row]:
+def _rows(report: BuildReport) -> list[StatusRow]:
     """Return the state of the outputs that a build looked at."""
     from nanoset_core.project.status import graph_status
 
@@ -159,7 +159,7 @@ def _rows(report: BuildReport) -> list[Row]:
 
 
 def show_report(
-    project: Project, report: BuildReport, rows: Sequence[Row] | None = None, *, is_selected: bool = False
+    project: Project, report: BuildReport, rows: Sequence[StatusRow] | None = None, *, is_selected: bool = False
 ) -> None:
     """Print what a project holds after a build, what the build took, and what to do next.
 
@@ -196,7 +196,7 @@ def show_report(
         echo(line)
 
 
-def _had_nothing_to_do(report: BuildReport, rows: Sequence[Row], is_selected: bool) -> bool:
+def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_selected: bool) -> bool:
     """Return whether all that a build was to make was there before it, so that no table is worth printing."""
     from nanoset_core.cli.commands.status import DONE
 
@@ -207,7 +207,7 @@ def _had_nothing_to_do(report: BuildReport, rows: Sequence[Row], is_selected: bo
     return all(row.state in DONE for row in rows)
 
 
-def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[Row]) -> None:
+def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
     from nanoset_core.cli.commands.status import DONE, state_counts, warning_lines
 
     print_warnings(project, warning_lines(rows), at_most=_NEW_WARNINGS)

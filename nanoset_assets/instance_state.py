@@ -27,8 +27,9 @@ from nanoset_assets.names import Names
 from nanoset_assets.ui.metadata import place, size_bytes
 from nanoset_assets.ui.nanoset import reader_metadata
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.project.graph import Graph, GraphState, Step
+from nanoset_core.project.graph import Graph, Step
 from nanoset_core.project.project import Project
+from nanoset_core.project.runs import GraphState
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.inventory.stage import INVENTORY

@@ -27,9 +27,9 @@ from nanoset_assets.loaded import not_loaded
 from nanoset_assets.stages_table import GROUP
 from nanoset_assets.ui.metadata import failure, markdown, table
 from nanoset_core.errors import NanosetError, one_line
-from nanoset_core.project.graph import asked_nodes
+from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.project import Project
-from nanoset_core.project.status import Row, project_status
+from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.stage import TOKENIZED
@@ -155,7 +155,7 @@ def _told(
     """Return a digest of what shows changes without looking at outputs: settings, corpora, the runs of our assets and
     of those that depend on them, and the state of sensors that evaluate conditions."""
     names = hosted.names
-    ours = {names.asset(asset_path(node)) for node in asked_nodes(project.config)}
+    ours = {names.asset(asset_path(node)) for node in requested_nodes(project.config)}
     readers = set() if repository is None else {reader for _, reader in _read(repository, ours)}
     runs = latest_runs(instance, sorted(ours | readers))
     corpora = instance.get_dynamic_partitions(names.corpora_name)
@@ -185,7 +185,7 @@ def look(
     """
     rows = list(project_status(project))
     corpora = [row.name for row in rows if row.kind == "corpus"]
-    nodes = list(asked_nodes(project.config, corpora))
+    nodes = list(requested_nodes(project.config, corpora))
     cost = _cost(hosted, instance, nodes)
     stale = [(row, "; ".join(row.why)) for row in rows if row.why and row.state != "not read"]
     readers = [] if repository is None else list(_readers(hosted, instance, repository, nodes))
@@ -230,7 +230,7 @@ def _condition_note(
     )
 
 
-def _totals(project: Project, rows: Sequence[Row]) -> tuple[dg.MarkdownMetadataValue, dict[str, Any]]:
+def _totals(project: Project, rows: Sequence[StatusRow]) -> tuple[dg.MarkdownMetadataValue, dict[str, Any]]:
     """Return the sums over all corpora and outputs: as a sentence, and as numbers that Dagster plots over time."""
     corpora = [row for row in rows if row.kind == "corpus"]
     tokens, documents = (sum(row.figures.get(name, 0) for row in corpora) for name in ("tokens", "documents"))
@@ -242,7 +242,7 @@ def _totals(project: Project, rows: Sequence[Row]) -> tuple[dg.MarkdownMetadataV
     return markdown(text, *goal), {"tokens": tokens, "documents": documents, "size_bytes": size, **reached}
 
 
-def _shown(row: Row, cost: Mapping[tuple[str, str, str | None], float]) -> dict[str, Any]:
+def _shown(row: StatusRow, cost: Mapping[tuple[str, str, str | None], float]) -> dict[str, Any]:
     counts = ("documents", "tokens") if row.kind == "corpus" else ("samples", "tokens")
     figures = {"samples" if name == "sequences" else name: count for name, count in row.figures.items()}
     return {

@@ -29,8 +29,9 @@ from nanoset_assets.instance_state import (
 )
 from nanoset_assets.loaded import not_loaded
 from nanoset_core.errors import InputError, NanosetError, raised
-from nanoset_core.project.graph import check_corpora, graph_over, named_corpora
+from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
+from nanoset_core.project.requested_corpora import check_requested_corpora, requested_corpora
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.text.contents import Contents, some
 from nanoset_core.text.survey import RawText, is_quiescent
@@ -148,7 +149,7 @@ class _Tick:
         # A corpus is retired once two looks in sequence have not found it.
         seen = {*self.before.marks, *self.before.gone}
         gone = registered.difference(present) & seen
-        may_retire = gone.intersection(self.before.gone) - named_corpora(config)
+        may_retire = gone.intersection(self.before.gone) - requested_corpora(config)
         retired = self._without_targeted(names.corpora_name, may_retire)
         self.after.gone.extend(sorted(gone - retired))
 
@@ -158,7 +159,7 @@ class _Tick:
             landing = ", ".join(key.to_user_string() for key in self.hosted.upstream[corpus])
             self.notes.append(f"{corpus}: there is no text yet; {landing} lands it")
         self.complaints += dict.fromkeys(self.text.faults.values())
-        self.complaints += raised(check_corpora, config, [*present, *awaited])
+        self.complaints += raised(check_requested_corpora, config, [*present, *awaited])
 
         # Of sets that only some corpora are in, nanoset.yaml may take a corpus out as well.
         requests = _partition_requests(names.corpora, self.text.corpora.keys() - registered, retired)

@@ -28,9 +28,10 @@ from nanoset_assets.instance_state import (
 from nanoset_assets.loaded import RELOAD, LoadedAssets, not_loaded
 from nanoset_assets.names import Names
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.project.graph import GraphState, Step, graph_over, runnable
+from nanoset_core.project.graph import Step, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.running import no_cron_line
+from nanoset_core.project.runs import GraphState, runnable
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.registry import stages, sweep
 from nanoset_core.stages.stage import Node, is_of_corpora

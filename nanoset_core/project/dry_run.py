@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import StorageError
-from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.project.disk import disk_need, text_bytes
+from nanoset_core.project.disk import disk_need, free_bytes, text_bytes
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
-from nanoset_core.project.status import PLANNED_BYTES, READ_BYTES, row_of, survey_known
-from nanoset_core.stages.stage import Node, ReadingBudget
+from nanoset_core.project.status import PLANNED_BYTES, status_row
+from nanoset_core.project.survey import CorpusFindings, ProjectSurvey
+from nanoset_core.stages.stage import Node, ReadingBudget, RowName
 
 FORCED = "it is made again, by --force"
 
@@ -38,8 +35,8 @@ class PlannedRow:
 
     @property
     def label(self) -> str:
-        """Kind and name, as one."""
-        return f"{self.kind} {self.name}" + (f" {self.part}" if self.part else "")
+        """Kind, name and part, separated by spaces."""
+        return RowName(self.kind, self.name, self.part).label
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -87,73 +84,68 @@ class DryRun:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """The outputs of a project, as far as they are known without reading text."""
-
-    graph: Graph
-    failures: Mapping[Node, str]
-    """Inventory of each corpus that cannot be read → what is wrong."""
-
-
-def survey(project: Project, corpora: Collection[str]) -> Survey:
-    """Look at the files of corpora by size and time, as `nanoset status` does."""
-    known: dict[Node, Recipe] = {}
-    graph = Graph(project, known, corpora)
-    reading = ReadingBudget(READ_BYTES)
-    failures: dict[Node, str] = {}
-    for corpus in corpora:
-        root = inventory_node(corpus)
-        failure, _ = survey_known(graph, known, root, reading)
-        if failure is not None:
-            failures[root] = failure
-    return Survey(graph, failures)
-
-
-def plan(found: Survey, selected: Collection[Node], label_of: Callable[[Node], str], *, force: bool = False) -> DryRun:
+def plan(
+    survey: ProjectSurvey, selected: Collection[Node], label_of: Callable[[Node], str], *, force: bool = False
+) -> DryRun:
     """Return what a build of the selected outputs, and of what they need, would make.
 
     Checks that failed in Dagster's history are not known here; a build makes such outputs again, too.
 
     Args:
-        found: The project's outputs.
+        survey: The project's outputs.
         selected: The outputs that are to be built.
         label_of: What a step is called.
         force: Whether they are made again even if they are up to date.
     """
-    graph = found.graph
+    graph = survey.graph
     project = graph.project
-    due = _with_stale_needs(graph, {node for node in selected if force or graph.stale_reasons(node)})
-    blocked = {node for node in due if _is_blocked(graph, node, found.failures)}
+    stale = {node for node in selected if force or graph.stale_reasons(node)}
+    due = _with_stale_needs(graph, stale)
+    blocked = {node for node in due if _is_blocked(graph, node, survey.failures)}
+    possible = due - blocked
 
-    rows = []
+    disk_bytes: dict[str, int] = {}
+    if possible:
+        disk_bytes = {what: size for what, size in disk_need(project, possible).items() if size}
+    return DryRun(
+        rows=tuple(_planned_rows(survey, due, blocked, label_of)),
+        text_bytes=text_bytes(project, possible),
+        disk_bytes=disk_bytes,
+        free_bytes=free_bytes(project),
+        place=_place(project),
+    )
+
+
+def _planned_rows(
+    survey: ProjectSurvey, due: Collection[Node], blocked: Collection[Node], label_of: Callable[[Node], str]
+) -> Iterator[PlannedRow]:
+    """Yield the rows that have outputs to make.
+
+    Args:
+        survey: The project's outputs.
+        due: The outputs that are to be made.
+        blocked: Those of them that cannot be made, because a corpus cannot be read.
+        label_of: What a step is called.
+    """
+    graph = survey.graph
     planning = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():
         due_nodes = [node for node in nodes if node in due]
         if not due_nodes:
             continue
-        root = inventory_node(nodes[0].key.subject)
-        row = row_of(graph, nodes, planning, found.failures.get(root) if root in nodes else None)
-        is_blocked = not blocked.isdisjoint(due_nodes)
-        rows.append(
-            PlannedRow(
-                kind=row.kind,
-                name=row.name,
-                part=row.part,
-                state="failing" if is_blocked else row.state,
-                why=row.why or (FORCED,),
-                steps=() if is_blocked else tuple(label_of(node) for node in due_nodes),
-            )
-        )
 
-    possible = due - blocked
-    return DryRun(
-        rows=tuple(rows),
-        text_bytes=text_bytes(project, possible),
-        disk_bytes={what: size for what, size in disk_need(project, possible).items() if size} if possible else {},
-        free_bytes=_free_bytes(project),
-        place=_place(project),
-    )
+        corpus = nodes[0].key.subject
+        failure = survey.failures.get(corpus) if inventory_node(corpus) in nodes else None
+        row = status_row(graph, nodes, planning, CorpusFindings(failure))
+        is_blocked = any(node in blocked for node in due_nodes)
+        yield PlannedRow(
+            kind=row.kind,
+            name=row.name,
+            part=row.part,
+            state="failing" if is_blocked else row.state,
+            why=row.why or (FORCED,),
+            steps=() if is_blocked else tuple(map(label_of, due_nodes)),
+        )
 
 
 def _with_stale_needs(graph: Graph, nodes: Collection[Node]) -> set[Node]:
@@ -168,31 +160,22 @@ def _with_stale_needs(graph: Graph, nodes: Collection[Node]) -> set[Node]:
     return due
 
 
-def _is_blocked(graph: Graph, node: Node, failures: Mapping[Node, str]) -> bool:
+def _is_blocked(graph: Graph, node: Node, failures: Mapping[str, str]) -> bool:
     """Return whether an output is, or is made from, a corpus that cannot be read."""
+    unreadable = {inventory_node(corpus) for corpus in failures}
     seen = {node}
     waiting = [node]
     while waiting:
         current = waiting.pop()
-        if current in failures:
+        if current in unreadable:
             return True
-        inputs = set(current.inputs(graph.project.config).values()) - seen
+        inputs = set(graph.inputs(current).values()) - seen
         seen |= inputs
         waiting.extend(inputs)
     return False
 
 
 def _place(project: Project) -> str:
+    """Return where the outputs are, as people are shown it."""
     place = project.config.root_place
     return str(project.config.root_folder) if place is None else place.url()
-
-
-def _free_bytes(project: Project) -> int | None:
-    if project.config.root_place is not None:
-        return None
-    folder = Path(project.outputs.folder)
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    try:
-        return shutil.disk_usage(existing).free
-    except OSError as error:
-        raise StorageError("the disk of the outputs cannot be looked at", where=existing, found=error) from error

@@ -23,7 +23,7 @@ from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.outputs.root import CURRENT, OutputRoot, read_current
 from nanoset_core.project.dropping import Surplus, drop, held_by, surplus
 from nanoset_core.project.existing import Output, all_outputs, stage_folders, unreadable
-from nanoset_core.project.graph import asked_nodes
+from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.mappings.facts import files_in_use
@@ -417,7 +417,7 @@ def _unasked(project: Project, outputs: Sequence[Output]) -> Iterator[LeftAlone]
     """Yield outputs that nanoset.yaml or the raw folder no longer requests: they may be the only copies."""
     places = {(output.stage, output.subject) for output in outputs if output.current is not None}
     here = {subject for _, subject in places if project.config.corpus_folder(subject).is_dir()}
-    nodes = asked_nodes(project.config, here)
+    nodes = requested_nodes(project.config, here)
     requested = {(node.stage.layout.folder, node.name.partition("/")[0]) for node in nodes}
     requested_by = _requesters()
     for folder, subject in sorted(places - requested):

@@ -1,35 +1,46 @@
-"""The graph of all outputs of a project: what each should be made from, why the current one is stale, what can be made.
+"""The graph of all outputs of a project: what each should be made from, and why the current one is stale.
 
-Every command, sensor and schedule asks here whether an output is up to date and can be made now, and so they agree.
+Every command, sensor and schedule asks here whether an output is up to date, and so they agree.
+
+- A *node* is one output of one stage, as `nanoset.yaml` and the raw folder request it.
+- A *row* is the nodes that `nanoset status` shows together, such as the inventory, shards and dataset of a corpus.
+- A *step* is the work of making one node, with its digest and the reasons for making it; see `project/runs.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nanoset_core.errors import ConfigError, remedy_for_name
+from nanoset_core.errors import one_line
 from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.stage import AFTER, InParts, Key, Node, OutsideFiles, Stage, current_version
-from nanoset_core.text.endings import ACCEPTED
+from nanoset_core.stages.stage import AFTER, InParts, Key, Node, OutsideFiles, RowName, Stage, current_version
+
+REPLACED = (
+    "the requested version exists, but another one was made current: by another nanoset.yaml with this root, or by "
+    "this one with other settings"
+)
+_TEXT_OF_CHANGED_INPUT = {"inventory": "files changed since it was built"}
+"""Name of an input → the reason that is shown if it changed, where `<name> changed` would not say enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One output, as it should be made from the project's inputs now."""
+    """The work of making one output from the project's present inputs."""
 
     node: Node
+    """The output."""
     digest: str
-    """Of the wanted output."""
+    """Digest of the output that should be current."""
     reasons: tuple[str, ...]
-    """Why the wanted output is not the current one; empty where it is, and whole."""
+    """Why the current version is not that output; empty if it is, and whole."""
     needs: tuple[Node, ...]
-    """What comes right before it."""
+    """The outputs that it is made directly from."""
 
     @property
     def done(self) -> bool:
@@ -40,136 +51,205 @@ class Step:
 class Graph:
     """Every output of a project, and what it should be made from.
 
-    Args:
-        project: the project.
-        known: recipes that are taken as given, above all of the corpora's inventories. More may be added later; what is
-            made of an unknown inventory has no recipe.
-        corpora: those of the raw folder; default: of the known inventories.
+    What the root holds is read once for each output and remembered; `look_again` forgets it.
     """
 
     def __init__(self, project: Project, known: Mapping[Node, Recipe], corpora: Iterable[str] | None = None) -> None:
-        self.project, self.known = project, known
-        names = [node.key.subject for node in known if node.stage is INVENTORY] if corpora is None else corpora
-        self.corpora = tuple(names)
-        self.reasons: dict[Node, Sequence[Reason]] = {}
-        self._recipes: dict[Node, Recipe] = {}
+        """Describe the outputs of a project.
+
+        Args:
+            project: The project.
+            known: Recipes that are not derived from inputs, above all those of the corpora's inventories. Outputs that
+                are made from an inventory without a recipe have no recipe either; `set_recipe` adds more.
+            corpora: The corpora of the raw folder; by default those with a known inventory.
+        """
+        if corpora is None:
+            corpora = [node.key.subject for node in known if node.stage is INVENTORY]
+        self.project = project
+        self.corpora = tuple(corpora)
+        self._recipes = dict(known)
+        self._reasons: dict[Node, Sequence[Reason]] = {}
         self._current: dict[Node, CurrentVersion] = {}
-        self._listed: dict[str, Project] = {}
+        self._project_by_folder: dict[str, Project] = {}
+
+    def set_recipe(self, node: Node, recipe: Recipe) -> None:
+        """Set what an output should be made from, instead of deriving it from its inputs."""
+        self._recipes[node] = recipe
+
+    def set_reason(self, node: Node, text: str) -> None:
+        """Set the only reason why an output is stale, instead of comparing recipes."""
+        self._reasons[node] = [Reason(text)]
+
+    def set_failures(self, failures: Mapping[Node, Exception]) -> None:
+        """Set that outputs are stale because making them failed."""
+        for node, error in failures.items():
+            self.set_reason(node, one_line(error))
 
     def nodes(self) -> list[Node]:
-        """Return every output, each after what it needs."""
-        return list(_ordered(self.project.config, asked_nodes(self.project.config, self.corpora)))
+        """Return every output, each after those that it is made from."""
+        config = self.project.config
+        return _in_order(config, requested_nodes(config, self.corpora))
 
     def rows(self) -> list[list[Node]]:
-        """Return the outputs row by row, as `nanoset status` shows them; in the order of `nodes`."""
-        rows: dict[tuple[str, str, str | None], list[Node]] = {}
+        """Return the outputs grouped as `nanoset status` shows them, in the order of `nodes`."""
+        rows: dict[RowName, list[Node]] = {}
         for node in self.nodes():
             rows.setdefault(node.row, []).append(node)
         return list(rows.values())
 
-    def recipe(self, node: Node) -> Recipe | None:
-        """Return what an output should be made from; None where that depends on an unknown inventory."""
-        if node in self.known:
-            return self.known[node]
-        if node not in self._recipes:
-            parents: dict[str, str] = {}
-            for name, parent in node.inputs(self.project.config).items():
-                recipe = self.recipe(parent)
-                if recipe is None:
-                    return None
-                if not name.startswith(AFTER):
-                    parents[name] = digest_of_node(parent, recipe)
-            if not parents:
-                return None
-            self._recipes[node] = node.stage.recipe(self.project, node.key, parents)
-        return self._recipes[node]
+    def steps(self) -> list[Step]:
+        """Return a step for every output whose recipe is known, in the order of `nodes`."""
+        steps = []
+        for node in self.nodes():
+            recipe = self.recipe(node)
+            if recipe is None:
+                continue
+            reasons = tuple(reason.text for reason in self.stale_reasons(node))
+            needs = tuple(node.direct_inputs(self.project.config))
+            steps.append(Step(node, digest_of_node(node, recipe), reasons, needs))
+        return steps
 
-    def listed(self, node: Node) -> Project:
-        """Return the project through which to look at an output: a bucket is listed once for all outputs next to it."""
+    def blocked(self) -> list[Node]:
+        """Return the outputs that have no step, because they depend on an unknown inventory."""
+        return [node for node in self.nodes() if self.recipe(node) is None]
+
+    def inputs(self, node: Node) -> Mapping[str, Node]:
+        """Return the outputs that an output is made from, or made after, by name."""
+        return node.inputs(self.project.config)
+
+    def recipe(self, node: Node) -> Recipe | None:
+        """Return what an output should be made from, or None if that depends on an unknown inventory."""
+        if node in self._recipes:
+            return self._recipes[node]
+
+        parents: dict[str, str] = {}
+        for name, parent in self.inputs(node).items():
+            parent_recipe = self.recipe(parent)
+            if parent_recipe is None:
+                return None
+            if not name.startswith(AFTER):
+                parents[name] = digest_of_node(parent, parent_recipe)
+        if not parents:
+            return None
+
+        recipe = node.stage.recipe(self.project, node.key, parents)
+        self._recipes[node] = recipe
+        return recipe
+
+    def project_of(self, node: Node) -> Project:
+        """Return the project through which to look at an output.
+
+        If the root is a bucket, its project answers from one listing for all outputs in the same folder.
+        """
         folder = node.stage.layout.folder
-        place = folder if node.is_of_corpus else f"{folder}/{node.key.subject}"
-        if place not in self._listed:
-            self._listed[place] = self.project.with_listing(place)
-        return self._listed[place]
+        if not node.is_of_corpus:
+            folder = f"{folder}/{node.key.subject}"
+        if folder not in self._project_by_folder:
+            self._project_by_folder[folder] = self.project.with_listing(folder)
+        return self._project_by_folder[folder]
 
     def current(self, node: Node) -> CurrentVersion:
-        """Return the current version of an output, as it was when first requested."""
+        """Return the current version of an output, as it was when it was first requested."""
+        if node in self._current:
+            return self._current[node]
+
+        project = self.project_of(node)
+        if node.is_of_corpus and project.outputs.access.has_copies:
+            self._look_up_all_corpora(node.stage, project)
         if node not in self._current:
-            project = self.listed(node)
-            if node.is_of_corpus and project.outputs.access.has_copies:
-                self._look_up_all_corpora(node.stage, project)
-            if node not in self._current:
-                self._current[node] = current_version(project, node.stage, node.key)
+            self._current[node] = current_version(project, node.stage, node.key)
         return self._current[node]
 
     def _look_up_all_corpora(self, stage: Stage, project: Project) -> None:
         """Look up the current versions of a stage for all corpora at once: in a bucket, each costs a request."""
         nodes = [Node(stage, key) for key in stage.keys(project.config, self.corpora)]
-        nodes = [node for node in nodes if node not in self._current]
-        names = [node.name for node in nodes]
-        self._current |= zip(nodes, project.outputs.current_versions(stage.layout.folder, names), strict=True)
+        unknown = [node for node in nodes if node not in self._current]
+        names = [node.name for node in unknown]
+        versions = project.outputs.current_versions(stage.layout.folder, names)
+        self._current.update(zip(unknown, versions, strict=True))
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
-        """Return why an output is not the wanted one; none where it is, and whole."""
-        if node not in self.reasons:
-            wanted = self.recipe(node)
-            if wanted is None:
-                return [
-                    Reason(f"{root.key.subject} is not up to date", name)
-                    for name, parent in node.inputs(self.project.config).items()
-                    for root in self._unknown(parent)
-                ]
-            self.reasons[node] = reasons_to_build(self.listed(node), node, wanted, self.current(node))
-        return self.reasons[node]
+        """Return why the current version of an output is not the one that should be; empty if it is, and whole."""
+        if node in self._reasons:
+            return self._reasons[node]
 
-    def look_again(self, nodes: Iterable[Node]) -> None:
-        """Forget what is known of some outputs, and of all that is made from them, after these were built."""
-        changed = {node: None for node in nodes}
-        if changed:
-            self._listed.clear()
-        for node in self.nodes() if changed else ():
-            if not changed.keys().isdisjoint((node, *node.inputs(self.project.config).values())):
-                changed[node] = None
-                self._current.pop(node, None)
-                self.reasons.pop(node, None)
+        wanted = self.recipe(node)
+        if wanted is None:
+            # Not remembered: the recipe may become known.
+            return self._reasons_of_unknown_inputs(node)
+        reasons = reasons_to_build(self.project_of(node), node, wanted, self.current(node))
+        self._reasons[node] = reasons
+        return reasons
 
     def changes(self, node: Node) -> Sequence[Reason]:
-        """Return why an output has not the wanted recipe; its files are not looked at."""
-        wanted, manifest = self.recipe(node), self.current(node).manifest
+        """Return why an output does not have the recipe that it should have, without looking at its files."""
+        wanted = self.recipe(node)
+        manifest = self.current(node).manifest
         if wanted is None or manifest is None:
             return self.stale_reasons(node)
-        return [] if manifest.digest == wanted.digest else _in_words(differences(manifest.recipe, wanted))
+        if manifest.digest == wanted.digest:
+            return []
+        return _for_people(differences(manifest.recipe, wanted))
 
-    def _unknown(self, node: Node) -> Iterator[Node]:
-        """Yield the nearest inputs of other rows whose recipes are not known."""
-        if self.recipe(node) is None:
-            inputs = node.inputs(self.project.config).values()
-            if not inputs or node.is_of_corpus:
-                yield node
-            for parent in inputs if not node.is_of_corpus else ():
-                yield from self._unknown(parent)
+    def _reasons_of_unknown_inputs(self, node: Node) -> list[Reason]:
+        """Return a reason for each input whose recipe is not known."""
+        reasons = []
+        for name, parent in self.inputs(node).items():
+            for unknown in self._unknown_inputs(parent):
+                reasons.append(Reason(f"{unknown.key.subject} is not up to date", name))
+        return reasons
 
-    def steps(self) -> list[Step]:
-        """Return every output whose recipe is known, as a step; in the order of `nodes`."""
-        found = []
+    def _unknown_inputs(self, node: Node) -> Iterator[Node]:
+        """Yield a node, or the nearest of its inputs that belong to a corpus, if their recipes are not known."""
+        if self.recipe(node) is not None:
+            return
+        inputs = self.inputs(node).values()
+        if not inputs or node.is_of_corpus:
+            yield node
+            return
+        for parent in inputs:
+            yield from self._unknown_inputs(parent)
+
+    def look_again(self, nodes: Iterable[Node]) -> None:
+        """Forget what was read of outputs, and of all outputs made from them, after they were built."""
+        changed = set(nodes)
+        if not changed:
+            return
+        self._project_by_folder.clear()
+        # Inputs precede what is made from them, so one pass finds indirect outputs as well.
         for node in self.nodes():
-            if (recipe := self.recipe(node)) is not None:
-                reasons = tuple(reason.text for reason in self.stale_reasons(node))
-                needs = tuple(node.direct_inputs(self.project.config))
-                found.append(Step(node, digest_of_node(node, recipe), reasons, needs))
-        return found
-
-    def blocked(self) -> list[Node]:
-        """Return outputs that have no step, since they depend on an unknown inventory."""
-        return [node for node in self.nodes() if self.recipe(node) is None]
+            if node in changed or not changed.isdisjoint(self.inputs(node).values()):
+                changed.add(node)
+                self._current.pop(node, None)
+                self._reasons.pop(node, None)
 
 
-REPLACED = (
-    "the requested version exists, but another one was made current: by another nanoset.yaml with this root, or by "
-    "this one with other settings"
-)
-_CHANGED_INPUTS = {"inventory": "files changed since it was built"}
-"""Name of an input → the reason shown if it changed, where `<name> changed` would not say enough."""
+def inventory_node(corpus: str) -> Node:
+    """Return the inventory of a corpus: the first of its outputs, whose recipe lists the files of the raw folder.
+
+    The graph names this stage because its recipe is the only one that comes from outside, instead of from inputs.
+    """
+    return Node(INVENTORY, Key(corpus))
+
+
+def graph_over(project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None) -> Graph:
+    """Return the graph of a project whose corpora have these inventories.
+
+    Args:
+        project: The project.
+        inventories: Corpus → recipe of its inventory.
+        corpora: The corpora of the raw folder; by default those with an inventory.
+    """
+    known = {inventory_node(corpus): recipe for corpus, recipe in inventories.items()}
+    return Graph(project, known, corpora)
+
+
+def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> list[Node]:
+    """Return every output that a configuration requests, and those of every corpus in `corpora`."""
+    nodes = []
+    for stage in stages():
+        nodes += [Node(stage, key) for key in stage.keys(config, corpora)]
+    return nodes
 
 
 def digest_of_node(node: Node, recipe: Recipe) -> str:
@@ -180,13 +260,13 @@ def digest_of_node(node: Node, recipe: Recipe) -> str:
 
 
 def reasons_to_build(project: Project, node: Node, wanted: Recipe, current: CurrentVersion) -> Sequence[Reason]:
-    """Return why the current version of an output is not the wanted one; none if it is, and whole."""
+    """Return why the current version of an output is not the wanted one; empty if it is, and whole."""
     stage = node.stage
     if isinstance(stage, InParts):
         problem = stage.part_problem(project, node.key, wanted)
         return [] if problem is None else [problem]
 
-    reasons = _in_words(current.stale_reasons(wanted))
+    reasons = _for_people(current.stale_reasons(wanted))
     if not reasons and current.manifest is not None and isinstance(stage, OutsideFiles):
         fault = stage.fault(project, node.key, current.manifest)
         return [] if fault is None else [Reason(fault)]
@@ -195,169 +275,75 @@ def reasons_to_build(project: Project, node: Node, wanted: Recipe, current: Curr
     return reasons
 
 
-def _in_words(reasons: Iterable[Reason]) -> list[Reason]:
-    return [Reason(_CHANGED_INPUTS.get(reason.input or "", reason.text), reason.input) for reason in reasons]
-
-
-def inventory_node(corpus: str) -> Node:
-    """Return the inventory of a corpus."""
-    return Node(INVENTORY, Key(corpus))
-
-
-def graph_over(project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None) -> Graph:
-    """Return the graph of a project in which corpora have these inventories: corpus → recipe."""
-    known = {inventory_node(corpus): recipe for corpus, recipe in inventories.items()}
-    return Graph(project, known, corpora)
-
-
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
     """Return why a current version is not made from its settings and its present inputs.
 
-    Outputs of other subjects count as they are even where they are stale. Files are not looked at.
+    Outputs of other subjects count as they are, even if they are stale. Files are not looked at.
     """
+    graph = Graph(project, {})
     node = Node(stage, key)
-    known: dict[Node, Recipe] = {}
-    graph = Graph(project, known)
-    waiting, seen = [node], {node}
+    seen = {node}
+    waiting = [node]
     while waiting:
-        for parent in waiting.pop().inputs(project.config).values():
+        for parent in graph.inputs(waiting.pop()).values():
             if parent in seen:
                 continue
             seen.add(parent)
-            if _belongs(parent, node) and parent.inputs(project.config):
+            if _have_same_subject(parent, node) and graph.inputs(parent):
                 waiting.append(parent)
-            elif (manifest := graph.current(parent).manifest) is not None:
-                known[parent] = Recipe(**manifest.recipe)
-    return list(dict.fromkeys(_from_the_root(graph, node)))
+                continue
+            # Another subject's output: whatever is current is what the output should be made from.
+            manifest = graph.current(parent).manifest
+            if manifest is not None:
+                graph.set_recipe(parent, Recipe(**manifest.recipe))
+    return list(dict.fromkeys(_root_causes(graph, node)))
 
 
-def _from_the_root(graph: Graph, node: Node) -> Iterator[str]:
-    """Yield reasons in words; where an input of the same subject differs, that one's own reasons."""
-    inputs = node.inputs(graph.project.config)
+def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
+    """Yield why an output is stale; if an input of the same subject changed, yield that input's reasons instead."""
+    inputs = graph.inputs(node)
     for reason in graph.changes(node):
+        causes: list[str] = []
         parent = inputs.get(reason.input or "")
-        earlier = list(_from_the_root(graph, parent)) if parent is not None and _belongs(parent, node) else []
-        yield from earlier or [reason.text]
+        if parent is not None and _have_same_subject(parent, node):
+            causes = list(_root_causes(graph, parent))
+        yield from causes or [reason.text]
 
 
-def _belongs(node: Node, other: Node) -> bool:
+def _for_people(reasons: Iterable[Reason]) -> list[Reason]:
+    """Return reasons with a clearer text, if the name of the changed input would not say enough."""
+    return [Reason(_TEXT_OF_CHANGED_INPUT.get(reason.input or "", reason.text), reason.input) for reason in reasons]
+
+
+def _have_same_subject(node: Node, other: Node) -> bool:
+    """Return whether two outputs are of the same corpus, nanoset, webdataset or export."""
     return (node.stage.kind, node.key.subject) == (other.stage.kind, other.key.subject)
 
 
-def asked_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> list[Node]:
-    """Return every output that a configuration asks for, and those of every corpus of `corpora`."""
-    return [Node(stage, key) for stage in stages() for key in stage.keys(config, corpora)]
-
-
-def _ordered(config: ProjectConfig, nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yield nodes by kind, subject and part, each after those of its subject that it needs."""
-    groups: dict[tuple[str, str], dict[str | None, list[Node]]] = {}
-    kinds = dict.fromkeys(stage.kind for stage in stages())
+def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
+    """Return nodes by kind, subject and part, each after the inputs that it has of its own subject."""
+    # Within a kind, subjects and parts stay in the order in which the stages first name them.
+    parts_by_subject: dict[tuple[str, str], dict[str | None, list[Node]]] = {}
     for node in nodes:
-        groups.setdefault((node.stage.kind, node.key.subject), {}).setdefault(node.key.part, []).append(node)
-    given: set[Node] = set()
+        parts = parts_by_subject.setdefault((node.stage.kind, node.key.subject), {})
+        parts.setdefault(node.key.part, []).append(node)
 
-    def visit(node: Node) -> Iterator[Node]:
-        if node not in given:
-            given.add(node)
-            for parent in node.inputs(config).values():
-                if _belongs(parent, node):
-                    yield from visit(parent)
-            yield node
-
-    for kind in kinds:
-        for (other, _), parts in groups.items():
-            if other == kind:
-                for node in (node for part in parts.values() for node in part):
-                    yield from visit(node)
+    ordered: dict[Node, None] = {}
+    for kind in dict.fromkeys(stage.kind for stage in stages()):
+        for (subject_kind, _), parts in parts_by_subject.items():
+            if subject_kind != kind:
+                continue
+            for part_nodes in parts.values():
+                for node in part_nodes:
+                    _add_after_inputs(config, node, ordered)
+    return list(ordered)
 
 
-def named_corpora(config: ProjectConfig) -> set[str]:
-    """Return the corpora that nanoset.yaml names."""
-    return {corpus for _, corpus in _named(config)}
-
-
-def check_corpora(config: ProjectConfig, known: Collection[str]) -> None:
-    """Raise ConfigError where a configuration names a corpus that is not one of `known`, those of the raw folder."""
-    for name in config.derived:
-        if name in known:
-            key, one = ("views", "a view") if name in config.views else ("packs", "packs")
-            what, remedy = f"{one} and a corpus share a name", f"rename {one.replace('a view', 'the view')}"
-            raise ConfigError(what, where=f"{config.file}: {key}.{name}", found=name, remedy=remedy)
-    for path, corpus in _named(config):
-        if corpus not in known:
-            folder = config.corpus_folder(corpus)
-            empty = folder.is_dir()
-            remedy = f"put its files ({ACCEPTED}) into {folder}, or take it out of {config.file.name}"
-            raise ConfigError(
-                "this corpus has no text that could be read" if empty else "this corpus is not in the raw folder",
-                where=f"{config.file}: {path}.{corpus}",
-                found=f"{', '.join(known) or 'no corpora'} in {config.raw_folder}",
-                remedy=remedy if empty else remedy_for_name(corpus, [*known, *config.derived], remedy),
-            )
-
-
-def _named(config: ProjectConfig) -> Iterator[tuple[str, str]]:
-    """Yield (where in nanoset.yaml, corpus named there)."""
-    yield from (("corpora", corpus) for corpus in config.corpora)
-    for node in asked_nodes(config):
-        for parent in node.inputs(config).values():
-            if parent.is_of_corpus:
-                yield node.key.requested_at, parent.key.subject
-
-
-@dataclass(frozen=True, slots=True)
-class GraphState:
-    """Every step of a project at one moment, with what a history of runs knows of it."""
-
-    steps: Mapping[Node, Step]
-    """In an order in which each step comes after those it needs."""
-    unverified: frozenset[Node] = frozenset()
-    """Steps whose last check found errors, or did not end."""
-    forced: frozenset[Node] = frozenset()
-    """Steps to make again though they are up to date."""
-
-    def is_fresh(self, node: Node) -> bool:
-        """Return whether a step's output is current, whole, and not known to be faulty."""
-        return node in self.steps and self.steps[node].done and node not in self.unverified
-
-    def needs_run(self, node: Node) -> bool:
-        """Return whether a step is missing, stale, faulty, or forced."""
-        return node in self.steps and (not self.is_fresh(node) or node in self.forced)
-
-
-def runnable(
-    state: GraphState,
-    select: Callable[[Step], bool],
-    run_of: Callable[[Step], Hashable],
-    *,
-    in_sequence: bool = False,
-) -> list[list[Step]]:
-    """Return the runs that can start now: the steps of each in order, runs in the order of the pipeline.
-
-    A step is taken when it needs a run, everything it needs is fresh or made before it, and `select`, called in order,
-    accepts it. The steps of a run (`run_of`) are made one after the other, so one may need another; with `in_sequence`
-    also one of an earlier run.
-    """
-    runs: dict[Hashable, list[Step]] = {}
-    taken: dict[Node, Hashable] = {}
-    for node, step in state.steps.items():
-        if not state.needs_run(node):
-            continue
-        run = run_of(step)
-        made = {need for need in step.needs if need in taken and (in_sequence or taken[need] == run)}
-        if all(need in made or state.is_fresh(need) for need in step.needs) and select(step):
-            runs.setdefault(run, []).append(step)
-            taken[node] = run
-    return list(runs.values())
-
-
-def with_stale_needs(state: GraphState, nodes: Collection[Node]) -> set[Node]:
-    """Return steps together with everything they need, directly or not, that is not fresh."""
-    found, waiting = set(nodes), list(nodes)
-    while waiting:
-        for need in state.steps[waiting.pop()].needs:
-            if need in state.steps and need not in found and not state.is_fresh(need):
-                found.add(need)
-                waiting.append(need)
-    return found
+def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:
+    """Append a node to `ordered`, a dict used as an ordered set, after its inputs of the same subject."""
+    if node in ordered:
+        return
+    for parent in node.inputs(config).values():
+        if _have_same_subject(parent, node):
+            _add_after_inputs(config, parent, ordered)
+    ordered[node] = None

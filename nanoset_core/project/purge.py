@@ -25,7 +25,7 @@ from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.project.dropping import drop
 from nanoset_core.project.existing import all_outputs
 from nanoset_core.project.gc import collect
-from nanoset_core.project.graph import asked_nodes
+from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.stages.dataset.stage import STAGE as DATASETS
@@ -314,7 +314,7 @@ def _shorten(project: Project, corpus: str, plan: Plan) -> None:
 
 def _check_fresh(project: Project, plan: Plan) -> None:
     """Raise StaleError where an output that nanoset.yaml asks for still is of the old shards."""
-    nodes = asked_nodes(project.config, raw.corpora(project))
+    nodes = requested_nodes(project.config, raw.corpora(project))
     asked = {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
     stale = [one.path for one in plan.versions if one.is_current and one.path.rpartition("/")[0] in asked]
     if stale:

@@ -10,6 +10,7 @@ Most stages implement `Stage` alone. What only some of them need is a class of i
 - `InternalStage`: versions without a name of their own, which the manifest of another stage lists by digest.
 - `Planned`: it can refuse an output before anything is built.
 - `Advising`: it warns of settings that are allowed but rarely intended.
+- `Estimated`: its outputs are so large that their size is estimated before a build.
 - `OutsideFiles`: an output needs files outside its own folder, which may be damaged while the folder is whole.
 - `InParts`: its outputs are the parts of another stage's output.
 - `BoundToMachine`: its recipes contain paths of this machine.
@@ -19,9 +20,10 @@ Most stages implement `Stage` alone. What only some of them need is a class of i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from nanoset_core.errors import StaleError
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason, differences
@@ -30,6 +32,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
 
@@ -182,6 +185,23 @@ class Advising(Stage):
         """Return what is unusual in the settings of an output: clauses, known before it is built."""
 
 
+class Estimated(Stage):
+    """A stage whose outputs are so large that their size is estimated before a build."""
+
+    estimated_as: str
+    """What its outputs are called in estimates: shards, datasets, tars …"""
+
+    @abstractmethod
+    def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
+        """Return how many bytes an output will take.
+
+        Args:
+            project: The project.
+            key: The output.
+            text_of: Returns what is known of a corpus's text.
+        """
+
+
 class OutsideFiles(Stage):
     """A stage whose outputs need files outside their own folders, such as the shards of a set."""
 
@@ -246,6 +266,22 @@ class InternalStage(Stage):
         raise NotImplementedError(f"versions of {self.layout.folder} are made by the stage that lists them")
 
 
+class RowName(NamedTuple):
+    """Names a row of `nanoset status`."""
+
+    kind: str
+    """What the stage calls its outputs: corpus, nanoset, webdataset …"""
+    subject: str
+    """Name of the corpus, nanoset or webdataset."""
+    part: str | None
+    """A split, a view, `handoff` …; None for subjects with one row."""
+
+    @property
+    def label(self) -> str:
+        """The names that it has, separated by spaces."""
+        return " ".join(name for name in self if name)
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One output of one stage: a node of the graph of a project's outputs."""
@@ -264,12 +300,14 @@ class Node:
         return is_of_corpora(self.stage)
 
     @property
-    def row(self) -> tuple[str, str, str | None]:
-        """(kind, name, part) of its row in `nanoset status`; the outputs of a row are shown together."""
+    def row(self) -> RowName:
+        """Name of its row in `nanoset status`; the outputs of a row are shown together."""
+        part = self.key.part
         if isinstance(self.stage, InParts):
-            return self.stage.kind, self.key.subject, None
-        part = self.key.part if self.key.part is not None else self._fixed_name
-        return self.stage.kind, self.key.subject, part
+            part = None
+        elif part is None:
+            part = self._fixed_name
+        return RowName(self.stage.kind, self.key.subject, part)
 
     @property
     def _fixed_name(self) -> str | None:

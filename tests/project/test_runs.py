@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nanoset_core.project.graph import GraphState, Step, runnable, with_stale_needs
+from nanoset_core.project.graph import Step
+from nanoset_core.project.runs import GraphState, runnable, with_stale_needs
 from nanoset_core.stages.registry import DATASET, INVENTORY, PACKED, TOKENIZED
 from nanoset_core.stages.stage import Key, Node
 

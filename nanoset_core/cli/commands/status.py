@@ -21,7 +21,7 @@ from nanoset_core.records.text import format_age, format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.project.project import Project
-    from nanoset_core.project.status import Row
+    from nanoset_core.project.status import StatusRow
 
 _STYLES = dict.fromkeys(("up to date", "being built", "stale", "missing", "failing", "not read"), "yellow")
 _STYLES |= {"up to date": "green", "being built": "cyan", "failing": "bold red"}
@@ -72,7 +72,7 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _print_all_warnings(project: Project, rows: Sequence[Row], notices: Iterable[str]) -> None:
+def _print_all_warnings(project: Project, rows: Sequence[StatusRow], notices: Iterable[str]) -> None:
     lines = warning_lines(rows, notices)
     print_warnings(project, lines, show_known=True)
     echo(f"{format_count(len(lines), 'warning')}; other commands count them from now on" if lines else "no warning")
@@ -97,7 +97,7 @@ def print_old_versions(project: Project, *, more_than: int = 0) -> None:
 
 
 def print_tables(
-    rows: Iterable[Row],
+    rows: Iterable[StatusRow],
     seconds: Seconds | None = None,
     *,
     project: Project | None = None,
@@ -128,13 +128,13 @@ def print_tables(
     echo(state_counts(found))
 
 
-def state_counts(rows: Sequence[Row]) -> str:
+def state_counts(rows: Sequence[StatusRow]) -> str:
     """Return how many outputs are in each state, in words: `3 up to date, 1 stale`."""
     counts: Counter[str] = Counter(row.state for row in rows)
     return ", ".join(f"{counts[state]:,} {state}" for state in _STYLES if counts[state]) or "nothing to build"
 
 
-def _print_kind(kind: str, rows: list[Row], seconds: Seconds | None) -> None:
+def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> None:
     built = [row for row in rows if row.figures or row.made_at is not None]
     shown = built if len(rows) - len(built) > _UNBUILT_SHOWN else rows
     figures = dict.fromkeys(name for row in shown for name in row.figures if name != "bytes")
@@ -144,7 +144,7 @@ def _print_kind(kind: str, rows: list[Row], seconds: Seconds | None) -> None:
         echo(f"{kind}: {len(rows) - len(shown):,} of {len(rows):,} not built yet, named below")
 
 
-def _cells(kind: str, row: Row, columns: Iterable[str], seconds: Seconds | None) -> terminal.Row:
+def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds | None) -> terminal.Row:
     busy = ", being built" if row.busy and row.state != "being built" else ""
     state = row.state + busy, _STYLES[row.state]
     found: terminal.Row = {kind: row.name + (f" {row.part}" if row.part else ""), "state": state}
@@ -161,7 +161,7 @@ def _cells(kind: str, row: Row, columns: Iterable[str], seconds: Seconds | None)
     return found | {"seconds": f"{spent:.1f}" if spent else "-"}
 
 
-def warning_lines(rows: Iterable[Row], notices: Iterable[str] = ()) -> list[str]:
+def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> list[str]:
     """Return the warnings of a project, one line each: about files, outputs, and rejected lines.
 
     Args:

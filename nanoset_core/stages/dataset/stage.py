@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from nanoset_core.stages.shards.shards import STAGE as SHARDS
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import (
     CorpusStage,
+    Estimated,
     Key,
     Layout,
     Node,
@@ -39,6 +40,7 @@ from nanoset_core.stages.stage import (
     counted,
     require,
 )
+from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceCheck, PieceDigest, Stored, pieces_text, read_pieces
@@ -285,11 +287,12 @@ def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
     )
 
 
-class DatasetStage(CorpusStage):
+class DatasetStage(CorpusStage, Estimated):
     """A corpus as one .bin and .idx."""
 
     layout = Layout(STAGE, uploaded_first=(".bin", ".idx", f".bin{PIECES}"))
     version = VERSION
+    estimated_as = "datasets"
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"inventory": Node(INVENTORY, key), "tokenized": Node(TOKENIZED, key)}
@@ -302,6 +305,9 @@ class DatasetStage(CorpusStage):
 
     def make(self, project: Project, key: Key) -> Manifest:
         return index(project, key.subject)
+
+    def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
+        return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
 
     def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
         from nanoset_core.stages.shards.verify import verify_indexed

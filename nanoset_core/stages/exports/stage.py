@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from nanoset_core.stages.exports.base import Tokens
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.sample_files import SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
+from nanoset_core.stages.exports.settings import IN_SAMPLES
 from nanoset_core.stages.exports.writing import (
     JOINED,
     WRITTEN,
@@ -32,6 +33,7 @@ from nanoset_core.stages.exports.writing import (
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.stage import (
+    Estimated,
     Key,
     Layout,
     Node,
@@ -42,6 +44,8 @@ from nanoset_core.stages.stage import (
     counted,
     uploaded_files,
 )
+from nanoset_core.stages.text_estimate import TextEstimate
+from nanoset_core.stages.views.settings import base_of
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED, sha256_file, sweep_abandoned, write_atomic
 
@@ -150,12 +154,13 @@ _LINKED_ENDINGS = [
 """Endings of the files of formats that share the dataset's tokens."""
 
 
-class ExportStage(Planned, Resumable):
+class ExportStage(Planned, Resumable, Estimated):
     """A dataset in the layout of another reader."""
 
     layout = Layout(STAGE, uploaded_first=(*_LINKED_ENDINGS, PIECES))
     kind = "export"
     version = VERSION
+    estimated_as = "exports"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [Key(name, requested_at=f"{STAGE}.{name}.of") for name in config.exports]
@@ -176,6 +181,14 @@ class ExportStage(Planned, Resumable):
 
     def make(self, project: Project, key: Key) -> Manifest:
         return export(project, key.subject)
+
+    def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
+        """Return the size of the tokens, unless the export is a link to those of a corpus."""
+        config = project.config
+        spec = config.exports[key.subject]
+        if spec.format not in IN_SAMPLES and spec.of not in config.views:
+            return 0
+        return int(text_of(base_of(config.derived, spec.of)).tokens * project.tokenizer.dtype.itemsize)
 
     def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
         from nanoset_core.stages.exports.verify import verify_export

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,8 @@ from nanoset_core.stages.packs.pieces import PIECES_FILE
 from nanoset_core.stages.packs.show import packs_summary
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.framing import pair_name
-from nanoset_core.stages.stage import PART, Advising, Key, Layout, Node, Summary, require
+from nanoset_core.stages.stage import PART, Advising, Estimated, Key, Layout, Node, Summary, require
+from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.stages.views.stage import DerivedStage, corpus_of, unpacked_node
 
@@ -36,12 +37,13 @@ VERSION = 1
 STAGE = "packs"
 
 
-class PacksStage(DerivedStage, Advising):
+class PacksStage(DerivedStage, Advising, Estimated):
     """Documents of a corpus or view, packed unbroken into sequences of one length."""
 
     layout = Layout(STAGE, (PART,), uploaded_first=(".bin", ".idx", PIECES_FILE))
     kind = "pack"
     version = VERSION
+    estimated_as = "packs"
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         spec = config.packs[self.layout.name_of(key)]
@@ -63,6 +65,10 @@ class PacksStage(DerivedStage, Advising):
 
     def make(self, project: Project, key: Key) -> Manifest:
         return make_packs(project, self.layout.name_of(key))
+
+    def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
+        """Return the size of the whole corpus: how many documents a view chooses is not known before it is built."""
+        return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
 
     def verify(self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
         from nanoset_core.stages.packs.verify import verify_packs

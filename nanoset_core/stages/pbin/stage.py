@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.pbin.writing import pack_into_store, packing_vocab_size
 from nanoset_core.stages.report import Report, Run, run_here
-from nanoset_core.stages.stage import Key, Layout, Node, PerCorpus, Stage, Summary, counted
+from nanoset_core.stages.stage import Estimated, Key, Layout, Node, PerCorpus, Stage, Summary, counted
+from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import Store
 
@@ -117,11 +118,16 @@ class _PbinStage(Stage):
         return Summary(counted(manifest, "documents", "tokens"), details)
 
 
-class PackedStage(_PbinStage, PerCorpus):
+class PackedStage(_PbinStage, PerCorpus, Estimated):
     """A corpus as one .pbin."""
+
+    estimated_as = "packed"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [Key(name, requested_at="packed") for name in config.packed if name not in config.derived]
+
+    def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
+        return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
 
 
 class PackedViewsStage(_PbinStage):

@@ -25,6 +25,7 @@ from nanoset_core.stages.shards.losses import Losses, RejectPolicy, SettingNames
 from nanoset_core.stages.shards.repeats import LOOK, repeats_text
 from nanoset_core.stages.stage import (
     CorpusStage,
+    Estimated,
     InternalStage,
     Key,
     Layout,
@@ -34,6 +35,7 @@ from nanoset_core.stages.stage import (
     ReadingBudget,
     Summary,
 )
+from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.text.rejects import RejectOptions
@@ -316,11 +318,21 @@ def _reject_files(project: Project, tokenized: Manifest) -> list[str]:
     return [found for found in addresses if found is not None]
 
 
-class TokenizedStage(CorpusStage, OutsideFiles, Planned):
+def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest | None) -> int:
+    """Return the bytes of tokens in shards that the current set does not list, as a build that was cut short left."""
+    access = outputs.access
+    folder = outputs.folder / SHARDS / corpus
+    listed: frozenset[str] = frozenset(() if tokenized is None else tokenized.facts[SHARDS])
+    sizes = [access.size(folder / digest / shards.BIN) for digest in access.names(folder) - listed]
+    return sum(size or 0 for size in sizes)
+
+
+class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     """A corpus as token ids: the set of its shards."""
 
     layout = Layout(STAGE)
     version = VERSION
+    estimated_as = "shards"
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"inventory": Node(INVENTORY, key)}
@@ -349,6 +361,19 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned):
         """Return that too much is lost, where all shards of the inventory are there to tell."""
         lost = _lost(project, key.subject, wanted)
         return None if lost is None else _in_one_line(refusal(project, key.subject, lost))
+
+    def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
+        """Return the size of the shards that do not exist yet: of new text, or of all if settings changed."""
+        text = text_of(key.subject)
+        new_bytes = text.stored_bytes
+        if text.tokenized is not None:
+            wanted = self.recipe(project, key, text.tokenized.recipe["parents"])
+            if wanted.digest == text.tokenized.digest:
+                new_bytes = max(0, new_bytes - text.tokenized.facts["stored_bytes"])
+        if not new_bytes:
+            return 0
+        shard_bytes = int(new_bytes * text.tokens_per_byte * project.tokenizer.dtype.itemsize)
+        return max(0, shard_bytes - _unlisted_shard_bytes(project.outputs, key.subject, text.tokenized))
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         warnings = list(losses(project.outputs, manifest).texts())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from nanoset_core.stages.stage import (
     PART,
     SUBJECT,
     Advising,
+    Estimated,
     InParts,
     Key,
     Layout,
@@ -56,6 +57,7 @@ from nanoset_core.stages.stage import (
     current_version,
     require,
 )
+from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.stages.views.stage import is_view
 from nanoset_core.stages.webdataset.contexts import SourceContexts
 from nanoset_core.stages.webdataset.lists import LISTS, write_lists
@@ -415,13 +417,26 @@ class PlanStage(Planned, Advising):
         return reordering_warnings(corpora, config.views, config.packs, "its contexts are shuffled into the tars")
 
 
-class TarsStage(InParts):
+def _tokens_in_tars(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]) -> float:
+    """Return how many tokens the tars of a webdataset hold, by the tokens of its corpora."""
+    numbers = spec.numbers or dict.fromkeys(spec.names, 1.0)
+    if spec.mix == "frequencies":
+        return sum(tokens_by_corpus[corpus] * frequency for corpus, frequency in numbers.items())
+    if spec.contexts is not None:
+        return float(spec.contexts * spec.sequence_length)
+    # By weights, as many contexts as repeat no corpus: the corpus that is used up first decides.
+    tokens_per_weight = [tokens_by_corpus[corpus] / weight for corpus, weight in numbers.items() if weight]
+    return sum(numbers.values()) * min(tokens_per_weight)
+
+
+class TarsStage(InParts, Estimated):
     """The tars of a webdataset, group by group: a part of its version, which the last stage completes."""
 
     layout = Layout(STAGE, (SUBJECT, "tars", PART))  # parts have no folder of their own: no output has such a name
     kind = "webdataset"
     version = VERSION
     parts_name = "groups of tars"
+    estimated_as = "tars"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [
@@ -435,6 +450,18 @@ class TarsStage(InParts):
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return webdataset_recipe(key.subject, parents["plan"])
+
+    def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
+        """Return the size of one group of tars.
+
+        Views and packs count as empty: how many documents a view chooses is not known before it is built.
+        """
+        spec = project.webdataset(key.subject)
+        tokens_by_corpus = dict.fromkeys(spec.names, 0.0)
+        for name in spec.names:
+            if name not in project.config.derived:
+                tokens_by_corpus[name] = text_of(name).tokens
+        return int(_tokens_in_tars(spec, tokens_by_corpus) * project.tokenizer.dtype.itemsize / spec.groups)
 
     def part_digest(self, recipe: Recipe) -> str:
         return recipe.parents["plan"]

@@ -19,7 +19,7 @@ from nanoset_assets.asset_table import label_of
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import status as status_tables
 from nanoset_core.errors import NanosetError
-from nanoset_core.project import status as status_module
+from nanoset_core.project import survey as survey_module
 from nanoset_core.project.gc import collect, old_versions, plan_gc
 from nanoset_core.project.graph import REPLACED, graph_over
 from nanoset_core.project.project import Project
@@ -136,7 +136,7 @@ def test_a_file_that_was_only_touched_is_read_where_it_is_small(copy, monkeypatc
     assert states(folder) == {}
     raw.make_inventory(Project.open(folder / "nanoset.yaml"), "web")
     os.utime(file, (time.time() - 99, time.time() - 99))
-    monkeypatch.setattr(status_module, "READ_BYTES", 10)
+    monkeypatch.setattr(survey_module, "READ_BYTES", 10)
     assert why(folder, "corpus web") == [
         "1 file copied or written again, which the next build reads to compare (part-1/web-3.jsonl)"
     ]
@@ -151,7 +151,7 @@ def test_a_copied_project_is_told_as_such_and_settles_with_a_build_that_has_noth
         os.utime(path, (1e9 + number, 1e9 + number))
     files = [path.relative_to(folder / "raw/web") for path in (folder / "raw/web").rglob("*.jsonl*")]
     some = min(path.stat().st_size for path in (folder / "raw").rglob("*.jsonl*")) + 1
-    monkeypatch.setattr(status_module, "READ_BYTES", some)
+    monkeypatch.setattr(survey_module, "READ_BYTES", some)
     assert len(files) > 1
     assert why(folder, "corpus web")[0].startswith(f"{len(files)} files copied or written again"), (
         "all of them, not some"
@@ -173,7 +173,7 @@ def test_known_files_are_not_read(copy, monkeypatch):
     def read(*_):
         raise AssertionError("a file was read")
 
-    monkeypatch.setattr(status_module, "fingerprint", read)
+    monkeypatch.setattr(survey_module, "fingerprint", read)
     assert states(folder) == {}
 
 

@@ -16,8 +16,8 @@ from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.project.gc import plan_gc
-from nanoset_core.project.graph import check_corpora
 from nanoset_core.project.project import Project
+from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.status import project_status
 from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.dataset import stage as indexed
@@ -107,7 +107,7 @@ def test_corpora_and_their_files(project):
     assert found.corpora["web_title"].corpus == "web_title"
     assert found.corpora["web_title"].signature == found.corpora["web"].signature
     assert not found.faults
-    check_corpora(project.config, raw.corpora(project))
+    check_requested_corpora(project.config, raw.corpora(project))
 
 
 def test_files_of_a_folder_are_hashed_once_for_all_its_corpora(project):
@@ -196,7 +196,7 @@ def test_gc_leaves_a_corpus_that_is_read_from_another_folder_and_tells_of_one_th
 def test_a_folder_that_is_not_there_names_the_corpus(copy):
     project = copy(CORPORA.replace("folder: web", "folder: wbe"))
     with pytest.raises(ConfigError, match="this corpus is not in the raw folder") as caught:
-        check_corpora(project.config, raw.corpora(project))
+        check_requested_corpora(project.config, raw.corpora(project))
     assert str(caught.value.where).endswith("nanoset.yaml: corpora.web_title")
     assert str(project.config.raw_folder / "wbe") in caught.value.remedy
     assert raw.corpora(project) == list(raw.scan(project).corpora) == ["code", "web"]

@@ -23,8 +23,8 @@ from nanoset_core.lineage.takedown import holdings
 from nanoset_core.lineage.webdataset import explain_context
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.loading.shard_reader import iterate_shard
-from nanoset_core.project.graph import check_corpora
 from nanoset_core.project.project import Project
+from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.settings import ProjectConfig, config_from
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.plan import LengthReader
@@ -300,7 +300,7 @@ def test_equal_packs_are_made_once_and_take_the_place_of_their_corpora():
     ]
     assert config.trains_on("code")
     with pytest.raises(ConfigError, match="packs and a corpus share a name"):
-        check_corpora(config, ["web", "code", "held", "own"])
+        check_requested_corpora(config, ["web", "code", "held", "own"])
 
 
 PACKED = {"sequence_length": 64, "packing": {}}

@@ -20,8 +20,9 @@ from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.project.diff import find_versions
 from nanoset_core.project.gc import collect
-from nanoset_core.project.graph import check_corpora, graph_over
+from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
+from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.verify import verify_project
 from nanoset_core.project.view_diff import diff_views
 from nanoset_core.stages.columns import stage as columns
@@ -330,7 +331,7 @@ def test_views_that_cannot_be_are_refused(project, old, new, what):
     assert old in text
     project.config.file.write_text(text.replace(old, new))
     with pytest.raises(ConfigError, match=what):
-        check_corpora(Project.open(project.config.file).config, ["web", "code", "books"])
+        check_requested_corpora(Project.open(project.config.file).config, ["web", "code", "books"])
 
 
 def test_what_a_view_would_choose_is_told_before_it_is_built(project):

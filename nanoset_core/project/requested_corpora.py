@@ -1,0 +1,89 @@
+"""The corpora that nanoset.yaml names, and the check that the raw folder has them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from nanoset_core.errors import ConfigError, remedy_for_name
+from nanoset_core.project.graph import requested_nodes
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.text.endings import ACCEPTED
+
+
+@dataclass(frozen=True, slots=True)
+class _Mention:
+    """A place in nanoset.yaml that names a corpus."""
+
+    key: str
+    """Path of the key."""
+    corpus: str
+
+
+def requested_corpora(config: ProjectConfig) -> set[str]:
+    """Return the corpora that nanoset.yaml names."""
+    return {mention.corpus for mention in _mentions(config)}
+
+
+def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> None:
+    """Check that nanoset.yaml names no corpus that does not exist, and gives no view or packs the name of one.
+
+    Args:
+        config: The configuration.
+        known: The corpora of the raw folder.
+
+    Raises:
+        ConfigError: It does.
+    """
+    for name in config.derived:
+        if name in known:
+            raise _shared_name(config, name)
+    for mention in _mentions(config):
+        if mention.corpus not in known:
+            raise _unknown_corpus(config, mention, known)
+
+
+def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
+    """Yield every place that names a corpus: its own settings, and outputs that are made from it."""
+    for corpus in config.corpora:
+        yield _Mention("corpora", corpus)
+    for node in requested_nodes(config):
+        for parent in node.inputs(config).values():
+            if parent.is_of_corpus:
+                yield _Mention(node.key.requested_at, parent.key.subject)
+
+
+def _shared_name(config: ProjectConfig, name: str) -> ConfigError:
+    """Return the error for a view, or packs, with the name of a corpus.
+
+    The two are told apart because the message names the key of nanoset.yaml, and each has its own.
+    """
+    if name in config.views:
+        return ConfigError(
+            "a view and a corpus share a name",
+            where=f"{config.file}: views.{name}",
+            found=name,
+            remedy="rename the view",
+        )
+    return ConfigError(
+        "packs and a corpus share a name",
+        where=f"{config.file}: packs.{name}",
+        found=name,
+        remedy="rename packs",
+    )
+
+
+def _unknown_corpus(config: ProjectConfig, mention: _Mention, known: Collection[str]) -> ConfigError:
+    """Return the error for a corpus that the raw folder does not have, or that has no text."""
+    folder = config.corpus_folder(mention.corpus)
+    where = f"{config.file}: {mention.key}.{mention.corpus}"
+    existing = f"{', '.join(known) or 'no corpora'} in {config.raw_folder}"
+    remedy = f"put its files ({ACCEPTED}) into {folder}, or take it out of {config.file.name}"
+    if folder.is_dir():
+        return ConfigError("this corpus has no text that could be read", where=where, found=existing, remedy=remedy)
+    return ConfigError(
+        "this corpus is not in the raw folder",
+        where=where,
+        found=existing,
+        remedy=remedy_for_name(mention.corpus, [*known, *config.derived], remedy),
+    )
