@@ -1,21 +1,26 @@
-"""Shards whose tokens a dataset holds as well: with `storage.shards: drop`, `nanoset gc` removes their own copy."""
+"""Shards whose tokens a dataset holds as well: with `storage.shards: drop`, `nanoset gc` removes their own copy.
+
+This is the only thing that `nanoset gc` does inside versions, and it names two stages: the shards of a corpus, and the
+dataset that is made by concatenating them.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.outputs.manifest import FileFact
+from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.stage import STAGE, has_same_origin
+from nanoset_core.stages.dataset.stage import STAGE as DATASETS
+from nanoset_core.stages.dataset.stage import has_same_origin
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.shard_tokens import point_into
 from nanoset_core.stages.shards.shards import BIN
+from nanoset_core.stages.shards.shards import STAGE as SHARDS
 from nanoset_core.storage.leases import collecting
 from nanoset_core.storage.store import Stored
 
@@ -24,104 +29,146 @@ _BATCH_BYTES = 16 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Surplus:
-    """A shard whose tokens are a range of the current dataset, too."""
+class DuplicateTokens:
+    """A shard whose tokens are a range of the current dataset as well."""
 
     corpus: str
-    shard: Path
-    """Its folder."""
-    was: FileFact
-    """Of its tokens, as its manifest says."""
-    fact: FileFact
-    """Of the same tokens as a range of the dataset."""
+    folder: Path
+    """Folder of the shard."""
+    recorded: FileFact
+    """Its tokens, as its manifest records them."""
+    in_dataset: FileFact
+    """The same tokens, as a range of the dataset."""
     size: int
-    """Bytes of its own .bin; 0 where it lies within another dataset."""
+    """Bytes of its own .bin; 0 if its tokens are already a range of another dataset."""
     why_not: str | None = None
-    """Why it stays."""
+    """Why it keeps its tokens, or None."""
+
+    @property
+    def output(self) -> str:
+        """Folder of the stage, and name of the output."""
+        return f"{SHARDS}/{self.corpus}"
+
+    @property
+    def tokens_path(self) -> Path:
+        """The file of its own tokens."""
+        return self.folder / BIN
 
 
-def surplus(project: Project) -> Iterator[Surplus]:
-    """Yield every shard that could drop tokens, corpus by corpus; nothing where `storage.shards` is not `drop`."""
+@dataclass(frozen=True, slots=True)
+class _ShardFile:
+    """The file of a shard's tokens."""
+
+    folder: Path
+    recorded: FileFact
+    size: int
+    """Its size as it is stored; 0 if the shard has no file of its own."""
+
+    @staticmethod
+    def of(shard: Manifest) -> _ShardFile:
+        """Look up the file of a shard."""
+        return _ShardFile(shard.folder, shard.files[BIN], shard.access.size(shard.folder / BIN) or 0)
+
+
+def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
+    """Yield every shard that could drop its tokens, corpus by corpus; nothing unless `storage.shards` is `drop`."""
+    if project.config.storage.shards != "drop":
+        return
     outputs = project.outputs
-    if project.config.storage.shards == "drop":
-        for corpus in sorted(name for name in outputs.access.names(outputs.folder / STAGE) if name[0] != "."):
-            with contextlib.suppress(FormatError, MissingError):  # it is damaged, and a build makes it again
-                yield from _surplus_of(project, corpus)
+    corpora = [name for name in outputs.access.names(outputs.folder / DATASETS) if not name.startswith(".")]
+    for corpus in sorted(corpora):
+        with contextlib.suppress(FormatError, MissingError):  # it is damaged, and a build makes it again
+            yield from _duplicates_of(project, corpus)
 
 
-def _surplus_of(project: Project, corpus: str) -> list[Surplus]:
-    outputs, begin, found = project.outputs, 0, list[Surplus]()
-    dataset, tokenized = (outputs.current(stage, corpus) for stage in (STAGE, tokenization.STAGE))
+def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
+    """Return the shards of a corpus whose tokens are in its current dataset."""
+    outputs = project.outputs
+    dataset = outputs.current(DATASETS, corpus)
+    tokenized = outputs.current(tokenization.STAGE, corpus)
     if dataset is None or tokenized is None or not has_same_origin(tokenized, dataset):
         return []
-    binary = f"{dataset.facts['prefix']}.bin"
-    within = outputs.access.name(dataset.folder / binary)
-    for shard, was, size in tokenization.each_shard(
-        project,
-        corpus,
-        tokenized.facts[tokenization.SHARDS],
-        lambda one: (one.folder, one.files[BIN], one.access.size(one.folder / BIN) or 0),
-    ):
-        fact = replace(was, within=within, begin=begin)
-        begin += fact.size
-        if fact.size and fact.sha256 and (size or fact != was):
-            found.append(Surplus(corpus, shard, was, fact, size))
-    return found if begin == dataset.files[binary].size else []
+
+    digests = tokenized.facts[tokenization.SHARDS]
+    shard_files = tokenization.each_shard(project, corpus, digests, _ShardFile.of)
+
+    # A dataset is its shards, concatenated: each begins where the one before ends.
+    bin_name = f"{dataset.facts['prefix']}.bin"
+    within = outputs.access.name(dataset.folder / bin_name)
+    start = 0
+    duplicates = []
+    for file in shard_files:
+        in_dataset = replace(file.recorded, within=within, begin=start)
+        start += in_dataset.size
+        has_tokens = in_dataset.size and in_dataset.sha256
+        is_elsewhere = file.size or in_dataset != file.recorded
+        if has_tokens and is_elsewhere:
+            duplicates.append(DuplicateTokens(corpus, file.folder, file.recorded, in_dataset, file.size))
+    if start != dataset.files[bin_name].size:
+        return []
+    return duplicates
 
 
-def drop(project: Project) -> Iterator[Surplus]:
-    """Compare ranges of datasets with the shards that they stand for, and let these drop their own .bin.
+def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
+    """Let shards drop their own .bin after comparing it with its range of the dataset; yield them, and those that stay.
 
-    Each range is read once, for its sha256, before anything goes; builds wait only while shards of up to 16 GiB are
-    noted. What a build works on stays.
+    Each range is read once, for its sha256, before anything is removed. Builds wait only while shards of up to 16 GiB
+    are updated. What a build works on stays.
     """
+    for batch in _batches(find_duplicate_tokens(project)):
+        yield from _drop_batch(project, batch)
+
+
+def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTokens]]:
+    """Yield shards in batches of up to `_BATCH_BYTES` of tokens, or slightly more."""
+    batch: list[DuplicateTokens] = []
+    batch_bytes = 0
+    for duplicate in duplicates:
+        batch.append(duplicate)
+        batch_bytes += duplicate.in_dataset.size
+        if batch_bytes >= _BATCH_BYTES:
+            yield batch
+            batch = []
+            batch_bytes = 0
+    if batch:
+        yield batch
+
+
+def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[DuplicateTokens]:
+    """Let the shards of a batch drop their tokens; yield them, and those that stay with the reason."""
     access = project.outputs.access
-    for batch in _batches(surplus(project)):
-        compared = list[tuple[Surplus, Stored]]()
-        for one in batch:
-            stored = access.stored(access.folder / str(one.fact.within), one.fact.begin, one.fact.size)
-            if access.store.sha256_of(stored) == one.fact.sha256:
-                compared.append((one, stored))
-            else:
-                yield replace(one, why_not=f"{one.fact.within} has other bytes for it: run `nanoset verify --deep`")
-        with collecting(access) as leases:
-            idle = [pair for pair in compared if pair[0].corpus not in leases]
-            done = access.each(lambda pair: _drop(project.outputs, *pair), idle)
-        yield from filter(None, done)
-        for one, _ in compared:
-            if one.corpus in leases:
-                yield replace(one, why_not=f"a build works on it ({leases[one.corpus]})")
+
+    # Compare while builds may begin: this reads the tokens, and takes long.
+    compared: list[tuple[DuplicateTokens, Stored]] = []
+    for duplicate in batch:
+        fact = duplicate.in_dataset
+        stored = access.stored(access.folder / str(fact.within), fact.begin, fact.size)
+        if access.store.sha256_of(stored) == fact.sha256:
+            compared.append((duplicate, stored))
+        else:
+            yield replace(duplicate, why_not=f"{fact.within} has other bytes for it: run `nanoset verify --deep`")
+
+    # Update the shards while no build can begin.
+    with collecting(access) as leases:
+        idle = [pair for pair in compared if pair[0].corpus not in leases]
+        outcomes = access.each(lambda pair: _drop(project.outputs, *pair), idle)
+    yield from [outcome for outcome in outcomes if outcome is not None]
+    for duplicate, _ in compared:
+        if duplicate.corpus in leases:
+            yield replace(duplicate, why_not=f"a build works on it ({leases[duplicate.corpus]})")
 
 
-def _drop(outputs: OutputRoot, one: Surplus, stored: Stored) -> Surplus | None:
-    """Let a shard drop its tokens; None where it or the dataset is another one by now."""
-    now, there = outputs.manifest_at(one.shard), outputs.access.store.stat(stored.name)
-    if now is None or now.files[BIN] != one.was or there is None or there.mark != stored.mark:
+def _drop(outputs: OutputRoot, duplicate: DuplicateTokens, stored: Stored) -> DuplicateTokens | None:
+    """Let a shard drop its tokens; return None if it, or the dataset, was replaced since they were compared."""
+    shard = outputs.manifest_at(duplicate.folder)
+    dataset_file = outputs.access.store.stat(stored.name)
+    if shard is None or shard.files[BIN] != duplicate.recorded:
+        return None
+    if dataset_file is None or dataset_file.mark != stored.mark:
         return None
     try:
-        point_into(now, one.fact)
+        point_into(shard, duplicate.in_dataset)
     except OSError as error:  # a full disk: other garbage makes room
-        return replace(one, why_not=f"its manifest cannot be written: {error.strerror}; run `nanoset gc` again")
-    return one
-
-
-def _batches(found: Iterator[Surplus]) -> Iterator[list[Surplus]]:
-    done = 0
-
-    def number(one: Surplus) -> int:
-        nonlocal done
-        done += one.fact.size
-        return done // _BATCH_BYTES
-
-    yield from (list(batch) for _, batch in groupby(found, number))
-
-
-def held_by(outputs: OutputRoot, shard: Path) -> list[str]:
-    """Return the digest of the dataset that holds the tokens of the shard in a folder; none where they are its own."""
-    try:
-        manifest = outputs.manifest_at(shard)
-    except FormatError:  # what cannot be read is made again from its source
-        return []
-    return (
-        [] if manifest is None else [Path(fact.within).parent.name for fact in manifest.files.values() if fact.within]
-    )
+        why_not = f"its manifest cannot be written: {error.strerror}; run `nanoset gc` again"
+        return replace(duplicate, why_not=why_not)
+    return duplicate

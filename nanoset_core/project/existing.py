@@ -1,75 +1,119 @@
-"""Which outputs there are below a root, by names alone."""
+"""Which outputs exist below a root, found by the names of folders alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from nanoset_core.errors import FormatError, StorageError
-from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.outputs.manifest import is_digest
 from nanoset_core.outputs.root import CURRENT, read_current
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.stage import is_of_corpora
+from nanoset_core.stages.stage import SharesFiles, is_of_corpora
 from nanoset_core.storage.access import FileAccess
 
-_DEEPEST = 4
+_CURRENT_LINK = "current"
+"""Link to the current version, for people, next to the versions."""
+_MAX_NAME_DEPTH = 4
+"""Folders below that of a stage in which versions are looked for."""
 
 
-class Output(NamedTuple):
-    """All versions of one output."""
+@dataclass(frozen=True, slots=True)
+class StoredOutput:
+    """All stored versions of one output."""
 
-    stage: str
+    stage_folder: str
+    """Folder of its stage, below the root."""
     name: str
+    """Where its versions are, below that folder."""
     folder: Path
-    versions: set[str]
-    """Their digests."""
+    """Folder of its versions."""
+    versions: frozenset[str]
+    """Digests of its versions."""
     current: str | None
-    """Digest of the current version; None where there is none."""
+    """Digest of the current version, or None."""
 
     @property
     def subject(self) -> str:
-        """The corpus, nanoset or webdataset that it belongs to."""
+        """The corpus, nanoset, webdataset or view that it belongs to."""
         return self.name.partition("/")[0]
 
 
 def stage_folders() -> list[str]:
-    """Return the folders of all stages below the root: first those of corpora, from which the others are made."""
+    """Return the folders of all stages below the root: first those of corpora, which the others are made from."""
     corpora_first = sorted(stages(), key=lambda stage: not is_of_corpora(stage))
     return list(dict.fromkeys(stage.layout.folder for stage in corpora_first))
 
 
-def _outputs_in(listing: FileAccess, stage: str, name: str = "") -> Iterator[Output]:
-    """Yield every output of a stage by names alone; links are followed."""
-    folder = listing.folder.joinpath(stage, name)
-    entries = [entry for entry in listing.entries(folder) if entry.name[0] != "."]
-    # Beside versions `current` is the link to one of them; right below a stage it is a corpus of this name.
-    folders = [entry for entry in entries if entry.is_folder and (entry.name != "current" or not name)]
-    # A corpus may have a name that looks like a digest, but stands where no version can.
-    versions = {entry.name for entry in folders if name and is_digest(entry.name)}
-    pointed = any(entry.name == CURRENT for entry in entries)
-    if versions or pointed:
-        try:
-            current = read_current(folder, listing) if pointed else None
-        except FormatError as error:
-            raise unreadable(folder, f"{error.where}: {error.found}") from error
-        if current not in (None, *versions):
-            raise unreadable(folder / str(current), "this is the current version, but it is gone")
-        yield Output(stage, name, folder, versions, current)
-    for entry in folders:
-        is_cache = stage == STAGE and entry.name == CACHE and name != "" and "/" not in name
-        if entry.name not in versions and not is_cache and name.count("/") < _DEEPEST:
-            yield from _outputs_in(listing, stage, f"{name}/{entry.name}".lstrip("/"))
+def shared_folders() -> dict[str, str]:
+    """Return folder of a stage → name of the folder in which all versions of a subject share files."""
+    return {stage.layout.folder: stage.shared_folder for stage in stages() if isinstance(stage, SharesFiles)}
 
 
-def all_outputs(listing: FileAccess) -> list[Output]:
-    """Return every output, by names alone, those of corpora first; StorageError for one that is damaged."""
-    return [output for folder in stage_folders() for output in _outputs_in(listing, folder)]
+def all_outputs(listing: FileAccess) -> list[StoredOutput]:
+    """Return every output below the root, those of corpora first.
+
+    Raises:
+        StorageError: A current version was deleted, or the pointer to it cannot be read.
+    """
+    outputs: list[StoredOutput] = []
+    for stage_folder in stage_folders():
+        outputs += _outputs_below(listing, stage_folder, shared_folder=shared_folders().get(stage_folder))
+    return outputs
+
+
+def _outputs_below(
+    listing: FileAccess, stage_folder: str, name: str = "", *, shared_folder: str | None
+) -> Iterator[StoredOutput]:
+    """Yield the outputs in a folder of a stage, and below it; links are followed.
+
+    Args:
+        listing: Access to the root.
+        stage_folder: Folder of the stage.
+        name: Name of the folder below it; empty for the folder itself.
+        shared_folder: Name of the folder, in that of a subject, that holds shared files and no outputs; or None.
+    """
+    folder = listing.folder.joinpath(stage_folder, name)
+    entries = [entry for entry in listing.entries(folder) if not entry.name.startswith(".")]
+    has_pointer = any(entry.name == CURRENT for entry in entries)
+
+    # Directly below a stage, names are those of corpora and the like: there, `current` is not the link to a version,
+    # and what looks like a digest is not a version.
+    is_below_stage = name == ""
+    folder_names = [entry.name for entry in entries if entry.is_folder]
+    versions: frozenset[str] = frozenset()
+    if not is_below_stage:
+        folder_names = [folder_name for folder_name in folder_names if folder_name != _CURRENT_LINK]
+        versions = frozenset(filter(is_digest, folder_names))
+
+    if versions or has_pointer:
+        current = _pointed_version(listing, folder) if has_pointer else None
+        if current is not None and current not in versions:
+            raise unreadable(folder / current, "this is the current version, but it is gone")
+        yield StoredOutput(stage_folder, name, folder, versions, current)
+
+    for folder_name in folder_names:
+        is_in_subject = not is_below_stage and "/" not in name
+        is_shared = is_in_subject and folder_name == shared_folder
+        if folder_name not in versions and not is_shared and name.count("/") < _MAX_NAME_DEPTH:
+            inner_name = f"{name}/{folder_name}".lstrip("/")
+            yield from _outputs_below(listing, stage_folder, inner_name, shared_folder=shared_folder)
+
+
+def _pointed_version(listing: FileAccess, folder: Path) -> str | None:
+    """Return the digest of the current version of an output, or raise StorageError."""
+    try:
+        return read_current(folder, listing)
+    except FormatError as error:
+        raise unreadable(folder, f"{error.where}: {error.found}") from error
 
 
 def unreadable(place: Path, why: str) -> StorageError:
     """Return the error for a version that has to stay and cannot be read."""
-    what = "a version that is current, is kept, or that another one needs, cannot be read, so nothing is removed"
-    remedy = f"run `nanoset build`, which makes it again, or delete {place} if you do not need it"
-    return StorageError(what, where=place, found=why, remedy=remedy)
+    return StorageError(
+        "a version that is current, is kept, or that another one needs, cannot be read, so nothing is removed",
+        where=place,
+        found=why,
+        remedy=f"run `nanoset build`, which makes it again, or delete {place} if you do not need it",
+    )

@@ -22,7 +22,7 @@ from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.erasures import RECEIPTS
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, digest_of
 from nanoset_core.outputs.root import CURRENT, OutputRoot
-from nanoset_core.project.dropping import drop
+from nanoset_core.project.dropping import drop_duplicate_tokens
 from nanoset_core.project.existing import all_outputs
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import requested_nodes
@@ -163,11 +163,13 @@ def _made_of(project: Project, shards: Collection[tuple[str, str]]) -> Iterator[
     order, places, needs = list[str](), dict[str, Path](), dict[str, set[str]]()
     outputs = all_outputs(root.access.listing())
     for output in outputs:
-        digests = sorted(output.versions if output.stage != SHARDS else tainted & output.versions)
-        is_dataset = output.stage == DATASETS and output.name in corpora
-        for digest, found in zip(digests, root.each_version(_needs, output.stage, output.name, digests), strict=True):
+        digests = sorted(output.versions if output.stage_folder != SHARDS else tainted & output.versions)
+        is_dataset = output.stage_folder == DATASETS and output.name in corpora
+        for digest, found in zip(
+            digests, root.each_version(_needs, output.stage_folder, output.name, digests), strict=True
+        ):
             places[digest], needs[digest] = output.folder / digest, found
-            if output.stage == SHARDS:
+            if output.stage_folder == SHARDS:
                 order.insert(0, digest)
             elif is_dataset and found <= _parents(root, output.folder / digest):
                 order.append(digest)
@@ -226,7 +228,7 @@ def purge(project: Project, plan: Plan, build: Callable[[], None], day: str) -> 
     build()
     seen = _shards(outputs)
     _check_fresh(project, again := plan_purge(project, plan.ids, plan.corpora))
-    list(drop(project))
+    list(drop_duplicate_tokens(project))
     _check_apart(project, again)
     _erase(project, again, seen)
     collect(project, keep=_ALL_VERSIONS, unfinished=True)
@@ -338,7 +340,7 @@ def _check_apart(project: Project, plan: Plan) -> None:
 
 def _shards(outputs: OutputRoot) -> set[tuple[str, str]]:
     """Return corpus and digest of all shards."""
-    found = (output for output in all_outputs(outputs.access.listing()) if output.stage == SHARDS)
+    found = (output for output in all_outputs(outputs.access.listing()) if output.stage_folder == SHARDS)
     return {(output.name, digest) for output in found for digest in output.versions}
 
 

@@ -12,6 +12,7 @@ Most stages implement `Stage` alone. What only some of them need is a class of i
 - `Advising`: it warns of settings that are allowed but rarely intended.
 - `Estimated`: its outputs are so large that their size is estimated before a build.
 - `OutsideFiles`: an output needs files outside its own folder, which may be damaged while the folder is whole.
+- `SharesFiles`: its versions share files in a folder next to them.
 - `InParts`: its outputs are the parts of another stage's output.
 - `BoundToMachine`: its recipes contain paths of this machine.
 - `Resumable`: unfinished outputs contain files that a later build continues with.
@@ -208,6 +209,21 @@ class OutsideFiles(Stage):
     @abstractmethod
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         """Return what is wrong with these files, or None."""
+
+
+class SharesFiles(Stage):
+    """A stage whose versions share files in a folder next to them, such as the index files of a nanoset."""
+
+    shared_folder: str
+    """Name of the folder, in the folder of each subject."""
+
+    @abstractmethod
+    def shared_files(self, manifest: Manifest) -> set[str]:
+        """Return the files that a version needs, by their names in that folder.
+
+        Raises:
+            FormatError: They are not known, because a file of the version is damaged.
+        """
 
 
 class InParts(Stage):

@@ -181,7 +181,7 @@ def test_a_folder_in_the_place_of_the_current_link_is_named_and_nothing_changes(
 
 def test_outputs_of_a_corpus_that_is_called_current_are_seen(root):
     made = root.make_current(root.commit(Recipe("shards", "current", 1), write))
-    found = {output.name: output for output in all_outputs(root.access) if output.stage == "shards"}
+    found = {output.name: output for output in all_outputs(root.access) if output.stage_folder == "shards"}
     assert list(found) == ["current"]
     assert found["current"].versions == {made.digest}
 

@@ -159,7 +159,7 @@ def test_gc_removes_old_versions_of_it_and_keeps_what_they_need(made):
     config = made / "nanoset.yaml"
     make(made)
     config.write_text(config.read_text().replace("corpora: [web, code, books]", "corpora: [web, code]"))
-    left = [item for item in collect(Project.open(config)).left if item.path == made / "data/counts/books"]
+    left = [item for item in collect(Project.open(config)).left_alone if item.path == made / "data/counts/books"]
     assert [item.why.partition(";")[0] for item in left] == ["nanoset.yaml no longer asks for it"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nanoset_core.errors import InputError
-from nanoset_core.project.gc import find_copies
+from nanoset_core.project.bucket_copies import find_copies
 from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import RemoteFolder

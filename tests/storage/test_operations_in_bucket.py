@@ -24,7 +24,8 @@ from nanoset_core.cli.entry import message
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.project.gc import collect, find_copies
+from nanoset_core.project.bucket_copies import find_copies
+from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.dataset import stage as indexed

@@ -15,7 +15,7 @@ from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.records.text import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.project.gc import Collection
+    from nanoset_core.project.garbage import GarbageCollection
 
 _SHOWN = 50
 """Outputs in the table."""
@@ -36,7 +36,8 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
     Kept are the current version of every output and all that it was made from or points at, what a running build
     works on, and every file that nanoset did not make. What is removed can be built again.
     """
-    from nanoset_core.project.gc import collect, find_copies, folder_size, plan_gc
+    from nanoset_core.project.bucket_copies import find_copies
+    from nanoset_core.project.gc import collect, folder_size, plan_gc
     from nanoset_core.project.project import Project
 
     project = Project.open(config)
@@ -54,7 +55,7 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
             {"path": str(item.path), "output": item.output, "kind": item.kind, "bytes": item.size}
             for item in found.garbage
         ]
-        left = [{"path": str(item.path), "why": item.why} for item in found.left]
+        left = [{"path": str(item.path), "why": item.why} for item in found.left_alone]
         paths = list(map(str, found.unfinished))
         print_json({"removed": yes, "bytes": found.size, "garbage": items, "left_alone": left, "unfinished": paths})
     else:
@@ -65,7 +66,7 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
             owners = "" if yes else f" ({format_bytes(size)}), of processes that have ended"
             counted += f"; {format_count(len(found.unfinished), 'unfinished output')}{owners}"
         _print_total(counted, yes, found.garbage or found.unfinished)
-    if any(item.refused for item in found.left):
+    if any(item.refused for item in found.left_alone):
         sys.exit(1)
 
 
@@ -75,7 +76,7 @@ def _print_total(counted: str, is_done: bool, there: Sized) -> None:
         echo("nothing was removed yet: add --yes to remove it")
 
 
-def _print_collection(found: Collection) -> None:
+def _print_collection(found: GarbageCollection) -> None:
     """Print a table of the outputs with most to remove, and what was left alone and why."""
     outputs = sorted(found.by_output().items(), key=lambda row: -sum(item.size for item in row[1]))
     rows = [
@@ -90,7 +91,7 @@ def _print_collection(found: Collection) -> None:
     print_rows(rows)
     if len(outputs) > _SHOWN:
         echo(f"… and {len(outputs) - _SHOWN:,} outputs more, with less each (--json lists all)")
-    for item in found.left:
+    for item in found.left_alone:
         echo(f"kept: {item.path}: {item.why}", fg="yellow")
     if found.unseen is not None:
         echo(found.unseen)

@@ -10,7 +10,7 @@ from typing import Any
 from nanoset_core.errors import ConfigError, NanosetError, one_line, raised
 from nanoset_core.execution.progress import Progress
 from nanoset_core.formats.indexed.layout import idx_path
-from nanoset_core.loading.opening import BLEND, MAPPINGS, PLAN_FILE, STAGE, split_bytes
+from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, PLAN_FILE, STAGE, split_bytes
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
@@ -20,7 +20,7 @@ from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.inventory.shared_files import check_split_files
-from nanoset_core.stages.mappings.facts import CACHE_FILES, cache_files, split_facts
+from nanoset_core.stages.mappings.facts import CACHE_FILES, cache_files, files_in_use, split_facts
 from nanoset_core.stages.mappings.lookup import cache_folder
 from nanoset_core.stages.mappings.make import FileNotes, IndexFileWriter, count_samples_given
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
@@ -36,6 +36,7 @@ from nanoset_core.stages.stage import (
     OutsideFiles,
     Planned,
     ReadingBudget,
+    SharesFiles,
     Summary,
     check_recipe,
     require,
@@ -44,11 +45,15 @@ from nanoset_core.stages.stage import (
 VERSION = 1
 
 
-class _SplitStage(OutsideFiles):
+class _SplitStage(OutsideFiles, SharesFiles):
     """What the index mappings and the blend of a split have in common: their files are in the trainer's cache."""
 
     kind = "nanoset"
     version = VERSION
+    shared_folder = CACHE
+
+    def shared_files(self, manifest: Manifest) -> set[str]:
+        return files_in_use(manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         size_by_name = {name: note["bytes"] for name, note in cache_files(manifest).items()}

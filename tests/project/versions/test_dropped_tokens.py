@@ -15,7 +15,8 @@ from sample_project import jsonl, sentences, tree
 from nanoset_core.errors import StorageError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import read_manifest
-from nanoset_core.project.gc import Policy, collect, folder_size, plan_gc
+from nanoset_core.project.garbage import Policy
+from nanoset_core.project.gc import collect, folder_size, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.dataset import stage as indexed
@@ -177,7 +178,7 @@ def test_other_bytes_of_a_dataset_drop_nothing(copy):
     with (project.outputs.current("datasets", "web").folder / "web_text_document.bin").open("r+b") as file:
         file.write(b"\xff")
     found = collect(project)
-    (left,) = (item for item in found.left if "/shards/web/" in item.path.as_posix())
+    (left,) = (item for item in found.left_alone if "/shards/web/" in item.path.as_posix())
     assert "other bytes" in left.why
     assert left.path.is_file()
     assert own_tokens(folder) == [left.path]
@@ -197,7 +198,9 @@ def test_a_full_disk_keeps_tokens_and_is_cleared_of_the_rest(copy, monkeypatch):
         patched.setattr(access, "write_atomic", full)
         found = collect(project)
     assert not old.folder.exists()
-    assert {item.path for item in found.left if "No space left" in item.why} == set(before) & set(own_tokens(folder))
+    assert {item.path for item in found.left_alone if "No space left" in item.why} == set(before) & set(
+        own_tokens(folder)
+    )
     assert passed(folder)
     collect(project)
     assert not own_tokens(folder)

@@ -24,7 +24,8 @@ from nanoset_core.errors import StorageError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project import gc as gc_module
-from nanoset_core.project.gc import Garbage, collect, plan_gc
+from nanoset_core.project.garbage import Garbage, GarbageCollection
+from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.inventory import stage as raw
 from nanoset_core.stages.mappings import stage as mapping
@@ -46,13 +47,13 @@ def fresh_tree(folder):
 
 
 def why(collection, path):
-    return [item.why for item in collection.left if path in item.path.as_posix()]
+    return [item.why for item in collection.left_alone if path in item.path.as_posix()]
 
 
 def test_after_several_versions_exactly_what_a_fresh_build_makes_is_left(copy):
     folder = copy()
     first, project = tree(folder / "data"), Project.open(folder / "nanoset.yaml")
-    assert plan_gc(project) == collect(project) == gc_module.Collection((), (), ())
+    assert plan_gc(project) == collect(project) == GarbageCollection()
     assert tree(folder / "data") == first
     for word in ("late", "later"):
         project = rebuild(folder, word)
@@ -61,7 +62,7 @@ def test_after_several_versions_exactly_what_a_fresh_build_makes_is_left(copy):
     assert tree(folder / "data") == before
     assert collect(project).garbage == planned.garbage
     assert planned.size == sum(item.size for items in planned.by_output().values() for item in items) > 0
-    assert not planned.left
+    assert not planned.left_alone
     outputs = {item.output for item in planned.garbage}
     assert outputs >= {f"{stage}/web" for stage in ("inventory", "shards", "tokenized", "datasets")}
     assert outputs >= {"nanosets/pretrain/train/blend", "nanosets/pretrain/cache", "webdatasets/shuffled"}
@@ -373,7 +374,7 @@ def test_outputs_of_what_is_not_configured_any_more_stay(copy):
     shutil.rmtree(folder / "raw/code")
     found = plan_gc(Project.open(config))
     assert found.garbage == ()
-    assert [item.path.relative_to(folder / "data").as_posix() for item in found.left] == [
+    assert [item.path.relative_to(folder / "data").as_posix() for item in found.left_alone] == [
         "datasets/code",
         "nanosets/plain",
     ]
@@ -412,7 +413,7 @@ def test_what_another_collection_removed_meanwhile_is_gone(changed, monkeypatch)
 
     monkeypatch.setattr(gc_module, "_retract", race)
     found = collect(project)
-    assert not [item for item in found.left if item.refused]
+    assert not [item for item in found.left_alone if item.refused]
     assert not raced.path.exists()
     assert raced not in found.garbage
 
@@ -460,5 +461,5 @@ def test_whatever_happens_in_whatever_order_the_end_is_that_of_a_fresh_build(cop
         draw.choice(stages)()
         load_nanoset(folder / "data", "plain", "train").batch(range(10))
     found = collect(build(folder), unfinished=True)
-    assert found.left == ()
+    assert found.left_alone == ()
     assert tree(folder / "data") == fresh_tree(folder)

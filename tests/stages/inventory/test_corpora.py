@@ -187,7 +187,7 @@ def test_explain_finds_a_line_in_every_corpus_of_its_folder(project):
 
 def test_gc_leaves_a_corpus_that_is_read_from_another_folder_and_tells_of_one_that_no_longer_is(copy):
     def told(project):
-        return {str(item.path.relative_to(project.outputs.folder)) for item in plan_gc(project).left}
+        return {str(item.path.relative_to(project.outputs.folder)) for item in plan_gc(project).left_alone}
 
     assert not told(copy())
     assert "datasets/web_title" in told(copy("corpora: {code: {text_key: content}}\n"))

@@ -1,0 +1,61 @@
+"""`nanoset gc --copies`: files on this machine that are copies of what the outputs' bucket holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import nullcontext
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.manifest import MANIFEST
+from nanoset_core.outputs.root import CURRENT
+from nanoset_core.project.project import Project
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.leases import FOLDER, collecting, leased_names
+from nanoset_core.storage.paths import is_inside
+
+_ALWAYS_KEPT = (MANIFEST, CURRENT)
+"""Files whose copies stay: they are small, and every command needs them."""
+
+
+def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
+    """Return path → bytes of the copies of what the bucket holds, without outputs that a build works on.
+
+    Args:
+        project: The project.
+        remove: Whether to remove them.
+
+    Raises:
+        ConfigError: The outputs are not in a bucket.
+    """
+    access = project.outputs.access
+    if not access.has_copies:
+        raise ConfigError(
+            "these outputs are no copies",
+            where=f"{project.config.file}: root",
+            found=project.config.root,
+            expected="s3://bucket/prefix, of which this machine keeps copies",
+            remedy="leave out --copies",
+        )
+    local = FileAccess(access.folder)
+    with collecting(local) if remove else nullcontext(leased_names(local)) as leases:
+        copies = _copies(access, leases)
+        if remove:
+            for path in copies:
+                path.unlink(missing_ok=True)
+    return copies
+
+
+def _copies(access: FileAccess, leases: Collection[str]) -> dict[Path, int]:
+    """Return path → bytes of local files that have the name and the size of an object in the bucket."""
+    copies: dict[Path, int] = {}
+    if not access.folder.is_dir():
+        return copies
+    for stored in access.store.list():
+        folder, *names = stored.name.split("/")
+        if not names or folder == FOLDER or names[0] in leases or names[-1] in _ALWAYS_KEPT:
+            continue
+        path = access.folder / stored.name
+        if is_inside(stored.name) and path.is_file() and path.stat().st_size == stored.size:
+            copies[path] = stored.size
+    return copies

@@ -1,0 +1,165 @@
+"""Judge versions and files that nothing needs: garbage if all of it is ours, left alone if that is not certain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from nanoset_core.errors import FormatError
+from nanoset_core.outputs.manifest import MANIFEST, read_manifest
+from nanoset_core.outputs.root import CURRENT
+from nanoset_core.project.existing import StoredOutput, shared_folders
+from nanoset_core.project.garbage import Garbage, LeftAlone, Policy
+from nanoset_core.project.needed import Needed
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.registry import stage_of
+from nanoset_core.stages.stage import Resumable, uploaded_files
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.listing import Entry
+
+_NOTE = "nanoset.json"
+"""Ending of the notes next to shared files, which list the files that nanoset made."""
+
+
+def judge_all(
+    listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
+) -> Iterator[Garbage | LeftAlone]:
+    """Yield every version and every shared file that nothing needs."""
+    for output in outputs:
+        for digest in output.versions:
+            if digest not in needed.digests:
+                yield judge_version(listing, output, digest)
+    yield from judge_all_shared_files(listing, outputs, needed, policy)
+
+
+def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Garbage | LeftAlone:
+    """Judge a version that nothing needs: it is garbage only if every file in it is ours."""
+    folder = output.folder / digest
+    name = f"{output.stage_folder}/{output.name}"
+
+    # Which files are ours: those of the manifest, or of an unfinished version those that its stage recognises.
+    try:
+        manifest = read_manifest(folder, listing)
+    except (FormatError, OSError) as error:
+        return LeftAlone(folder, f"its manifest cannot be read: {getattr(error, 'what', error)}")
+    our_files: set[str] | None
+    if manifest is None:
+        our_files = _unfinished_files(listing, output, folder)
+        if our_files is None:
+            return LeftAlone(folder, "it has no manifest, and no markers of nanoset")
+    else:
+        our_files = {*manifest.files, MANIFEST}
+        place = f"{manifest.stage}/{manifest.name}/{manifest.digest}"
+        if place != f"{name}/{digest}":
+            return LeftAlone(folder, f"its manifest is that of {place}")
+    if _is_linked(listing, folder):
+        return LeftAlone(folder, "a symbolic link leads to it")
+
+    size = 0
+    for file, entry in files_below(listing, folder):
+        if entry.is_link:
+            return LeftAlone(folder, f"it holds a symbolic link: {file}")
+        is_ours = file in our_files or Path(file).name.startswith(UNFINISHED)
+        if not is_ours:
+            return LeftAlone(folder, f"it holds a file that is not of nanoset: {file}")
+        size += entry.size
+    return Garbage(folder, name, output.subject, "unfinished" if manifest is None else "version", size)
+
+
+def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
+    """Return the files of an unfinished version, or None if some of them may not be ours."""
+    stage = stage_of(output.stage_folder, output.name)
+    if stage is None:
+        return None
+    if isinstance(stage, Resumable):
+        return stage.unfinished_files(listing, folder)
+    return uploaded_files(stage.layout, listing, folder)
+
+
+def judge_all_shared_files(
+    listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
+) -> Iterator[Garbage | LeftAlone]:
+    """Yield the files that versions share with each other, such as index files, and that no needed version lists."""
+    output_folders: dict[tuple[str, str], list[Path]] = {}
+    for output in outputs:
+        output_folders.setdefault((output.stage_folder, output.subject), []).append(output.folder)
+
+    for stage_folder, shared_folder in shared_folders().items():
+        for (folder, subject), folders in output_folders.items():
+            if folder != stage_folder:
+                continue
+            current_since_ns = max(listing.written_ns(output_folder / CURRENT) for output_folder in folders)
+            place = f"{stage_folder}/{subject}/{shared_folder}"
+            files = _shared_files(listing, listing.folder / place)
+            needed_files = needed.shared_files.get((stage_folder, subject), set())
+            old_files = []
+            for name, entry in files.items():
+                if name not in needed_files and not policy.keeps(entry.written_ns, current_since_ns):
+                    old_files.append(name)
+            yield from _judge_shared_files(listing, place, subject, files, old_files)
+
+
+def _shared_files(listing: FileAccess, folder: Path) -> dict[str, Entry]:
+    """Return the files of a shared folder by name, without unfinished ones."""
+    files: dict[str, Entry] = {}
+    for name, entry in files_below(listing, folder):
+        if not name.startswith(UNFINISHED):
+            files[name] = entry
+    return files
+
+
+def _judge_shared_files(
+    listing: FileAccess, place: str, subject: str, files: Mapping[str, Entry], old_files: Collection[str]
+) -> Iterator[Garbage | LeftAlone]:
+    """Judge the old files of a shared folder: those that a note of ours lists are garbage, others are left alone.
+
+    Args:
+        listing: Access to the root.
+        place: Path of the shared folder below the root.
+        subject: What the folder belongs to.
+        files: All files in it.
+        old_files: Names of those that nothing needs.
+    """
+    folder = listing.folder / place
+    our_files: set[str] = set()
+    for name in files:
+        if name.endswith(_NOTE):
+            our_files |= _noted_files(listing, folder, name)
+
+    is_linked = _is_linked(listing, folder)
+    foreign = {name for name in old_files if is_linked or name not in our_files or files[name].is_link}
+    if foreign:
+        size = sum(files[name].size for name in foreign)
+        why = "that no note of ours lists, or that a symbolic link leads to"
+        yield LeftAlone(folder, f"{format_count(len(foreign), 'file')} ({size:,} bytes) {why}, such as {min(foreign)}")
+
+    # Notes go last: a collection that is cut short finds the remaining files by them.
+    ours = [name for name in old_files if name not in foreign]
+    for name in sorted(ours, key=lambda name: (name.endswith(_NOTE), "description" not in name, name)):
+        yield Garbage(folder / name, place, subject, "cache file", files[name].size)
+
+
+def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
+    """Return the files that a note of ours lists, including itself; none if the note is not ours."""
+    try:
+        value = json.loads(listing.read_current(folder / note))
+        return {note, *value["files"]} if isinstance(value["made_from"], dict) else set()
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return set()
+
+
+def _is_linked(listing: FileAccess, folder: Path) -> bool:
+    """Return whether a folder, or one between it and the root, is a symbolic link."""
+    folders = (folder, *folder.parents)
+    return any(listing.is_link(path) for path in folders[: folders.index(listing.folder)])
+
+
+def files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
+    """Yield (name relative to the folder, entry) of everything below a folder but folders; no link is followed."""
+    for entry in listing.entries(folder):
+        if entry.is_folder and not entry.is_link:
+            yield from files_below(listing, folder / entry.name, f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name, entry
