@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from nanoset_core.errors import InputError
 from nanoset_core.records.settings import Range
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.coverage import most_samples
+from nanoset_core.sampling.epoch_limits import most_samples
 from nanoset_core.sampling.plan import LengthReader, tokens_in
 from nanoset_core.sampling.splits import SPLITS, plain_sum
 

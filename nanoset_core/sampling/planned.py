@@ -67,6 +67,11 @@ class MemberPlan(_Part):
     begin: int = 0
     """In a later phase of a run: position in the shuffle index at which the run continues."""
 
+    @property
+    def taken_before(self) -> int:
+        """Samples that earlier phases of the run took of the dataset."""
+        return 0 if self.order is None else self.order.taken
+
 
 @dataclass(frozen=True, slots=True)
 class BlendPlan(_Part):

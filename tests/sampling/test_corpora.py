@@ -16,7 +16,8 @@ from nanoset_core.errors import InputError
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.corpora import MemberReads, corpus_coverage
-from nanoset_core.sampling.coverage import apply_epoch_limits, coverage
+from nanoset_core.sampling.coverage import coverage
+from nanoset_core.sampling.epoch_policies import apply_epoch_limits
 from nanoset_core.sampling.plan import plan_split
 
 LENGTHS = [20 + document % 7 for document in range(160)]

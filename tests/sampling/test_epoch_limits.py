@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from sample_pairs import write_pair
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.sampling import coverage as coverage_module
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.coverage import apply_epoch_limits, coverage, most_samples
+from nanoset_core.sampling.coverage import coverage
+from nanoset_core.sampling.epoch_limits import most_samples
+from nanoset_core.sampling.epoch_policies import apply_epoch_limits
 from nanoset_core.sampling.indices import build_blend_indices
 from nanoset_core.sampling.plan import plan_split
+from nanoset_core.sampling.redistribution import fill_shares
 from nanoset_core.sampling.splits import compensated_sum, plain_sum
 
 SIZES = {"a": [40] * 50, "b": [11] * 20, "c": [3] * 90}
@@ -59,7 +61,7 @@ def test_shares_are_the_same_whatever_python_runs(data, monkeypatch):
     def outcome():
         config = blend(data, (0.6, 0.4, 0.6), 450)
         weights = [row.weight for row in coverage(plan_split(config, "train"), config)]
-        return weights, coverage_module._filled({"a": 0.2, "b": 0.15, "c": 0.3, "d": 0.35}, dict.fromkeys("abcd", 1.0))
+        return weights, fill_shares({"a": 0.2, "b": 0.15, "c": 0.3, "d": 0.35}, dict.fromkeys("abcd", 1.0))
 
     found = outcome()
     for other in (plain_sum, compensated_sum, math.fsum):

@@ -12,7 +12,8 @@ from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling.blending import build_blending_indices, samples_taken
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.coverage import apply_epoch_limits, coverage
+from nanoset_core.sampling.coverage import coverage
+from nanoset_core.sampling.epoch_policies import apply_epoch_limits
 from nanoset_core.sampling.indices import build_blend_indices
 from nanoset_core.sampling.orders import Read, orders_after, taken_of
 from nanoset_core.sampling.plan import plan_split

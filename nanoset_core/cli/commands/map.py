@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from nanoset_core.project.project import Project
     from nanoset_core.sampling.config import NanosetConfig
     from nanoset_core.sampling.corpora import CorpusCoverage
-    from nanoset_core.sampling.coverage import ExceededLimit, MemberCoverage
+    from nanoset_core.sampling.coverage import MemberCoverage
+    from nanoset_core.sampling.epoch_limits import ExceededLimit
     from nanoset_core.sampling.planned import SplitPlan
 
 MANY_EPOCHS = 8
@@ -227,7 +228,8 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
 
 
 def _map_alone(options: Row, splits: Sequence[SplitName], *, plan_only: bool, as_json: bool) -> None:
-    from nanoset_core.sampling.coverage import apply_epoch_limits, coverage
+    from nanoset_core.sampling.coverage import coverage
+    from nanoset_core.sampling.epoch_policies import apply_epoch_limits
     from nanoset_core.sampling.plan import LengthReader, plan_splits
     from nanoset_core.stages.handoff.data_args import config_from_arguments
     from nanoset_core.stages.mappings.standalone import write_index_files

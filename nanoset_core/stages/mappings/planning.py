@@ -13,13 +13,9 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.corpora import CorpusCoverage, MemberReads, corpus_coverage
-from nanoset_core.sampling.coverage import (
-    ExceededLimit,
-    MemberCoverage,
-    apply_epoch_limits,
-    coverage,
-    documents_read_too_often,
-)
+from nanoset_core.sampling.coverage import MemberCoverage, coverage
+from nanoset_core.sampling.epoch_limits import ExceededLimit, documents_read_too_often
+from nanoset_core.sampling.epoch_policies import apply_epoch_limits
 from nanoset_core.sampling.mixture import MixRow, mixture_of
 from nanoset_core.sampling.orders import Read, orders_after, other_versions
 from nanoset_core.sampling.plan import (

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 from nanoset_core.records.parsing import FrozenDict, freeze
 from nanoset_core.records.settings import Range
 from nanoset_core.sampling.config import DEFAULT_SEED, DEFAULT_SPLIT, MASKS
-from nanoset_core.sampling.coverage import Policy
 from nanoset_core.sampling.descriptions import read_identifiers
+from nanoset_core.sampling.epoch_policies import Policy
 from nanoset_core.sampling.mixture import MixPart
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split

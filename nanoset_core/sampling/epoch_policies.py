@@ -1,0 +1,106 @@
+"""What happens if a nanoset would read a dataset more often than it may: nothing, an error, or another configuration.
+
+No trainer has such a rule. So the result is an ordinary configuration, with fewer samples or other weights, which the
+trainer gets as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from nanoset_core.errors import InputError
+from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.corpora import CorpusReader
+from nanoset_core.sampling.epoch_limits import EpochLimits, ExceededLimit
+from nanoset_core.sampling.plan import LengthReader, largest
+from nanoset_core.sampling.redistribution import redistribute
+from nanoset_core.sampling.splits import SPLITS, SplitName
+
+Policy = Literal["raise", "repeat", "stop", "redistribute"]
+
+
+class LimitedConfig(NamedTuple):
+    """A configuration after the limits were applied."""
+
+    config: NanosetConfig
+    exceeded: tuple[ExceededLimit, ...]
+    """What the original configuration would have read too often."""
+
+
+def apply_epoch_limits(
+    config: NanosetConfig,
+    limits: Mapping[str, float],
+    policy: Policy,
+    reader: LengthReader | None = None,
+    corpora: CorpusReader | None = None,
+) -> LimitedConfig:
+    """Return a configuration with which no document is read more often than it may be.
+
+    Args:
+        config: Configuration with the number of samples of every split that matters.
+        limits: Prefix → how often a dataset may be read; one that is no key has no limit.
+        policy: What to do about a limit that would be broken. `raise` an InputError; `repeat` documents all the same;
+            `stop`: request as many samples as the limits allow; `redistribute`: a dataset gives what it may, and the
+            others of the blend give the rest, in proportion.
+        reader: Shared by splits that are planned together.
+        corpora: Finds documents that several datasets contain; None if each dataset is a corpus of its own.
+
+    Raises:
+        InputError: A limit would be broken and the policy is `raise`, or the limits leave too few samples.
+        ConfigError: There are no weights to `redistribute`, or as `plan_split`.
+    """
+    epoch_limits = EpochLimits(limits, reader or LengthReader(), corpora)
+    exceeded: list[ExceededLimit] = []
+    for split in SPLITS:
+        exceeded += epoch_limits.exceeded(config, split)
+
+    if not exceeded or policy == "repeat":
+        limited = config
+    elif policy == "raise":
+        raise _read_too_often(exceeded)
+    elif policy == "stop":
+        limited = _stop(config, epoch_limits)
+    else:
+        limited = redistribute(config, epoch_limits)
+    return LimitedConfig(limited, tuple(exceeded))
+
+
+def _read_too_often(exceeded: list[ExceededLimit]) -> InputError:
+    texts = dict.fromkeys(limit.text for limit in exceeded)
+    return InputError(
+        "a corpus would be read more often than max_epochs allows",
+        found="; ".join(texts),
+        expected="with the margin that the trainer adds to each corpus's samples, no more than max_epochs",
+        remedy="ask for fewer samples, lower its weight, raise max_epochs, or let on_exhaustion be repeat, stop or "
+        "redistribute",
+    )
+
+
+def _stop(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
+    """Return the configuration with as many samples of each split as keep every limit."""
+    samples: dict[SplitName, int | None] = {}
+    for split in SPLITS:
+        requested = config.samples(split)
+        samples[split] = None
+        if requested is not None:
+            samples[split] = _allowed_samples(config, split, requested, limits)
+    return config.with_samples(samples)
+
+
+def _allowed_samples(config: NanosetConfig, split: SplitName, requested: int, limits: EpochLimits) -> int:
+    """Return the largest number of samples of a split, at most those requested, that keeps every limit."""
+
+    def fits(samples: int) -> bool:
+        return not limits.exceeded(config.with_samples({split: samples}), split)
+
+    if fits(requested):
+        return requested
+    samples = largest(requested, fits)
+    if samples == 0:
+        raise InputError(
+            f"the limits on epochs leave no sample of the {split} split",
+            found=f"{requested:,} samples asked for",
+            remedy="raise max_epochs, or give the split a larger share",
+        )
+    return samples

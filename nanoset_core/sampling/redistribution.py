@@ -1,0 +1,266 @@
+"""Lower the shares of datasets that would be read too often, and raise those of the others in proportion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.sampling.config import Blend, NanosetConfig
+from nanoset_core.sampling.corpora import SharedLimit
+from nanoset_core.sampling.epoch_limits import EpochLimits, epochs_needed, epochs_of_earlier_phases, most_samples
+from nanoset_core.sampling.plan import largest, plan_split
+from nanoset_core.sampling.planned import MemberPlan, SplitPlan
+from nanoset_core.sampling.splits import SPLITS, SplitName, plain_sum
+
+_SHARE_UNITS = 1 << 40
+"""Shares are searched for in multiples of 2**-40.
+
+This is so coarse that normalising the weights cannot lift one over its limit, and so fine that no sample is lost below
+2**40 of them.
+"""
+
+
+def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
+    """Return a configuration whose weights keep the limits; splits that share a blend share the new weights, too.
+
+    Raises:
+        InputError: The limits leave too few samples, whatever the weights.
+        ConfigError: There are no weights.
+    """
+    if config.blend_per_split is None:
+        return replace(config, data_path=_limited_weights(config, SPLITS, limits))
+    blends: list[Blend | None] = []
+    for split, blend in zip(SPLITS, config.blend_per_split, strict=True):
+        if limits.exceeded(config, split):
+            blends.append(_limited_weights(config, (split,), limits))
+        else:
+            blends.append(blend)
+    return replace(config, blend_per_split=blends)
+
+
+def _limited_weights(config: NanosetConfig, splits: tuple[SplitName, ...], limits: EpochLimits) -> dict[str, float]:
+    """Return the weights of a blend, prefix → share, that keep the limits in all splits that have the blend."""
+    prefixes, weights = config.blend(splits[0]) or ([], None)
+    if weights is None:
+        raise ConfigError(
+            "there are no weights to redistribute",
+            where="on_exhaustion",
+            found="redistribute, and one corpus without a weight",
+            remedy="let on_exhaustion be stop, repeat or raise",
+        )
+
+    # The largest share of each dataset, and the limits that several datasets have to keep together.
+    max_shares = dict.fromkeys(prefixes, math.inf)
+    rooms: list[_SharedRoom] = []
+    for split in splits:
+        size = config.samples(split)
+        plan = None
+        if size:
+            plan = plan_split(config, split, limits.reader)
+        if plan is None or not size:
+            continue
+        shared = limits.shared(plan, config)
+        rooms += _shared_rooms(shared, size, plan, config, limits)
+        shared_prefixes = {limit.prefix for limit in shared}
+        for member in plan.members:
+            if member.prefix in limits.by_prefix and member.prefix not in shared_prefixes:
+                max_share = _max_share(member, size, config, limits.by_prefix[member.prefix])
+                max_shares[member.prefix] = min(max_shares[member.prefix], max_share)
+
+    shares = dict(zip(prefixes, config.rules.normalized(weights), strict=True))
+    filled = fill_shares_together(shares, max_shares, rooms) if rooms else fill_shares(shares, max_shares)
+    if filled is None:
+        raise InputError(
+            "the limits on epochs leave too few samples, whatever the shares",
+            found=", ".join([*_share_texts(max_shares), *_room_texts(rooms)]),
+            expected="limits that add up to 1 or more",
+            remedy="ask for fewer samples, add text, raise max_epochs, or let on_exhaustion be stop",
+        )
+    return filled
+
+
+def _share_texts(max_shares: Mapping[str, float]) -> list[str]:
+    limited = {prefix: share for prefix, share in max_shares.items() if share < math.inf}
+    return [f"{Path(prefix).name} at most {share:.4f}" for prefix, share in limited.items()]
+
+
+def _room_texts(rooms: Sequence[_SharedRoom]) -> list[str]:
+    limits = [room.limit for room in rooms]
+    texts = [f"documents in {' and '.join(limit.holders)} at most {limit.limit:g} times" for limit in limits]
+    return list(dict.fromkeys(texts))
+
+
+def _consumed(config: NanosetConfig, split: SplitName) -> int:
+    """Return the samples of a split that the run has consumed in earlier phases."""
+    return config.consumed_samples if split == "train" else 0
+
+
+def _samples_built(size: int, share: float, config: NanosetConfig, consumed: int) -> int:
+    """Return the samples that are built of a dataset, without those that the run has consumed.
+
+    Args:
+        size: Samples of the split.
+        share: The dataset's share of them.
+        config: Configuration of the nanoset.
+        consumed: Samples of the split that the run has consumed.
+    """
+    # The dataset's share of the consumed samples was rounded, so that it may be smaller by one.
+    consumed_of_dataset = max(int(share * consumed) - 1, 0)
+    _, samples = config.rules.member_sizes(size, share, config.surplus)
+    return samples - consumed_of_dataset
+
+
+def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: float) -> float:
+    """Return the largest share, a multiple of 2**-40, with which a dataset keeps its limit.
+
+    Args:
+        member: Plan of the dataset's part of the split.
+        size: Samples of the split.
+        config: Configuration of the nanoset.
+        limit: How often the dataset may be read.
+
+    Raises:
+        InputError: Earlier phases of the run have read it as often as it may be.
+    """
+    samples_allowed = most_samples(member.tokens, limit, config) - member.taken_before
+    if samples_allowed <= 0:
+        raise InputError(
+            "earlier phases of the run have read a dataset as often as max_epochs allows",
+            found=f"{Path(member.prefix).name}: {member.taken_before:,} samples",
+            remedy="leave it out of the blend, or raise max_epochs",
+        )
+    consumed = _consumed(config, member.split)
+
+    def fits(units: int) -> bool:
+        share = (units + 0.5) / _SHARE_UNITS
+        return _samples_built(size, share, config, consumed) <= samples_allowed
+
+    return largest(_SHARE_UNITS, fits) / _SHARE_UNITS
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedRoom:
+    """A limit on documents with several copies, in a split of a given size."""
+
+    limit: SharedLimit
+    size: int
+    """Samples of the split."""
+    plan: SplitPlan
+    config: NanosetConfig
+    epochs_before: Mapping[str, float]
+    """Prefix → epochs that earlier phases read."""
+
+    def fits(self, shares: Mapping[str, float]) -> bool:
+        """Return whether the limit is kept if the datasets have these shares of the split."""
+        epochs = dict(self.epochs_before)
+        consumed = _consumed(self.config, self.plan.split)
+        for member in self.plan.members:
+            if member.prefix in self.limit.copies:
+                built = _samples_built(self.size, shares[member.prefix], self.config, consumed)
+                epochs[member.prefix] = epochs_needed(built + member.taken_before, member.tokens, self.config)
+        return not self.limit.is_exceeded(epochs)
+
+
+def _shared_rooms(
+    shared: Sequence[SharedLimit], size: int, plan: SplitPlan, config: NanosetConfig, limits: EpochLimits
+) -> list[_SharedRoom]:
+    epochs_before: Mapping[str, float] = {}
+    if plan.split == "train" and shared:
+        epochs_before = epochs_of_earlier_phases(config, limits.reader)
+    return [_SharedRoom(limit, size, plan, config, epochs_before) for limit in shared]
+
+
+def fill_shares(shares: Mapping[str, float], max_shares: Mapping[str, float]) -> dict[str, float] | None:
+    """Return shares that add up to 1, none above its maximum, and the others in their old proportion.
+
+    Args:
+        shares: Prefix → share of each dataset.
+        max_shares: Prefix → its largest share.
+
+    Returns:
+        Prefix → share, or None if that is impossible.
+    """
+    fixed: dict[str, float] = {}
+    while True:
+        scaled = _scaled_to_rest(shares, fixed)
+        if not scaled:
+            return None
+        too_large = [prefix for prefix, share in scaled.items() if share > max_shares[prefix]]
+        if not too_large:
+            return _in_order(shares, {**fixed, **scaled})
+        for prefix in too_large:
+            fixed[prefix] = max_shares[prefix]
+
+
+def _scaled_to_rest(shares: Mapping[str, float], fixed: Mapping[str, float]) -> dict[str, float]:
+    """Return the shares that are not fixed, scaled so that all add up to 1."""
+    free = {prefix: share for prefix, share in shares.items() if prefix not in fixed}
+    rest = 1.0 - plain_sum(fixed.values())
+    total = plain_sum(free.values())
+    return {prefix: share / total * rest for prefix, share in free.items()}
+
+
+def _in_order(shares: Mapping[str, float], filled: Mapping[str, float]) -> dict[str, float]:
+    """Return filled shares in the order of the datasets."""
+    return {prefix: filled[prefix] for prefix in shares}
+
+
+def fill_shares_together(
+    shares: Mapping[str, float], max_shares: Mapping[str, float], rooms: Sequence[_SharedRoom]
+) -> dict[str, float] | None:
+    """Return shares as `fill_shares`, if some limits hold for several datasets together.
+
+    All free shares grow from 0 in their old proportion. When a limit is reached, the datasets for which it holds keep
+    the share that they have, and the others continue to grow until all shares add up to 1.
+
+    Args:
+        shares: Prefix → share of each dataset.
+        max_shares: Prefix → its largest share.
+        rooms: The limits of several datasets together.
+
+    Returns:
+        Prefix → share, or None if that is impossible.
+    """
+    fixed: dict[str, float] = {}
+    while True:
+        growth = _Growth(fixed, _scaled_to_rest(shares, fixed), max_shares, rooms)
+        if not growth.full_shares:
+            return None
+        if not growth.over_limit(_SHARE_UNITS):
+            return _in_order(shares, {**fixed, **growth.full_shares})
+
+        # Fix the datasets that reach a limit first.
+        level = largest(_SHARE_UNITS, growth.fits)
+        for prefix in growth.over_limit(level + 1):
+            fixed[prefix] = min(growth.full_shares[prefix] * level / _SHARE_UNITS, max_shares[prefix])
+            if not fixed[prefix]:
+                return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """Free shares that grow together, from 0 at level 0 to what is left for them at level `_SHARE_UNITS`."""
+
+    fixed: Mapping[str, float]
+    """Shares that do not grow any more."""
+    full_shares: Mapping[str, float]
+    """The free shares, fully grown."""
+    max_shares: Mapping[str, float]
+    rooms: Sequence[_SharedRoom]
+
+    def over_limit(self, level: int) -> set[str]:
+        """Return the datasets with a free share whose limits are broken at a level."""
+        scale = (level + 0.5) / _SHARE_UNITS
+        grown = {prefix: share * scale for prefix, share in self.full_shares.items()}
+        over = {prefix for prefix, share in grown.items() if share > self.max_shares[prefix]}
+        for room in self.rooms:
+            if not room.fits({**self.fixed, **grown}):
+                over |= room.limit.copies.keys() & self.full_shares.keys()
+        return over
+
+    def fits(self, level: int) -> bool:
+        """Return whether all limits are kept at a level."""
+        return not self.over_limit(level)
