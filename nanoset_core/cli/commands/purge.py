@@ -17,7 +17,7 @@ from nanoset_core.records.text import format_bytes
 
 if TYPE_CHECKING:
     from nanoset_core.project.project import Project
-    from nanoset_core.project.purge import Plan
+    from nanoset_core.project.purge_plan import PurgePlan
 
 _SHOWN = 50
 
@@ -44,14 +44,16 @@ def command(
     there instead.
     """
     from nanoset_core.project.project import Project
-    from nanoset_core.project.purge import is_unfinished, plan_purge, purge
+    from nanoset_core.project.purge import purge
+    from nanoset_core.project.purge_plan import plan_purge
+    from nanoset_core.project.purge_receipt import is_unfinished
 
     wanted = list(dict.fromkeys(filter(None, [*ids, *ids_file])))
     if not wanted:
         raise click.UsageError("Missing argument 'IDS...'.", context)
     project = Project.open(config)
     plan = plan_purge(project, wanted, corpora)
-    if not plan.rows and not is_unfinished(project, wanted, corpora):
+    if not plan.documents and not is_unfinished(project, wanted, corpora):
         echo("no output holds a document with one of these ids")
         _print_erased(project, wanted)
         return
@@ -75,7 +77,7 @@ def _print_erased(project: Project, ids: Sequence[str]) -> None:
             echo(f"{identity}: {erasure}")
 
 
-def _print_plan(project: Project, plan: Plan) -> None:
+def _print_plan(project: Project, plan: PurgePlan) -> None:
     rows = [
         {"document": row.id, "raw text": str(folder / f"{row.file}:{row.line}"), "tokens": f"{row.tokens:,}"}
         for corpus, found in plan.current.items()
@@ -86,7 +88,7 @@ def _print_plan(project: Project, plan: Plan) -> None:
     if len(rows) > _SHOWN:
         echo(f"… and {len(rows) - _SHOWN:,} documents more")
     print_rows([{"version": one.path, "size": format_bytes(one.size)} for one in plan.versions[:_SHOWN]])
-    known = {row.id for found in plan.rows.values() for row in found}
+    known = {row.id for found in plan.documents.values() for row in found}
     if unknown := [one for one in plan.ids if one not in known]:
         echo(f"no output holds a document with {len(unknown):,} of these ids, as {unknown[0]!r}")
     size = format_bytes(sum(one.size for one in plan.versions))

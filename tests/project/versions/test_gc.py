@@ -122,7 +122,8 @@ def test_what_a_running_build_works_on_stays(changed):
     before = tree(folder / "data")
     with leased(FileAccess(folder / "data"), ["web"]):
         found = collect(project)
-    assert why(found, "shards/web") == [f"a build on {platform.node()} works on it"]
+    (reason,) = why(found, "shards/web")
+    assert f"on {platform.node()}" in reason
     assert {item.subject for item in found.garbage} == {"pretrain", "shuffled"}
     assert {name for name in before if "/web/" in name} <= tree(folder / "data").keys()
 

@@ -21,10 +21,12 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
 from nanoset_core.project import purge as purging
 from nanoset_core.project.project import Project
-from nanoset_core.project.purge import is_unfinished, plan_purge, purge
+from nanoset_core.project.purge import purge
+from nanoset_core.project.purge_plan import plan_purge
+from nanoset_core.project.purge_receipt import is_unfinished
 from nanoset_core.stages.columns.stage import keep_columns
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.mappings.run_before import versions_before
-from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.views import stage as views
 from nanoset_core.storage.leases import leased
@@ -135,7 +137,7 @@ def test_nothing_of_the_documents_is_left_and_nothing_else_is_lost(project, toke
     left = {one.digest for one in project.outputs.versions("datasets", "web")}
     # the first build had web-3 and web-239, too
     assert not left & {newest.digest, oldest.digest}
-    assert plan_purge(project, IDS).rows == {}
+    assert plan_purge(project, IDS).documents == {}
     found = json.loads(receipt.read_text())
     assert len(found["documents"]) == 4
     assert {one["file"] for one in found["documents"]} >= {"secret.jsonl"}
@@ -352,7 +354,7 @@ def test_nothing_is_erased_where_a_build_made_shards_meanwhile(project, monkeypa
         return ()
 
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="while the purge was under way"):
-        patch.setattr(purging, "drop", made_meanwhile)
+        patch.setattr(purging, "drop_duplicate_tokens", made_meanwhile)
         erase(project)
     shutil.rmtree(shards / ("f" * 20))
     erase(project)
@@ -426,7 +428,7 @@ def test_in_a_bucket(tmp_path, tokenizer_file, bucket):
         (tmp_path / "copy" / stored.name).write_bytes(bucket.read(stored.name))
     assert traces(tmp_path / "copy", windows(tokenizer_file)) == set()
     assert traces(project.outputs.folder, windows(tokenizer_file)) == set()
-    assert packs.current_dataset(Project.open(file), "kept").facts["documents"] == 239
+    assert current_dataset(Project.open(file), "kept").facts["documents"] == 239
     assert check(tmp_path / "copy", receipt) == 0
 
 

@@ -1,0 +1,116 @@
+"""The receipt of a purge: a JSON file below the root that lists what was erased, and what exists instead.
+
+Until everything that it names is erased, it has a name that begins with a dot. A purge that was cut short reads it when
+it is run again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.outputs.erasures import RECEIPTS
+from nanoset_core.outputs.manifest import digest_of
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.existing import all_outputs
+from nanoset_core.project.project import Project
+from nanoset_core.project.purge_plan import PurgePlan, own_files, version_path
+from nanoset_core.stages.shards import purged
+
+_EXISTING = "there"
+"""Key of an unfinished receipt: digests of all versions that existed when the purge began."""
+
+
+class PurgeReceipt:
+    """The receipt of one purge."""
+
+    def __init__(self, outputs: OutputRoot, ids: Iterable[str], corpora: Iterable[str]) -> None:
+        """Name the receipt of a purge.
+
+        Args:
+            outputs: The root.
+            ids: Ids of the documents.
+            corpora: Corpora that are searched; empty for all.
+        """
+        self._outputs = outputs
+        self._ids = sorted(purged.id_digest(identity) for identity in ids)
+        self._corpora = sorted(corpora)
+        self.path: Path = outputs.folder / RECEIPTS / f"{digest_of([self._ids, self._corpora])}.json"
+        """Where it is once the purge is complete."""
+        self._unfinished_path = self.path.with_name(f".{self.path.name}")
+
+    def is_unfinished(self) -> bool:
+        """Return whether such a purge was begun, and cut short."""
+        return self._read(self._unfinished_path) is not None
+
+    def begin(self, plan: PurgePlan, day: str) -> dict[str, Any]:
+        """Write what is about to be erased, together with what an earlier purge of the same ids recorded; return it.
+
+        Args:
+            plan: What is about to be erased.
+            day: Date of the purge.
+        """
+        outputs = self._outputs
+        receipt: dict[str, Any] = {"nanoset_purge": 1, "day": day, "ids": self._ids, "corpora": self._corpora}
+        receipt |= self._read(self.path) or {"documents": [], "erased": {}}
+        existing: list[str] = []
+        for output in all_outputs(outputs.access.listing()):
+            existing += output.versions
+        receipt[_EXISTING] = sorted(existing)
+        receipt |= self._read(self._unfinished_path) or {}
+
+        documents: dict[tuple[str, str, int], dict[str, Any]] = {}
+        for recorded in receipt["documents"]:
+            documents[recorded["corpus"], recorded["file"], recorded["line"]] = recorded
+        for corpus, in_corpus in plan.current.items():
+            for document in in_corpus:
+                documents[corpus, document.file, document.line] = {
+                    "corpus": corpus,
+                    "file": document.file,
+                    "line": document.line,
+                    "tokens": document.tokens,
+                }
+        receipt["documents"] = list(documents.values())
+        receipt["erased"] |= {version.path: version.files for version in plan.versions}
+        outputs.access.write(self._unfinished_path, _to_bytes(receipt))
+        return receipt
+
+    def complete(self, receipt: Mapping[str, Any], plan: PurgePlan) -> None:
+        """Write the receipt after everything was erased.
+
+        Args:
+            receipt: As `begin` returned it.
+            plan: What was erased.
+        """
+        outputs = self._outputs
+        existing_before = set(receipt[_EXISTING])
+        made: dict[str, Any] = {}
+        for output in all_outputs(outputs.access.listing()):
+            for digest in sorted(output.versions - existing_before):
+                manifest = outputs.manifest_at(output.folder / digest)
+                if manifest is not None:
+                    made[version_path(manifest)] = own_files(manifest)
+
+        values = {key: value for key, value in receipt.items() if key != _EXISTING}
+        values["erased"] = receipt["erased"] | {version.path: version.files for version in plan.versions}
+        values["made"] = made
+        outputs.access.write(self.path, _to_bytes(values))
+        outputs.access.remove(self._unfinished_path)
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        """Return the content of a receipt, or None if there is none."""
+        try:
+            return dict(json.loads(self._outputs.access.read_current(path)))
+        except FileNotFoundError:
+            return None
+
+
+def _to_bytes(receipt: Mapping[str, Any]) -> bytes:
+    return json.dumps(receipt, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def is_unfinished(project: Project, ids: Iterable[str], corpora: Iterable[str]) -> bool:
+    """Return whether a purge of these ids was begun, and cut short."""
+    return PurgeReceipt(project.outputs, ids, corpora).is_unfinished()
