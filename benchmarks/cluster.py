@@ -27,8 +27,8 @@ from nanoset_core.demo.writing import write_demo
 from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset import stage as indexed
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.dataset.stage import make_dataset
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.pbin import stage as packed
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.storage.access import FileAccess
@@ -91,7 +91,7 @@ def worked(config: Path, address: str) -> tuple[int, dict[str, tuple[float, floa
     from distributed import Client
 
     costs = {}
-    raw.make_inventory(Project.open(config), CORPUS)
+    make_inventory(Project.open(config), CORPUS)
     with Client(address, set_as_default=False) as connected:
 
         def cpu() -> tuple[float, float]:
@@ -105,7 +105,7 @@ def worked(config: Path, address: str) -> tuple[int, dict[str, tuple[float, floa
             return made
 
         shards = timed("tokenize", tokenization.tokenize).facts["shards"]
-        timed("merge", indexed.index)
+        timed("merge", make_dataset)
         timed("pack", packed.pack)
     return len(shards), costs
 

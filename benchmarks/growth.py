@@ -35,10 +35,10 @@ from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.gc import plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.shards import engine_choice
@@ -198,9 +198,9 @@ def with_shards(shards: int, seconds: float) -> None:
             Lineage(elsewhere.outputs, dataset).origins([dataset.facts["documents"] - 1])
 
         stages: dict[str, Callable[[], object]] = {
-            "inventory": lambda: raw.make_inventory(project(), "web"),
+            "inventory": lambda: make_inventory(project(), "web"),
             "shards": lambda: tokenization.tokenize(project(), "web"),
-            "merge": lambda: indexed.index(project(), "web"),
+            "merge": lambda: make_dataset(project(), "web"),
             "index mappings": lambda: [
                 mapping.write_mappings(project(), "pretrain", split)  # type: ignore[arg-type]
                 for split in ("train", "valid", "test")

@@ -22,7 +22,7 @@ from nanoset_assets.asset_table import SHAPES
 from nanoset_core.demo.writing import EOD, libraries, standard_library, write_demo
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
@@ -96,7 +96,7 @@ def by_stage(config: Path) -> Iterator[tuple[str, str, Wire]]:
 
     for stage, shape in SHAPES.items():
         name = shape.asset
-        keys = [*stage.keys(Project.open(config).config, raw.corpora(Project.open(config)))]
+        keys = [*stage.keys(Project.open(config).config, corpus_names(Project.open(config)))]
 
         def make(project: Project, stage: Any = stage, keys: Any = keys) -> None:
             for key in keys:

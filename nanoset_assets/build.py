@@ -34,8 +34,9 @@ from nanoset_core.project.project import Project, names_of
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.runs import runnable, with_stale_needs
 from nanoset_core.project.survey import survey_project
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import scan_names
 from nanoset_core.stages.inventory.shared_files import check_all_files
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import sweep
 from nanoset_core.stages.stage import Node, current_version, is_of_corpora
 from nanoset_core.storage.leases import Work, leased
@@ -114,7 +115,7 @@ def build(
     sweep(project)
 
     # What the raw folder holds now, and what each output should be made from.
-    text = raw.names(project)
+    text = scan_names(project)
     found = list(text.corpora)
     check_requested_corpora(project.config, found)
     check_all_files(project)
@@ -146,7 +147,7 @@ def build(
     report.failed |= {label_of(node): error for node, error in failed.items()}
     if not corpora:
         # What is made of corpora that cannot be read: nanosets, webdatasets, and outputs of corpora.
-        held_up = [node for node in graph.blocked() if node.stage.kind != raw.INVENTORY.kind]
+        held_up = [node for node in graph.blocked() if node.stage.kind != INVENTORY.kind]
         report.skipped += dict.fromkeys(
             label_of(node) if is_of_corpora(node.stage) else node.key.subject for node in held_up
         )
@@ -185,7 +186,7 @@ def dry_run(
         ConfigError: As `build`.
         MissingError: There is no raw folder.
     """
-    found = list(raw.names(project).corpora)
+    found = list(scan_names(project).corpora)
     check_requested_corpora(project.config, found)
     check_all_files(project)
     check_named_corpora(corpora, found)
@@ -370,7 +371,7 @@ def selected(
     `select` selects nothing."""
     within = [node for node in nodes if not corpora or (is_of_corpora(node.stage) and node.key.subject in corpora)]
     if not select:
-        return {node for node in within if not corpora or node.stage.kind == raw.INVENTORY.kind}
+        return {node for node in within if not corpora or node.stage.kind == INVENTORY.kind}
     return {node for text in select for node in _found(within, text, definitions, names)}
 
 

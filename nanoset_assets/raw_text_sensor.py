@@ -32,7 +32,9 @@ from nanoset_core.errors import InputError, NanosetError, raised
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora, requested_corpora
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import scan_corpora
+from nanoset_core.stages.inventory.make import inventory_recipe, overwritten_file, quiet_period, remembered_inventory
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.text.contents import Contents, some
 from nanoset_core.text.survey import RawText, is_quiescent
 from nanoset_core.untrusted import visible
@@ -64,7 +66,7 @@ def raw_text_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
         project = hosted.load()
         # Runs first: what ends while files and outputs are read would else be built again.
         active_runs = ActiveRuns(instance, hosted.names, hosted.upstream)
-        tick = _Tick(hosted, project, active_runs, raw.scan(project), Seen.from_json(context.cursor))
+        tick = _Tick(hosted, project, active_runs, scan_corpora(project), Seen.from_json(context.cursor))
         tick.notes += not_loaded(hosted.config, project.config)
         try:
             return tick.result()
@@ -197,9 +199,7 @@ class _Tick:
         current = {name: recipe.digest for name, recipe in recipes.items()}
         taken = {name: digest for name, digest in current.items() if self._is_inventory(corpora[name], digest)}
         self.after.taken.update(taken)
-        recorded = latest_data_versions(
-            self.instance, self.hosted.names.asset(shape_of(raw.INVENTORY).asset), set(taken)
-        )
+        recorded = latest_data_versions(self.instance, self.hosted.names.asset(shape_of(INVENTORY).asset), set(taken))
         if any(recorded.get(name) != digest for name, digest in taken.items()):
             graph = graph_over(self.project, {name: recipes[name] for name in taken})
             load_graph_state(graph, self.instance, self.hosted.names, self.active_runs)
@@ -219,13 +219,13 @@ class _Tick:
     def _is_inventory(self, found: Contents, digest: str) -> bool:
         if self.before.marks.get(found.corpus) == found.signature and self.before.taken.get(found.corpus) == digest:
             return True
-        inventory = raw.known(self.project, found)
-        return inventory is not None and raw.inventory_recipe(inventory).digest == digest
+        inventory = remembered_inventory(self.project, found)
+        return inventory is not None and inventory_recipe(inventory).digest == digest
 
     def _request(self, ready: tuple[Contents, bool, str | None]) -> dg.RunRequest | None:
         """Return the run that builds a corpus, unless it has been tried; not `quiet`: without what is written to."""
         (found, quiet, current), names = ready, self.hosted.names
-        name, tag, inventory = found.corpus, names.tag(RAW_TAG), names.asset(shape_of(raw.INVENTORY).asset)
+        name, tag, inventory = found.corpus, names.tag(RAW_TAG), names.asset(shape_of(INVENTORY).asset)
         state = f"{name}:{found.signature}" + ("" if quiet else ":in_part")
         runs = self.instance.get_run_records(dg.RunsFilter(tags={tag: state}))  # the latest first
         held = why_not_again(self.instance, runs[0], runs) if runs else None
@@ -249,10 +249,10 @@ class _Tick:
         since = self.after.written[name] = self.before.written.get(name, now)
         if now - since < PATIENCE * project.config.automation.settle_seconds:
             return True
-        inventory = raw.known(project, found, raw.settling(project, name))
-        if inventory is not None and (not inventory.pieces or current == raw.inventory_recipe(inventory).digest):
+        inventory = remembered_inventory(project, found, quiet_period(project, name))
+        if inventory is not None and (not inventory.pieces or current == inventory_recipe(inventory).digest):
             return True
-        if (path := raw.overwritten(project, name, found.texts)) is not None:
+        if (path := overwritten_file(project, name, found.texts)) is not None:
             self.notes.append(f"{name}: what {path} held in the last build is gone, and something writes to it")
             return True
         del self.after.written[name]
@@ -314,7 +314,7 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
 
         # Corpora whose upstream asset was materialised although their folder holds no text.
         project = hosted.load()
-        corpora_with_text = raw.scan(project).corpora if candidates else {}
+        corpora_with_text = scan_corpora(project).corpora if candidates else {}
         for corpus in candidates:
             if corpus not in corpora_with_text:
                 waiting_reasons[corpus] = (
@@ -338,7 +338,7 @@ def _landed_since(
     instance: dg.DagsterInstance, hosted: ProjectDefs, assets: list[dg.AssetKey], handled: Mapping[str, int]
 ) -> dict[str, int]:
     """Return corpus → the latest event of what lands it, where no run has begun since, which would have its text."""
-    events, inventory = latest_materializations(instance, assets), hosted.names.asset(shape_of(raw.INVENTORY).asset)
+    events, inventory = latest_materializations(instance, assets), hosted.names.asset(shape_of(INVENTORY).asset)
     newest = {corpus: max(events.get(key, 0) for key in keys) for corpus, keys in hosted.upstream.items()}
     return {
         corpus: event

@@ -40,11 +40,13 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.columns import stage as columns
 from nanoset_core.stages.contamination.stage import CONTAMINATION
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.held_out.stage import HELD_OUT
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import INVENTORY_FILE, publish_inventory, survey_corpus
+from nanoset_core.stages.inventory.notices import corpus_notices
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS, split_of
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.pbin import stage as packed
@@ -115,14 +117,14 @@ class AssetRun:
 def _raw_jsonl(run: AssetRun) -> Mapping[str, Any]:
     corpus, project, context = run.key.subject, run.project, run.context
     try:
-        last = project.outputs.current(raw.STAGE, corpus)
-        before = None if last is None else last.load(raw.FILE, Inventory.from_json)
+        last = project.outputs.current(INVENTORY.layout.folder, corpus)
+        before = None if last is None else last.load(INVENTORY_FILE, Inventory.from_json)
     except FormatError:
         before = None  # damaged; what is made now takes its place
     settled = was_automatic(run.hosted.names, context.run.tags)
-    inventory = raw.survey(project, corpus, settled=settled, executor=project.executor)
-    run.made(raw.publish_inventory(project, inventory))
-    notices = [*awaited(inventory.awaited), *raw.notices(project, corpus)]
+    inventory = survey_corpus(project, corpus, settled=settled, executor=project.executor)
+    run.made(publish_inventory(project, inventory))
+    notices = [*awaited(inventory.awaited), *corpus_notices(project, corpus)]
     for notice in notices:
         context.log.warning(visible(notice.text))
     return raw_metadata(project, before, inventory, notices)
@@ -195,9 +197,9 @@ Page = Callable[[AssetRun], Mapping[str, Any] | dg.MaterializeResult[Any]]
 """Makes an output, and returns metadata for the UI, or the whole result."""
 
 PAGES: dict[Stage, Page] = {
-    raw.INVENTORY: _raw_jsonl,
+    INVENTORY: _raw_jsonl,
     tokenization.TOKENIZED: _tokenized_shards,
-    indexed.DATASET: lambda run: dataset_metadata(run.project, run.make()),
+    DATASET: lambda run: dataset_metadata(run.project, run.make()),
     CONTAMINATION: lambda run: contamination_metadata(run.project, run.make()),
     VIEW: lambda run: view_metadata(run.project, run.make()),
     PACKS: lambda run: pack_metadata(run.project, run.make()),
@@ -241,7 +243,7 @@ def partitions_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> dg.
 
 def _dependencies_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> list[dg.AssetDep]:
     """List what an asset depends on: of the assets of corpora, on no other corpora than it is made of."""
-    if stage is raw.INVENTORY:
+    if stage is INVENTORY:
         # Which of its corpora an asset lands is no partition mapping that Dagster could show: that of all is shown.
         landing = dict.fromkeys(key for keys in hosted.upstream.values() for key in keys)
         return [dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping()) for key in landing]
@@ -264,7 +266,7 @@ def _dependencies_of(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> 
 def _live_place(stage: Stage, config: ProjectConfig, subject: str) -> str:
     """Return where the live versions of an asset's outputs are, as nanoset.yaml said when it was loaded."""
     key = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
-    if stage is raw.INVENTORY:
+    if stage is INVENTORY:
         return f"{config.raw_folder}/{key.subject}"
     if config.root_place is not None:
         return f"{config.root_place.url()}/{stage.layout.folder}/{stage.layout.name_of(key)}/<digest>"

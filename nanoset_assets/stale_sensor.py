@@ -32,7 +32,9 @@ from nanoset_core.project.graph import Step, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.running import no_cron_line
 from nanoset_core.project.runs import GraphState, runnable
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import scan_corpora
+from nanoset_core.stages.inventory.make import inventory_recipe, overwritten_file, quiet_period, remembered_inventory
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages, sweep
 from nanoset_core.stages.stage import Node, is_of_corpora
 from nanoset_core.text.survey import RawText
@@ -130,7 +132,7 @@ def _due(
         return None
 
     def can_be_requested(step: Step) -> bool:
-        if step.node.stage is raw.INVENTORY and not step.done and not again:
+        if step.node.stage is INVENTORY and not step.done and not again:
             return False  # the sensor over raw text requests it
         reason = reason_to_wait(step)
         if reason is not None:
@@ -161,7 +163,7 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
     except dg.DagsterInvalidDefinitionError as error:
         raise no_cron_line(hosted.config.file, spec.reconcile) from error
     chain = [
-        names.asset(shape_of(stage).asset) for stage in stages() if stage.kind == raw.INVENTORY.kind and is_asset(stage)
+        names.asset(shape_of(stage).asset) for stage in stages() if stage.kind == INVENTORY.kind and is_asset(stage)
     ]
 
     @dg.schedule(
@@ -180,7 +182,7 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
 
         # Runs first: what ends while files and outputs are read would else be built again.
         active_runs = ActiveRuns(instance, names)
-        text = raw.scan(project)
+        text = scan_corpora(project)
         sweep(project)
         register(instance, names, text.corpora, project.config)
         state, unknown, written = _survey(project, active_runs, text)
@@ -222,24 +224,24 @@ def _survey(project: Project, active_runs: ActiveRuns, text: RawText) -> tuple[G
     unknown: list[str] = []
     written: list[str] = []
     for name, contents in text.corpora.items():
-        if raw.overwritten(project, name, contents.texts) is not None:
+        if overwritten_file(project, name, contents.texts) is not None:
             written.append(name)
             continue
-        inventory = raw.known(project, contents, raw.settling(project, name))
+        inventory = remembered_inventory(project, contents, quiet_period(project, name))
         if inventory is None:
             unknown.append(name)
             continue
         if inventory.awaited:
             written.append(name)
         if inventory.pieces:
-            recipes[name] = raw.inventory_recipe(inventory)
+            recipes[name] = inventory_recipe(inventory)
     graph = graph_over(project, recipes)
     return load_graph_state(graph, active_runs.instance, active_runs.names, active_runs), unknown, written
 
 
 def eager(assets: Iterable[dg.AssetsDefinition], names: Names) -> list[dg.AssetsDefinition]:
     """Let an automation-condition sensor of the host build assets: each when a dependency's data version changed."""
-    here, first = dg.AutomationCondition[dg.AssetKey], names.asset(shape_of(raw.INVENTORY).asset)
+    here, first = dg.AutomationCondition[dg.AssetKey], names.asset(shape_of(INVENTORY).asset)
     changed = here.any_deps_updated().replace("newly_updated", here.data_version_changed())
     when = here.eager().replace("any_deps_updated", changed) & here.all_deps_blocking_checks_passed()
 

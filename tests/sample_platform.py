@@ -16,7 +16,8 @@ from nanoset_assets.definitions import build_definitions
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.inventory.make import survey_corpus
 
 
 def age(folder: Path, seconds: float = 3600.0) -> None:
@@ -141,6 +142,6 @@ def copy_template(template: Path, folder: Path) -> Path:
     """A copy of a built project and its history, in which every file of raw text is known; → its nanoset.yaml."""
     shutil.copytree(template, folder, symlinks=True)
     project = Project.open(folder / "nanoset.yaml")
-    for corpus in raw.corpora(project):
-        raw.survey(project, corpus)  # a copied file is another one to the memory of digests
+    for corpus in corpus_names(project):
+        survey_corpus(project, corpus)  # a copied file is another one to the memory of digests
     return project.config.file

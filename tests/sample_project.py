@@ -15,10 +15,11 @@ from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.attributes import stage as attributes
 from nanoset_core.stages.columns import stage as columns
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.exports import stage as exports
 from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.pbin import stage as packed
@@ -179,17 +180,17 @@ def build_all(config: Path) -> Project:
 
 def make_corpora(project: Project, *corpora: str) -> None:
     """Make the datasets of some corpora, of all where none is named."""
-    for corpus in corpora or raw.corpora(project):
-        raw.make_inventory(project, corpus)
+    for corpus in corpora or corpus_names(project):
+        make_inventory(project, corpus)
         tokenization.tokenize(project, corpus)
-        indexed.index(project, corpus)
+        make_dataset(project, corpus)
 
 
 def run_stages(project: Project) -> None:
     """Every stage by the core's own functions, in the order that an engine would choose."""
     make_corpora(project)
     for stage in (columns.COLUMNS, attributes.ATTRIBUTES):
-        for key in stage.keys(project.config, raw.corpora(project)):
+        for key in stage.keys(project.config, corpus_names(project)):
             stage.make(project, key)
     for name in project.config.views:
         views.make_view(project, name)

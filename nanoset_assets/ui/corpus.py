@@ -15,8 +15,8 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.attributes.stage import COUNTS
-from nanoset_core.stages.dataset.stage import shards_of
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.dataset.origin import shards_of
+from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.shards.document_table import LineNumbers, counts_by_file
 from nanoset_core.stages.shards.losses import read_rejects, stored_sizes
 from nanoset_core.stages.shards.shards import DOCUMENTS, REJECTS
@@ -93,7 +93,7 @@ def tokenized_metadata(
         | {name: f"{shard.facts[name]:,}" for name in columns}
         for shard in shards
     ]
-    inventoried, inventory = raw.current_inventory(project, manifest.name)
+    inventoried, inventory = current_inventory(project, manifest.name)
     is_same = inventoried.digest == manifest.recipe["parents"]["inventory"]  # or it was surveyed again meanwhile
     files = tokenized_files(inventory, manifest, shards) if is_same else None
     return {

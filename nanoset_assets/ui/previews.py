@@ -23,7 +23,7 @@ from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.shards import REJECTS
@@ -96,7 +96,7 @@ def _place(project: Project) -> InspectionContext:
 
 
 def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
-    dataset = opened(manifest)
+    dataset = open_dataset(manifest)
     first = np.arange(min(SHOWN, len(dataset)))  # documents without tokens have no sequence
     lengths = np.minimum(dataset.sequence_lengths[first], _TOKENS_DECODED + 1)
     spans = np.stack([first, np.zeros_like(first), lengths], axis=1)

@@ -18,7 +18,8 @@ from nanoset_core.formats.indexed.stream import token_starts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts
-from nanoset_core.stages.dataset.stage import DATASET, opened
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.held_out.stage import document_hashes, stored_hashes
 from nanoset_core.stages.per_shard import Sharded
 from nanoset_core.stages.views.choosing import document_groups
@@ -147,7 +148,7 @@ def _current_corpora(project: Project, named_corpora: Collection[str]) -> tuple[
             dataset = outputs.current(DATASET.layout.folder, name)
             if dataset is not None:
                 is_named = not named_corpora or name in named_corpora
-                corpora.append(_Corpus(name, dataset, opened(dataset, is_sampled=True), is_named))
+                corpora.append(_Corpus(name, dataset, open_dataset(dataset, is_sampled=True), is_named))
         except (NanosetError, OSError) as error:
             not_readable[name] = one_line(error)
     return corpora, not_readable

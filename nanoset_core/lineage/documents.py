@@ -24,9 +24,11 @@ from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.dataset.stage import opened, shards_of
+from nanoset_core.stages.dataset.origin import shards_of
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import packed_from
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import INVENTORY_FILE
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.document_table import DocumentRows, LineNumbers
 from nanoset_core.stages.shards.shards import DOCUMENTS
 from nanoset_core.stages.shards.stage import BY_SHARD, SHARDS
@@ -74,9 +76,9 @@ class InspectionContext:
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
         """Return the inventory that a corpus's dataset was made from; None where it was removed."""
-        folder = self.outputs.folder / raw.STAGE / dataset.name / dataset.recipe["parents"]["inventory"]
+        folder = self.outputs.folder / INVENTORY.layout.folder / dataset.name / dataset.recipe["parents"]["inventory"]
         manifest = self.outputs.manifest_at(folder)
-        return None if manifest is None else manifest.load(raw.FILE, Inventory.from_json)
+        return None if manifest is None else manifest.load(INVENTORY_FILE, Inventory.from_json)
 
 
 def _sampled(outputs: OutputRoot) -> OutputRoot:
@@ -194,8 +196,8 @@ class Lineage:
             return self._origins(documents)
 
         # A view's documents are looked up in the tables of its corpus.
-        corpus_index = opened(self.dataset, is_sampled=True)
-        view_index = opened(view, is_sampled=True)
+        corpus_index = open_dataset(self.dataset, is_sampled=True)
+        view_index = open_dataset(view, is_sampled=True)
         for document in documents:
             if not 0 <= document < len(view_index.document_indices) - 1:
                 raise self._no_such(document, view)
@@ -251,8 +253,8 @@ class Lineage:
         if view is None:
             yield origin
             return
-        corpus_index = opened(self.dataset, is_sampled=True)
-        view_index = opened(view, is_sampled=True)
+        corpus_index = open_dataset(self.dataset, is_sampled=True)
+        view_index = open_dataset(view, is_sampled=True)
         for number in documents_that_are(corpus_index, view_index, origin.document).tolist():
             yield replace(origin, view=view.name, view_document=number)
 

@@ -17,7 +17,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.datasets import packed_from
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.purged import id_digest
 from nanoset_core.stages.shards.shards import REJECTS
@@ -179,7 +179,7 @@ def _hint(context: InspectionContext, datasets: Sequence[Manifest], wanted: Sequ
                 if not origin.tokens:
                     return f"{number}, but it has no tokens, so that no sample holds it"
                 return f"{number}, but view {view.name} does not choose it"
-    return f"look into the corpora's {raw.STAGE}, and into the shards' rejects.jsonl"
+    return f"look into the corpora's {INVENTORY.layout.folder}, and into the shards' rejects.jsonl"
 
 
 def _erasure(context: InspectionContext, datasets: Sequence[Manifest], wanted: Sequence[Wanted]) -> Erasure | None:

@@ -26,7 +26,7 @@ from nanoset_core.lineage.pieces import spread
 from nanoset_core.lineage.run import Part, Run
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import is_packs, packed_from
 
 NEAR, WINDOW, DEVIATIONS = 8, 50, 6.0
@@ -308,7 +308,9 @@ class _Seen:
 
 def _documents(context: InspectionContext, nanoset: Nanoset) -> MMapIndexedDataset:
     manifest = context.dataset_at(nanoset.member.prefix)
-    return opened(packed_from(context.outputs, manifest), is_sampled=True) if is_packs(manifest) else nanoset.dataset
+    if not is_packs(manifest):
+        return nanoset.dataset
+    return open_dataset(packed_from(context.outputs, manifest), is_sampled=True)
 
 
 def _shares(part: Part) -> Mapping[Nanoset, float]:

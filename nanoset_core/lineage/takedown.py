@@ -18,9 +18,9 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import current_dataset, is_packs, packed_from
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.views.choosing import document_groups
 from nanoset_core.stages.views.ids import COMMENT, Ids
 from nanoset_core.stages.views.rules import Rows
@@ -84,7 +84,7 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
 
     known, config = Ids(pa.array(ids, pa.large_string())), project.config
     numbers: dict[Path, NDArray[np.int64]] = {}
-    for name in [*raw.corpora(project), *config.derived]:
+    for name in [*corpus_names(project), *config.derived]:
         with suppress(MissingError):
             dataset = current_dataset(project, name)
             found = _in_dataset(project, dataset, known, numbers)
@@ -111,7 +111,7 @@ def _in_dataset(
             found.append(_in_dataset(project, packed_from(project.outputs, dataset), ids, numbers))
         elif is_view(dataset):
             base = chosen_from(project.outputs, dataset)
-            whole, own = (opened(one, is_sampled=True) for one in (base, dataset))
+            whole, own = (open_dataset(one, is_sampled=True) for one in (base, dataset))
             for number in _in_dataset(project, base, ids, numbers).tolist():
                 found.append(documents_that_are(whole, own, number))
         else:

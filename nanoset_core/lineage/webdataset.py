@@ -23,7 +23,7 @@ from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_t
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.datasets import is_packs
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.views.choosing import STAGE as VIEWS
@@ -103,7 +103,7 @@ class Tars:
 
         def stage_of(source: str) -> str:
             places = ((kind, outputs.folder / kind / source / digests[source]) for kind in (VIEWS, PACKS.layout.folder))
-            return next((kind for kind, place in places if outputs.manifest_at(place)), indexed.STAGE)
+            return next((kind for kind, place in places if outputs.manifest_at(place)), DATASET.layout.folder)
 
         names = [source.name for source in plan.table.sources]
         return Tars(name, plan, tuple(version(stage_of(one), one, digests[one]) for one in names))

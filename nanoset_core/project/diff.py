@@ -16,9 +16,10 @@ from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.graph import Graph
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import pieces_by_file
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings.stage import INDEX_MAPPINGS
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.shards.document_table import FileCounts, counts_by_file
@@ -200,10 +201,11 @@ def _named(outputs: OutputRoot, digest: str) -> Manifest:
 
 
 def _open(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
-    tokenized = indexed.shards_of(outputs, dataset)
+    tokenized = shards_of(outputs, dataset)
     gone, remedy = "the inventory of this version is gone", "compare versions that `nanoset gc` has not taken apart"
-    inventory = outputs.version(raw.STAGE, dataset.name, dataset.recipe["parents"]["inventory"], gone, remedy)
-    files = raw.pieces_by_file(inventory)
+    digest = dataset.recipe["parents"]["inventory"]
+    inventory = outputs.version(INVENTORY.layout.folder, dataset.name, digest, gone, remedy)
+    files = pieces_by_file(inventory)
     pieces = Inventory(dataset.name, tuple(piece for found in files.values() for piece in found))
     ranges, digests = cut_ranges(pieces, tokenized.recipe["options"]["range_bytes"]), tokenized.facts["shards"]
     if len(ranges) != len(digests):

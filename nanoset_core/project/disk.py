@@ -13,7 +13,8 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_bytes, format_count
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import list_contents
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.shards.stage import STAGE as TOKENIZED_FOLDER
 from nanoset_core.stages.stage import Estimated, Key, Node, require
@@ -45,7 +46,7 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
     """
     tokenized: Manifest | None = None
     try:
-        stored_bytes = raw.contents_now(project, corpus).size
+        stored_bytes = list_contents(project, corpus).size
     except NanosetError:
         return TextEstimate()
     with suppress(NanosetError):
@@ -108,7 +109,7 @@ def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     size_by_corpus = dict.fromkeys((node.key.subject for node in nodes if node.is_of_corpus), 0)
     for corpus in size_by_corpus:
         with suppress(NanosetError, OSError):
-            size_by_corpus[corpus] = raw.contents_now(project, corpus).size
+            size_by_corpus[corpus] = list_contents(project, corpus).size
     return size_by_corpus
 
 
@@ -123,7 +124,7 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
     """Return the outputs of a corpus that are missing, or are not what its current inventory requests."""
-    inventory = require(project, raw.INVENTORY, Key(corpus))
+    inventory = require(project, INVENTORY, Key(corpus))
     graph = graph_over(project, {corpus: Recipe(**inventory.recipe)}, [corpus])
     stale = set()
     for node in graph.nodes():

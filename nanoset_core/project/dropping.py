@@ -15,8 +15,8 @@ from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.stage import STAGE as DATASETS
-from nanoset_core.stages.dataset.stage import has_same_origin
+from nanoset_core.stages.dataset.origin import has_same_origin
+from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.shard_tokens import point_into
 from nanoset_core.stages.shards.shards import BIN
@@ -75,7 +75,9 @@ def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
     if project.config.storage.shards != "drop":
         return
     outputs = project.outputs
-    corpora = [name for name in outputs.access.names(outputs.folder / DATASETS) if not name.startswith(".")]
+    corpora = [
+        name for name in outputs.access.names(outputs.folder / DATASET.layout.folder) if not name.startswith(".")
+    ]
     for corpus in sorted(corpora):
         with contextlib.suppress(FormatError, MissingError):  # it is damaged, and a build makes it again
             yield from _duplicates_of(project, corpus)
@@ -84,7 +86,7 @@ def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
 def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     """Return the shards of a corpus whose tokens are in its current dataset."""
     outputs = project.outputs
-    dataset = outputs.current(DATASETS, corpus)
+    dataset = outputs.current(DATASET.layout.folder, corpus)
     tokenized = outputs.current(tokenization.STAGE, corpus)
     if dataset is None or tokenized is None or not has_same_origin(tokenized, dataset):
         return []

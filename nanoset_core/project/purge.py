@@ -28,7 +28,8 @@ from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge_plan import DocumentInShard, PurgePlan, ShardKey, TaintedVersion, plan_purge
 from nanoset_core.project.purge_receipt import PurgeReceipt
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.inventory.make import inventory_at
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.shards import BIN, shard_recipe
@@ -96,7 +97,7 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
     tokenized = outputs.current(tokenization.STAGE, corpus)
     inventory = None
     if tokenized is not None:
-        inventory = tokenization.inventory_at(outputs, corpus, tokenized.recipe["parents"]["inventory"])
+        inventory = inventory_at(outputs, corpus, tokenized.recipe["parents"]["inventory"])
     if tokenized is None or inventory is None or tokenized.recipe["version"] != tokenization.VERSION:
         # Its shards will be made of text: their documents are left out by their ids.
         purged.note(outputs, corpus, (), id_digests)
@@ -152,7 +153,7 @@ def _check_nothing_requested(project: Project, plan: PurgePlan) -> None:
         StaleError: One is: the build failed.
         StorageError: One is: another build is making it.
     """
-    nodes = requested_nodes(project.config, raw.corpora(project))
+    nodes = requested_nodes(project.config, corpus_names(project))
     requested = {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
     stale = []
     for version in plan.versions:

@@ -15,8 +15,8 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.existing import StoredOutput, all_outputs
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts
-from nanoset_core.stages.dataset.stage import STAGE as DATASETS
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.dataset.stage import DATASET as DATASETS
+from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import DocumentRows, LineNumbers
@@ -192,7 +192,7 @@ def _check_in_raw_folder(project: Project, current: Mapping[str, Sequence[Docume
         ConfigError: It has not.
     """
     outputs = project.outputs
-    in_raw_folder = raw.corpora(project)
+    in_raw_folder = corpus_names(project)
     missing = []
     for corpus, documents in current.items():
         tokenized = outputs.current(tokenization.STAGE, corpus)

@@ -12,7 +12,8 @@ from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import requested_corpora
 from nanoset_core.project.survey import CorpusFindings, CorpusSurvey
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import scan_names
+from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.shards.stage import check_tokenizer
 from nanoset_core.stages.stage import InParts, Node, Planned, ReadingBudget, RowName, Summary, settings_warnings
 from nanoset_core.storage.leases import Work, under_way
@@ -92,7 +93,7 @@ def project_status(project: Project) -> Iterator[StatusRow]:
     """
     check_tokenizer(project)
     work_by_name = under_way(project.outputs.access)
-    text = raw.names(project)
+    text = scan_names(project)
     corpora = sorted({*text.corpora, *requested_corpora(project.config)})
     graph = Graph(project, {}, corpora)
     survey = CorpusSurvey(graph)
@@ -123,7 +124,7 @@ def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[StatusRow]:
         corpus = _corpus_of(nodes)
         if corpus is not None:
             with suppress(NanosetError, OSError):  # the corpus was removed since the build
-                notices = raw.notices(graph.project_of(inventory_node(corpus)), corpus)
+                notices = corpus_notices(graph.project_of(inventory_node(corpus)), corpus)
         yield status_row(graph, nodes, planning, CorpusFindings(notices=tuple(notices)))
 
 

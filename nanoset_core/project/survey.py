@@ -13,7 +13,10 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_folder, list_contents
+from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_recipe, pieces_by_file
+from nanoset_core.stages.inventory.notices import corpus_notices
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import ReadingBudget
 from nanoset_core.text.contents import Contents, Notice
 from nanoset_core.text.fingerprints import fingerprint, is_known_unread
@@ -61,9 +64,9 @@ class CorpusSurvey:
         current = graph.current(node)
         whole = current.manifest if current.problem is None else None
         try:
-            contents = raw.contents_now(project, corpus)
+            contents = list_contents(project, corpus)
             if not contents.texts:
-                raise no_text(raw.corpus_folder(project, corpus), contents)
+                raise no_text(corpus_folder(project, corpus), contents)
             present = self._present_files(corpus, contents, whole)
         except (NanosetError, OSError) as error:
             failure = one_line(error)
@@ -75,14 +78,14 @@ class CorpusSurvey:
         is_current = present.recipe is not None and whole is not None and present.recipe.digest == whole.digest
         if not is_current:
             graph.set_reason(node, current.problem or present.changes or "the inventory's format changed")
-        return CorpusFindings(notices=tuple(raw.notices(graph.project_of(node), corpus, contents)))
+        return CorpusFindings(notices=tuple(corpus_notices(graph.project_of(node), corpus, contents)))
 
     def _present_files(self, corpus: str, contents: Contents, current: Manifest | None) -> _PresentFiles:
         """Compare the files of a corpus with its current inventory, if it has one that is whole."""
         project = self._graph.project
         folder = project.config.corpus_folder(corpus)
-        memory = raw.memory_of(project, folder)
-        recorded = raw.pieces_by_file(current)
+        memory = fingerprint_memory(project, folder)
+        recorded = pieces_by_file(current)
         present: dict[str, list[Piece] | None] = {}  # file → its pieces; None if they are not known
         for stat in contents.ordered:
             present[stat.path] = memory.recall(stat)
@@ -100,14 +103,14 @@ class CorpusSurvey:
                 present[stat.path] = fingerprint(folder, stat)
 
         changes = _describe_changes(present, recorded, {stat.path for stat in unread})
-        if current is not None and not changes and current.recipe["version"] == raw.VERSION:
+        if current is not None and not changes and current.recipe["version"] == INVENTORY.version:
             return _PresentFiles(Recipe(**current.recipe), changes)
         pieces: list[Piece] = []
         for file_pieces in present.values():
             if file_pieces is None:
                 return _PresentFiles(None, changes)
             pieces += file_pieces
-        return _PresentFiles(raw.inventory_recipe(Inventory(corpus, tuple(pieces))), changes)
+        return _PresentFiles(inventory_recipe(Inventory(corpus, tuple(pieces))), changes)
 
 
 def _describe_changes(

@@ -12,10 +12,10 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import silent
 from nanoset_core.project.graph import Graph
 from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.inventory.verify import verify_raw_folder
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.report import Parts, Report, Run, look_at, run_here
-from nanoset_core.stages.shards.verify import verify_raw
 from nanoset_core.stages.stage import BoundToMachine, CorpusStage, InParts, Key, Node
 
 _PLAIN_KINDS = ("corpus", "webdataset")
@@ -83,7 +83,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     quiet = replace(project, listener=silent)  # targets are sent to other machines, which a listener cannot be
     number_of = {stage: number for number, stage in enumerate(stages())}
     listed: list[Target] = []
-    for row in Graph(project, {}, raw.corpora(project)).rows():
+    for row in Graph(project, {}, corpus_names(project)).rows():
         # Parts are verified with the output that they belong to.
         nodes = [node for node in row if not isinstance(node.stage, InParts)]
         outputs = tuple((number_of[node.stage], node.key) for node in nodes)
@@ -122,7 +122,7 @@ def verify_project(project: Project, select: Sequence[str] = (), deep: bool = Fa
     If everything is verified, the first report names what is in the raw folder without being read, if anything.
     """
     if not select:
-        unread = verify_raw(project)
+        unread = verify_raw_folder(project)
         if unread.findings:
             yield unread
 

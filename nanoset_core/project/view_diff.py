@@ -13,7 +13,7 @@ from nanoset_core.lineage.documents import DocumentOrigin, Lineage
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.views.choosing import document_groups
 from nanoset_core.stages.views.rules import Rows
 from nanoset_core.stages.views.stage import chosen_from
@@ -103,7 +103,7 @@ def _sums(
 
 def _held(project: Project, view: Manifest, *, by_number: bool) -> _Held:
     base = chosen_from(project.outputs, view)
-    whole, own = opened(base), opened(view)
+    whole, own = open_dataset(base), open_dataset(view)
     numbers = [documents_in(whole, own, some) for some in documents_with_tokens(own, (0, len(own)))]
     documents, times = np.unique(np.concatenate([np.empty(0, np.int64), *numbers]), return_counts=True)
     lengths = np.diff(token_starts(whole, whole.document_indices[:]))[documents]

@@ -19,7 +19,7 @@ from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.stage import shards_of
+from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import DocumentRows, LineNumbers
 from nanoset_core.stages.shards.shards import DOCUMENTS

@@ -14,7 +14,7 @@ from dagster_history import quick_history  # noqa: F401 - for all tests of this 
 from sample_platform import Platform, build_template, copy_template
 from sample_project import CONFIG, write_raw
 
-from nanoset_core.stages.shards import verify as verifying
+from nanoset_core.stages.dataset import verify as verifying
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +46,7 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 @pytest.fixture
 def spoiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
     """Within it every merge leaves a token that the vocabulary does not have, as a faulty disk might."""
-    real = verifying.verify_dataset
+    real = verifying.verify_pair
 
     def spoiled(prefix: Path, **options: Any) -> Any:
         path = Path(f"{prefix}.bin")
@@ -56,7 +56,7 @@ def spoiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextMan
     @contextmanager
     def spoil() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            patch.setattr(verifying, "verify_dataset", spoiled)
+            patch.setattr(verifying, "verify_pair", spoiled)
             yield
 
     return spoil

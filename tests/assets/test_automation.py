@@ -13,8 +13,8 @@ from nanoset_assets import instance_state as requests
 from nanoset_assets import stale_sensor
 from nanoset_assets.stale_sensor import SENSOR
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset import stage as indexed
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.webdataset import stage as shuffling
 
@@ -114,7 +114,7 @@ def test_all_that_follows_is_made_in_a_run_a_partition(built):
 
 def test_a_new_version_of_the_code_rebuilds_from_there(built, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(indexed, "VERSION", indexed.VERSION + 1)
+        patch.setattr("nanoset_core.stages.dataset.stage.VERSION", DATASET.version + 1)
         built.load()
         asked = built.automation()
         assert asked == {"indexed_dataset": {"books", "code", "web"}}, "what is made of them waits for their runs"
@@ -327,7 +327,7 @@ def test_a_tick_says_what_has_to_wait_and_why(failing):
 
 
 def test_an_inventory_that_cannot_be_read_is_no_obstacle(built):
-    (built.config.root_folder / raw.STAGE / "web" / "current.json").write_text("{")
+    (built.config.root_folder / INVENTORY.layout.folder / "web" / "current.json").write_text("{")
     assert built.automation() == {}, "what it was made of is not known until the sensor has it taken again"
     built.look()
     assert list(built.asked()) == ["web"]

@@ -28,7 +28,6 @@ from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.project import disk
 from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset import stage as indexed
 
 CORPUS = ("raw_jsonl", "tokenized_shards", "indexed_dataset")
 
@@ -95,7 +94,7 @@ def test_a_full_disk_is_why_an_output_is_missing_and_what_never_ran_is_not_said(
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(indexed, "merge_heard", full)
+    monkeypatch.setattr("nanoset_core.stages.dataset.make.merge_inputs", full)
     lines = []
     project = Project.open(make_project())
     report = build(project, instance, say=lines.append)

@@ -25,10 +25,11 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.handoff.steps import Dealer
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import current_inventory, make_inventory, survey_corpus
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.webdataset.stage import current_plan
@@ -115,7 +116,7 @@ def spoilt(make_project):
 
 def tokenized(project, corpus):
     manifest = project.outputs.current(tokenization.STAGE, corpus)
-    return raw.current_inventory(project, corpus)[1], manifest, tokenization.current_shards(project, manifest)
+    return current_inventory(project, corpus)[1], manifest, tokenization.current_shards(project, manifest)
 
 
 COUNTS = ("lines", "documents", "rejected", "tokens")
@@ -148,8 +149,8 @@ def test_shards_that_were_cut_otherwise_have_no_table(spoilt):
 
 def test_a_damaged_inventory_is_replaced_all_the_same(make_project, tmp_path):
     project = Project.open(make_project())
-    raw.make_inventory(project, "web")
-    pointer = project.outputs.folder / raw.STAGE / "web" / "current.json"
+    make_inventory(project, "web")
+    pointer = project.outputs.folder / INVENTORY.layout.folder / "web" / "current.json"
     pointer.write_bytes(b"{")
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
         instance.add_dynamic_partitions(Names().corpora_name, ["web"])
@@ -163,14 +164,14 @@ def test_a_damaged_inventory_is_replaced_all_the_same(make_project, tmp_path):
 def test_an_inventory_says_what_changed(make_project):
     project = Project.open(make_project())
     folder = project.config.raw_folder / "web"
-    before = raw.survey(project, "web")
+    before = survey_corpus(project, "web")
     assert what_changed(None, before) == "the first inventory"
-    assert what_changed(before, raw.survey(project, "web")) == "nothing"
+    assert what_changed(before, survey_corpus(project, "web")) == "nothing"
     (folder / "part-0" / "web-0.jsonl").unlink()
     (folder / "part-0" / "web-1.jsonl").write_bytes(jsonl(sentences("other", 3)))
     (folder / "new-0.jsonl").write_bytes(jsonl(sentences("new", 2)))
     (folder / "new-1.jsonl").write_bytes(jsonl(sentences("new", 1)))
-    assert what_changed(before, raw.survey(project, "web")) == "2 files added, 1 file removed, 1 file changed"
+    assert what_changed(before, survey_corpus(project, "web")) == "2 files added, 1 file removed, 1 file changed"
 
 
 def test_the_first_documents_are_shown_with_their_lines(spoilt):
@@ -187,9 +188,9 @@ def test_documents_without_tokens_are_not_shown(make_project):
     shutil.rmtree(web := project.config.corpus_folder("web"))
     web.mkdir()
     (web / "web.jsonl").write_bytes(jsonl(rows))
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     tokenization.tokenize(project, "web")
-    shown = first_documents(project, indexed.index(project, "web")).value
+    shown = first_documents(project, make_dataset(project, "web")).value
     assert shown.count("web.jsonl:") == shown.count("web.jsonl:2") == 1
 
 

@@ -21,7 +21,6 @@ from nanoset_assets.overview import CHECK, OVERVIEW
 from nanoset_core import load_nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
-from nanoset_core.stages.inventory import stage as raw
 
 HANDOFF = dg.AssetKey(["pretrain", "handoff"])
 
@@ -68,7 +67,7 @@ def test_stale_settings_are_shown_whoever_builds(built_platform, automation, mon
     told, looked, shown = first.cursor.split()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(overview, "project_status", None)  # no output is looked at
-        patch.setattr(raw, "scan", None)  # and no folder
+        patch.setattr("nanoset_core.stages.inventory.corpora.list_corpora", None)  # and no folder
         again = tick(first.cursor)
     assert (again.asset_events, again.skip_message) == ([], "no run, setting or corpus has changed")
     later = tick(f"{told} {float(looked) - overview.LOOK_SECONDS} {shown}")

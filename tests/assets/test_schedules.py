@@ -17,7 +17,7 @@ from nanoset_assets.stale_sensor import SCHEDULE
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import INVENTORY_FILE, current_inventory
 
 NIGHT = datetime.datetime(2026, 3, 1, 3, tzinfo=datetime.UTC)
 CHAIN = ["raw_jsonl", "tokenized_shards", "indexed_dataset"]
@@ -118,7 +118,7 @@ def test_a_corpus_that_is_being_written_waits_for_another_night(built_platform, 
 
 def test_one_damaged_inventory_does_not_hide_the_other_corpora(built_platform):
     project = Project.open(built_platform.config_file)
-    file = raw.current_inventory(project, "web")[0].path(raw.FILE)
+    file = current_inventory(project, "web")[0].path(INVENTORY_FILE)
     file.write_bytes(file.read_bytes().replace(b'"digest": "', b'"digexx": "', 1))
     shutil.rmtree(built_platform.config.root_folder / "datasets" / "books")
     assert ("books", ["indexed_dataset"]) in asked(built_platform)

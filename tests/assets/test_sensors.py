@@ -24,7 +24,7 @@ from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 from nanoset_core.project.verify import verify_output
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.shards import stage as tokenization
 
 
@@ -82,7 +82,7 @@ def test_a_corpus_into_which_something_always_writes_is_built_without_what_is_wr
     monkeypatch.setattr(sensors, "PATIENCE", 0)
     assert built.tick() == ["web"]
     project = Project.open(built.config_file)
-    inventory = raw.current_inventory(project, "web")[1]
+    inventory = current_inventory(project, "web")[1]
     assert "new.jsonl" in inventory.files
     assert "trickle.jsonl" not in inventory.files
     assert sum(piece.size for piece in inventory.pieces if piece.path == "part-0/web-0.jsonl") == (
@@ -130,7 +130,7 @@ def test_a_corpus_is_waited_for_so_that_an_upload_is_one_build(built):
 def test_a_run_by_hand_takes_files_as_they_are(built):
     (built.raw / "web/now.jsonl").write_bytes(jsonl(sentences("now", 5)))
     assert built.definitions.resolve_job_def("corpus").execute_in_process(instance=built.instance, partition_key="web")
-    assert "now.jsonl" in raw.current_inventory(Project.open(built.config_file), "web")[1].files
+    assert "now.jsonl" in current_inventory(Project.open(built.config_file), "web")[1].files
 
 
 def test_a_repeated_tick_gives_the_same_run_keys(platform):

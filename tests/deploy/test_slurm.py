@@ -27,7 +27,7 @@ from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_connection import DaskScheduler, SlurmJobs, connections_kept
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 
@@ -315,7 +315,7 @@ def test_a_run_of_dagster_is_a_job(runs, make_project, monkeypatch):
     local, config = build_all(make_project("local")), make_project("slurm")
     monkeypatch.setenv("NANOSET_CONFIG", str(config))
     project = Project.open(config)
-    register(runs.instance, ProjectDefs.of(project.config).names, raw.corpora(project), project.config)
+    register(runs.instance, ProjectDefs.of(project.config).names, corpus_names(project), project.config)
     run_id = runs.launch("-m", "nanoset_assets.definitions", "-j", "corpus", dagster_partition="web")
     run = runs.until(run_id, "SUCCESS")
     runs.cluster.until(lambda: runs.health(run_id) == ("SUCCESS", f"Slurm job {run.tags[JOB_TAG]} is COMPLETED"))

@@ -20,7 +20,8 @@ from nanoset_assets.commands import show_report
 from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.shards.verify import verify_indexed, verify_shards
+from nanoset_core.stages.dataset.verify import verify_corpus_dataset
+from nanoset_core.stages.shards.verify import verify_shards
 
 
 @pytest.fixture
@@ -363,7 +364,7 @@ def test_a_corrupt_gzip_that_is_allowed_is_told_everywhere(make_project, instanc
     failing = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("failing: corpus code: "))
     assert "code.jsonl.gz from line " in failing
     assert "documents.max_unreadable_fraction: 0" in failing
-    for verified in (verify_shards, verify_indexed):
+    for verified in (verify_shards, verify_corpus_dataset):
         (error,) = verified(Project.open(config), "code").errors
         assert error.what == "a file cannot be read to its end"
         assert "documents.max_unreadable_fraction" in error.remedy
@@ -409,10 +410,10 @@ def test_another_range_size_cuts_other_shards_of_the_same_dataset(built, history
 def test_a_file_that_changes_under_the_build_fails_its_corpus(make_project, instance):
     config = make_project()
     project = Project.open(config)
-    from nanoset_core.stages.inventory import stage as raw
+    from nanoset_core.stages.inventory.make import make_inventory
     from nanoset_core.stages.shards import stage as tokenization
 
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     file = config.parent / "raw/web/part-0/web-1.jsonl"
     file.write_bytes(file.read_bytes().replace(b"web", b"wob"))
     with pytest.raises(SourceChangedError, match=r"web-1\.jsonl"):

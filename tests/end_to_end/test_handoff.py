@@ -21,11 +21,11 @@ from nanoset_core.project.verify import verify_output
 from nanoset_core.sampling import plan
 from nanoset_core.sampling.config import MASKS
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.handoff.data_args import read_per_split
 from nanoset_core.stages.handoff.settings import UNNAMED
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.lookup import cache_folder
 from nanoset_core.stages.mappings.planning import NanosetContext
@@ -239,7 +239,7 @@ def test_a_lost_index_file_is_found_before_the_trainer_does(built_from):
 
 def changed(project: Project, word: str) -> None:
     change_web(project.config.file.parent, word)
-    for stage in (raw.make_inventory, tokenization.tokenize, indexed.index):
+    for stage in (make_inventory, tokenization.tokenize, make_dataset):
         stage(project, "web")
 
 

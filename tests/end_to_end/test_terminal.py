@@ -16,15 +16,15 @@ SECONDS = 2.0
 SLOW_BUILD = """
 import sys, time
 from nanoset_core.cli.entry import main
-from nanoset_core.pipeline import indexed
+from nanoset_core.stages.dataset import make as dataset_make
 
-merge = indexed.merge_heard
+merge = dataset_make.merge_inputs
 
 def slow_merge(*arguments, **options):
     time.sleep(5)
     return merge(*arguments, **options)
 
-indexed.merge_heard = slow_merge
+dataset_make.merge_inputs = slow_merge
 main(["build", "--corpus", "web", "--config", sys.argv[1]])
 """
 TIMES = re.compile(r" \d+:\d\d:\d\d ETA (\d+:\d\d:\d\d|-:--:--)$")

@@ -27,7 +27,7 @@ from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress, ProgressCallback, hearing, silent, tell
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset import stage as shuffling
@@ -463,7 +463,7 @@ def test_no_recipe_knows_of_the_executor(make_project, on):
     local, spread = Project.open(make_project("local")), Project.open(make_project("spread", on))
     assert local.executor is None
     for project in (local, spread):
-        raw.make_inventory(project, "web")
+        make_inventory(project, "web")
     digests = [TOKENIZED.recipe(project, Key("web"), {"inventory": "0" * 20}).digest for project in (local, spread)]
     assert digests[0] == digests[1]
     assert pickle.loads(pickle.dumps(targets(spread)))[0].name == targets(spread)[0].name

@@ -23,7 +23,7 @@ from nanoset_core.project.settings import load_config
 from nanoset_core.sampling.cache import index_sets
 from nanoset_core.sampling.descriptions import read_identifiers
 from nanoset_core.stages.handoff.data_args import read_data_args, read_per_split
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.shards.document_table import DocumentRows, counts_by_file
 from nanoset_core.stages.webdataset import stage as shuffling
 from nanoset_core.stages.webdataset.inputs import load_sampling
@@ -254,7 +254,7 @@ def _forged(victim: str) -> Callable[[Path, Any], bool]:
 
 
 def _read_inventory(folder: Path) -> Any:
-    _, inventory = raw.current_inventory(Project.open(folder / "nanoset.yaml"), "web")
+    _, inventory = current_inventory(Project.open(folder / "nanoset.yaml"), "web")
     return inventory.to_json()
 
 

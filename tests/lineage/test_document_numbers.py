@@ -20,8 +20,8 @@ from nanoset_core.lineage.run import explain_step
 from nanoset_core.lineage.webdataset import explain_context
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset import stage as indexed
-from nanoset_core.stages.dataset.stage import shards_of
+from nanoset_core.stages.dataset.origin import shards_of
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import stage as packs
@@ -86,9 +86,9 @@ def check_origin(project, tables, origin):
     """The row of the tables is that of the document, and the view's document has the corpus's tokens."""
     row = tables[origin.corpus].slice(origin.document, 1).to_pylist()[0]
     assert (row["id"], row["tokens"]) == (origin.id, origin.tokens)
-    whole = indexed.opened(packs.current_dataset(project, origin.corpus))
+    whole = open_dataset(packs.current_dataset(project, origin.corpus))
     if origin.view is not None:
-        view = indexed.opened(packs.current_dataset(project, origin.view))
+        view = open_dataset(packs.current_dataset(project, origin.view))
         assert np.array_equal(view[origin.view_document], whole[origin.document])
 
 

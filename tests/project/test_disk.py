@@ -14,11 +14,11 @@ from nanoset_core.project import disk
 from nanoset_core.project.disk import check_disk, disk_need
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory.stage import corpora
+from nanoset_core.stages.inventory.corpora import corpus_names
 
 
 def every_node(project):
-    return graph_over(project, {}, corpora(project)).nodes()
+    return graph_over(project, {}, corpus_names(project)).nodes()
 
 
 def test_tokens_are_estimated_by_the_text_and_then_by_earlier_shards(make_project):

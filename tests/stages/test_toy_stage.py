@@ -25,7 +25,7 @@ from nanoset_core.stages import registry as stages
 from nanoset_core.stages.checking import check_current
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.report import run_here
 from nanoset_core.stages.stage import Key, Layout, Node, PerCorpus, Summary, counted
 
@@ -99,7 +99,7 @@ def made(folder):
 
 def make(folder):
     project = Project.open(folder / "nanoset.yaml")
-    for corpus in raw.corpora(project):
+    for corpus in corpus_names(project):
         make_corpora(project, corpus)
         COUNTS.make(project, Key(corpus))
     return project

@@ -16,9 +16,10 @@ from sample_project import build_all, jsonl, outputs_of, sentences
 
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import make_dataset
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.report import live_manifest
 from nanoset_core.stages.shards import stage as tokenization
@@ -110,7 +111,7 @@ def test_copies_that_vanish_during_a_build(remote_project, place, built_here, mo
 
 def test_outputs_that_were_sent_take_no_room(remote_project, place):
     project = Project.open(bounded(remote_project()))
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     tokenization.tokenize(project, "web")
     left = {path.name for path in project.outputs.folder.rglob("*") if path.is_file()}
     assert not {name for name in left if name.endswith((".bin", ".idx", ".parquet"))}
@@ -138,10 +139,10 @@ def test_what_cannot_fit_is_refused_before_a_byte_of_it_is_written(remote_projec
     project = build_all(remote_project())
     for room, make, what in (
         (10_000, lambda again: tokenization.tokenize(again, "web"), "a shard is larger"),
-        (2_000, lambda again: indexed.index(again, "web"), "the .idx of web"),
+        (2_000, lambda again: make_dataset(again, "web"), "the .idx of web"),
         (10_000, lambda again: mapping.write_mappings(again, "pretrain", "train"), "the index files of a dataset"),
         (24_000, lambda again: shuffling.write_group(again, "shuffled", 0), "a tar of 128 samples"),
-        (400, lambda again: indexed.opened(current_dataset(again, "web")), "web_text_document.idx"),
+        (400, lambda again: open_dataset(current_dataset(again, "web")), "web_text_document.idx"),
     ):
         shutil.rmtree(project.outputs.folder)
         monkeypatch.setattr(StorageSpec, "capacity", room)
@@ -160,7 +161,7 @@ def test_fewer_workers_make_shards_where_room_is_scarce(remote_project, monkeypa
     told = []
     monkeypatch.setattr(StorageSpec, "capacity", 100_000)
     project = Project.open(config, lambda progress: told.append(str(progress)))
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     tokenization.tokenize(project, "web")
     assert any("of 3 workers: storage.scratch_mib" in text for text in told), told
 

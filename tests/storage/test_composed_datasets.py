@@ -16,10 +16,11 @@ from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset import stage as indexed
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.dataset.stage import make_dataset
+from nanoset_core.stages.dataset.verify import verify_corpus_dataset
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.shards.verify import verify_indexed, verify_shards
+from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import read_pieces
@@ -52,7 +53,7 @@ def write(folder: Path, tokenizer_file: Path, settings: dict[str, str]) -> Path:
 
 def tokenize(config: Path) -> Project:
     project = Project.open(config)
-    raw.make_inventory(project, CORPUS)
+    make_inventory(project, CORPUS)
     tokenization.tokenize(project, CORPUS)
     return project
 
@@ -61,7 +62,7 @@ def tokenize(config: Path) -> Project:
 def here(tmp_path_factory, tokenizer_file):
     """A local project, built up to its dataset."""
     config = write(tmp_path_factory.mktemp("here") / "project", tokenizer_file, {})
-    indexed.index(tokenize(config), CORPUS)
+    make_dataset(tokenize(config), CORPUS)
     return config
 
 
@@ -119,7 +120,7 @@ class Wire:
 
 def test_the_bytes_of_a_local_merge_without_bringing_them(here, project, place):
     with Wire(place) as wire:
-        made = indexed.index(project, CORPUS)
+        made = make_dataset(project, CORPUS)
     size = made.files[BIN].size
     tokens = tokenization.current_shards(project, project.outputs.current("tokenized", CORPUS))
     sizes = [shard.files["tokens.bin"].size for shard in tokens]
@@ -138,15 +139,15 @@ def test_the_bytes_of_a_local_merge_without_bringing_them(here, project, place):
     pieces = [(shard.files["tokens.bin"].sha256, shard.files["tokens.bin"].size) for shard in tokens]
     assert read_pieces(made.path(made.files[BIN].pieces)) == pieces
     with Wire(place) as wire:
-        assert indexed.index(project, CORPUS).digest == made.digest
+        assert make_dataset(project, CORPUS).digest == made.digest
     assert not wire["CreateMultipartUpload"] + wire["CompleteMultipartUpload"]
 
 
 def test_another_machine_brings_it_checked(project, place, here):
-    indexed.index(project, CORPUS)
+    make_dataset(project, CORPUS)
     forget_copies(project)
     made = project.outputs.current("datasets", CORPUS)
-    assert verify_indexed(project, CORPUS).passed
+    assert verify_corpus_dataset(project, CORPUS).passed
     assert made.path(BIN).read_bytes() == (here.parent / f"data/datasets/{CORPUS}/{made.digest}/{BIN}").read_bytes()
     store, name = project.outputs.access.store, project.outputs.access.name(made.folder / BIN)
     data = bytearray(store.read(name))
@@ -157,7 +158,7 @@ def test_another_machine_brings_it_checked(project, place, here):
     with pytest.raises(StorageError, match="other bytes"):
         made.path(BIN)
     assert not (made.folder / BIN).exists()
-    found = verify_indexed(project, CORPUS, deep=True)
+    found = verify_corpus_dataset(project, CORPUS, deep=True)
     (wrong,) = (finding for finding in found.findings if "other bytes" in finding.what)
     assert wrong.where == store.url(name)
     assert "of bytes 5,6" in wrong.found
@@ -165,7 +166,7 @@ def test_another_machine_brings_it_checked(project, place, here):
 
 def test_deep_verification_reads_each_token_once_and_keeps_none(project, place, monkeypatch, ranges):
     """In ranges side by side, with less room for copies than the dataset takes."""
-    made = indexed.index(project, CORPUS)
+    made = make_dataset(project, CORPUS)
     config = project.config.file
     config.write_text(config.read_text().replace("storage: {", "storage: {scratch_mib: 4, "))
     assert "scratch_mib: 4" in config.read_text()
@@ -174,8 +175,8 @@ def test_deep_verification_reads_each_token_once_and_keeps_none(project, place, 
     small = Project.open(config)
     size = made.files[BIN].size
     assert size > 6 << 20
-    monkeypatch.setattr("nanoset_core.stages.shards.verify.SAMPLED_DOCUMENTS", 0)
-    found = verify_indexed(small, CORPUS, deep=True)
+    monkeypatch.setattr("nanoset_core.stages.dataset.verify.SAMPLED_DOCUMENTS", 0)
+    found = verify_corpus_dataset(small, CORPUS, deep=True)
     assert found.passed
     assert found.figures["tokens_read"] == made.facts["tokens"]
     assert total(one for one in ranges if one[0].endswith(BIN)) == size
@@ -184,7 +185,7 @@ def test_deep_verification_reads_each_token_once_and_keeps_none(project, place, 
 
 def test_a_local_copy_of_a_composed_dataset_verifies(project, place, tmp_path, here):
     """As `aws s3 sync` would make it."""
-    made = indexed.index(project, CORPUS)
+    made = make_dataset(project, CORPUS)
     store = project.outputs.access.store
     local = tmp_path / "synced"
     shutil.copytree(here.parent, local)
@@ -192,12 +193,12 @@ def test_a_local_copy_of_a_composed_dataset_verifies(project, place, tmp_path, h
         store.fetch(found.name, local / "data" / found.name)
     twin = Project.open(local / here.name)
     assert twin.outputs.current("datasets", CORPUS).files == made.files
-    assert verify_indexed(twin, CORPUS, deep=True).passed
+    assert verify_corpus_dataset(twin, CORPUS, deep=True).passed
     path = local / "data/datasets" / CORPUS / made.digest / BIN
     with path.open("r+b") as file:
         file.seek(7_345_678)
         file.write(b"\xff\xff")
-    assert any("other bytes" in finding.what for finding in verify_indexed(twin, CORPUS, deep=True).findings)
+    assert any("other bytes" in finding.what for finding in verify_corpus_dataset(twin, CORPUS, deep=True).findings)
 
 
 @pytest.mark.parametrize("moment", ["while it is joined", "before its manifest"])
@@ -225,7 +226,7 @@ def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(project, place, 
             patch.setattr(S3Store, "stat", killed_when_joined)
             patch.setattr(S3Store, "delete", lambda store, name: "/.tmp-" in name or delete(store, name))
         with pytest.raises(Killed):
-            indexed.index(project, CORPUS)
+            make_dataset(project, CORPUS)
     left = names(place)
     assert left
     assert not [name for name in left if name.endswith("manifest.json")]
@@ -234,17 +235,17 @@ def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(project, place, 
     assert [item.kind for item in planned.garbage if item.output == f"datasets/{CORPUS}"] == ["unfinished"]
     collect(project)
     assert not names(place)
-    indexed.index(project, CORPUS)
-    assert verify_indexed(project, CORPUS, deep=True).passed
+    make_dataset(project, CORPUS)
+    assert verify_corpus_dataset(project, CORPUS, deep=True).passed
 
 
 def test_made_again_over_what_was_cut_short_and_what_is_damaged(project, place, monkeypatch):
-    made = indexed.index(project, CORPUS)
+    made = make_dataset(project, CORPUS)
     store, name = project.outputs.access.store, project.outputs.access.name(made.folder / BIN)
     whole = store.sha256(name)
     store.put(name, b"x" * made.files[BIN].size)
     again = Project.open(project.config.file, rebuild=True)
-    assert indexed.index(again, CORPUS) == made
+    assert make_dataset(again, CORPUS) == made
     assert store.sha256(name) == whole
 
 
@@ -255,17 +256,17 @@ def test_a_shard_that_is_not_the_one_of_its_manifest_is_refused(project, place):
     store = project.outputs.access.store
     store.put(name, b"\0" * shard.files["tokens.bin"].size)
     with pytest.raises(StorageError, match="other bytes") as caught:
-        indexed.index(project, CORPUS)
+        make_dataset(project, CORPUS)
     assert not names(place)
     assert caught.value.remedy.startswith("remove the object")
     store.delete(name)
     tokenize(project.config.file)
-    indexed.index(project, CORPUS)
+    make_dataset(project, CORPUS)
 
 
 def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(here, project, place, tmp_path):
     """On each machine anew: what one dropped, the next one appends to, and verifies."""
-    indexed.index(project, CORPUS)
+    make_dataset(project, CORPUS)
     config = project.config.file
     config.write_text(config.read_text().replace("storage: {", "storage: {shards: drop, "))
     project = Project.open(config)
@@ -281,26 +282,26 @@ def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(he
     local = shutil.copytree(here.parent, tmp_path / "local", symlinks=True) / here.name
     for one in (local, config):
         (one.parent / "raw" / CORPUS / "part-3.jsonl").write_bytes(jsonl([{"text": "late " * 40}]))
-    indexed.index(tokenize(local), CORPUS)
+    make_dataset(tokenize(local), CORPUS)
     project = tokenize(config)
     with Wire(place) as wire:
-        made = indexed.index(project, CORPUS)
+        made = make_dataset(project, CORPUS)
     shards = tokenization.current_shards(project, project.outputs.current("tokenized", CORPUS))
     (new,) = (shard.files["tokens.bin"].size for shard in shards if shard.files["tokens.bin"].within is None)
     assert sum(wire.values()) < 2 * new + made.files[BIN].size / 50, "only the new shard passed through"
     wanted, name = outputs_of(local), f"datasets/{CORPUS}/{made.digest}/{BIN}"
     assert s3_server.objects(place)[name] == wanted[name]
-    assert verify_indexed(project, CORPUS, deep=True).passed
+    assert verify_corpus_dataset(project, CORPUS, deep=True).passed
     assert verify_shards(project, CORPUS, deep=True).passed
     old = {item.path for item in plan_gc(project).garbage}
     assert {item.path for item in collect(project).garbage} == old
     assert len({one.rpartition("/")[0] for one in names(place) if one.endswith(BIN)}) == 1
     assert not [one for one in s3_server.objects(place) if one.endswith("/tokens.bin")]
     again = Project.open(config, rebuild=True)
-    assert indexed.index(again, CORPUS).files == made.files, "of ranges of itself"
+    assert make_dataset(again, CORPUS).files == made.files, "of ranges of itself"
     assert s3_server.objects(place)[name] == wanted[name]
     tokenization.tokenize(again, CORPUS)
-    indexed.index(again, CORPUS)
+    make_dataset(again, CORPUS)
     assert s3_server.objects(place)[name] == wanted[name]
     assert collect(project).size == made.files[BIN].size, "shards that were made again dropped theirs again"
     assert verify_shards(project, CORPUS, deep=True).passed

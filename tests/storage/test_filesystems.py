@@ -22,7 +22,8 @@ from web_server import web_server
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError, SourceChangedError, StorageError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.storage import filesystems, reading, s3_requests
 from nanoset_core.storage.filesystems import FilesystemStore
@@ -161,9 +162,9 @@ def test_a_project_gives_the_same_outputs_as_from_this_machine(place, tmp_path, 
     config.write_text(config.read_text().replace("raw: raw", f"raw: {place.url}"))
     project = build_all(config)
     assert outputs_of(config) == built_here
-    before = raw.make_inventory(project, "web").digest
+    before = make_inventory(project, "web").digest
     place.put("web/new.jsonl", jsonl(sentences("new", 5)))
-    assert raw.make_inventory(Project.open(config), "web").digest != before
+    assert make_inventory(Project.open(config), "web").digest != before
 
 
 @pytest.mark.parametrize("name", ["a.arrow", "a.stream.arrow", "a.parquet"])
@@ -186,8 +187,8 @@ def test_a_folder_is_shared_by_files_as_on_this_machine(place, endpoint, tmp_pat
     def inventories(source: str) -> list[str]:
         config.write_text(text.replace("raw: raw", source))
         project = Project.open(config)
-        assert [len(raw.scan(project).corpora[name].texts) for name in ("web", "web_rest")] == [2, 2]
-        return [raw.make_inventory(project, name).digest for name in ("web", "web_rest")]
+        assert [len(scan_corpora(project).corpora[name].texts) for name in ("web", "web_rest")] == [2, 2]
+        return [make_inventory(project, name).digest for name in ("web", "web_rest")]
 
     here = inventories("raw: raw")
     assert inventories(f"raw: {place.url}") == here
@@ -201,7 +202,7 @@ def test_files_may_be_known_by_their_versions_alone(web, served, tmp_path, token
     config.write_text(
         config.read_text().replace("raw: raw", f"raw: {web.url}\nstorage: {{fingerprint: {fingerprint}}}")
     )
-    raw.make_inventory(Project.open(config), "web")
+    make_inventory(Project.open(config), "web")
     assert not [asked for asked in served.asked if asked.startswith("GET") and asked.endswith("jsonl")]
 
 
@@ -359,9 +360,9 @@ def test_what_is_not_there_is_said(place, tmp_path, tokenizer_file):
         build_all(config)
     place.put("some/notes.md", b"#")
     config.write_text(config.read_text().replace(f"{place.url}/none", place.url))
-    assert not raw.corpora(Project.open(config))
+    assert not corpus_names(Project.open(config))
     with pytest.raises((InputError, MissingError)):
-        raw.make_inventory(Project.open(config), "some")
+        make_inventory(Project.open(config), "some")
 
 
 class _Redirecting(http.server.BaseHTTPRequestHandler):

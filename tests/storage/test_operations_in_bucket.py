@@ -28,8 +28,8 @@ from nanoset_core.project.bucket_copies import find_copies
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.stages.dataset import stage as indexed
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.pbin.verify import verify_packed
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.storage import access
@@ -68,7 +68,7 @@ def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeyp
     monkeypatch.setattr(access, "_FOLDERS_AT_ONCE", 3)
     config = remote_project()
     project = Project.open(config)
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     made = tokenization.tokenize(project, "web")
     shards = tokenization.current_shards(project, made)
     assert len(shards) == 4
@@ -105,7 +105,7 @@ def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
     for added, is_built in ((b"no JSON\n", True), (b'{"text": "one document more"}\n', False)):
         with file.open("ab") as text:
             text.write(added)
-        raw.make_inventory(Project.open(config), "web")
+        make_inventory(Project.open(config), "web")
         if is_built:
             tokenization.tokenize(Project.open(config), "web")
         forget_copies(config)
@@ -119,7 +119,7 @@ def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
 
 def test_shards_that_hold_documents_are_looked_into_at_once(remote_project, filled, monkeypatch):
     outputs = Project.open(remote_project()).outputs
-    dataset = outputs.current(indexed.STAGE, "web")
+    dataset = outputs.current(DATASET.layout.folder, "web")
     lineage, fetched, real = Lineage(outputs, dataset), Counter[str](), S3Store.fetch
     together = Barrier(len(lineage.shards), timeout=60)
 

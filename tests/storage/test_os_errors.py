@@ -10,7 +10,7 @@ import pytest
 
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import survey_corpus
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.os_errors import explained
@@ -66,6 +66,6 @@ def test_stages_and_surveys_say_it(make_project, monkeypatch):
         refuse(errno.ENOSPC)
     monkeypatch.setattr(Path, "mkdir", lambda path, **options: refuse(errno.EROFS, str(path)))
     with pytest.raises(StorageError, match="read-only"):
-        raw.survey(project, "web")
+        survey_corpus(project, "web")
     with pytest.raises(StorageError, match="read-only"), leased(FileAccess(project.outputs.folder / "new"), ["web"]):
         pass

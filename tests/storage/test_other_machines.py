@@ -13,7 +13,8 @@ from storage.turns import rounds
 
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
+from nanoset_core.stages.inventory.make import make_inventory, remembered_inventory
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_reading import S3Reader
 
@@ -70,7 +71,7 @@ def corpora(project):
 
 def is_known(project):
     """Whether the text is known without being read."""
-    return raw.known(project, raw.scan(project).corpora["web"]) is not None
+    return remembered_inventory(project, scan_corpora(project).corpora["web"]) is not None
 
 
 UP_TO_DATE = dict.fromkeys(("books", "code", "web"), "up to date")
@@ -84,8 +85,8 @@ def test_another_machine_reads_no_text(machine, place, texts, fingerprint):
     other = machine("other", fingerprint=fingerprint)
     texts.clear()
     assert corpora(other) == UP_TO_DATE
-    for corpus in raw.corpora(other):
-        raw.make_inventory(other, corpus)
+    for corpus in corpus_names(other):
+        make_inventory(other, corpus)
     assert not texts
     assert objects(place) == before
     assert place.stat(NAME) == told
@@ -100,7 +101,7 @@ def test_what_one_machine_adds_the_others_know(machine, text, place, texts):
     make_corpora(other)
     texts.clear()
     assert corpora(first) == UP_TO_DATE
-    raw.make_inventory(first, "web")
+    make_inventory(first, "web")
     assert not texts
     assert place.read(NAME)
     text.put("web/new.jsonl", more.replace(b"more", b"less"))
@@ -113,18 +114,18 @@ def test_a_root_of_before_is_told_what_a_machine_knows(machine, place):
     place.delete(NAME)
     file = first.outputs.folder / NAME
     file.write_bytes(file.read_bytes().rstrip())  # as it was written before
-    raw.make_inventory(first, "web")
+    make_inventory(first, "web")
     assert is_known(machine("other"))
 
 
 def test_machines_with_copies_of_the_text_look_once_each(machine, place):
     first, other = (machine(name, local=True) for name in ("first", "other"))
     for project in (first, other):
-        raw.make_inventory(project, "web")
+        make_inventory(project, "web")
     known = place.read(NAME)
     for project in (first, other):
         assert is_known(project)
-        raw.make_inventory(project, "web")
+        make_inventory(project, "web")
         assert place.read(NAME) == known
 
 

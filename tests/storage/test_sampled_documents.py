@@ -14,10 +14,10 @@ from sample_project import EOD, jsonl
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
-from nanoset_core.stages.dataset import stage as indexed
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.dataset.stage import make_dataset
+from nanoset_core.stages.dataset.verify import SAMPLED_DOCUMENTS, verify_corpus_dataset
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.shards.verify import SAMPLED_DOCUMENTS, verify_indexed
 
 CONFIG = """\
 raw: {raw}
@@ -72,7 +72,7 @@ def project(place, tmp_path, tokenizer_file):
 
 def test_a_table_that_was_replaced_since_its_inventory_is_refused(project, place):
     opened, file = project("rows.arrow")
-    raw.make_inventory(opened, "web")
+    make_inventory(opened, "web")
     text = rows()[0]["text"].encode()
     file.write_bytes(file.read_bytes().replace(text, text[::-1]))
     upload_raw(file.parents[1], place)
@@ -89,10 +89,10 @@ def test_a_file_is_not_read_again_for_each_sampled_document(name, project, place
         report = do(opened, "web")
         return report, (bytes_answered[place.endpoint_url] - before) / file.stat().st_size
 
-    raw.make_inventory(opened, "web")
+    make_inventory(opened, "web")
     assert times_read(tokenization.tokenize)[1] < 1.6, "for its documents, and not for its digest"
-    indexed.index(opened, "web")
-    for check in (verify_indexed, verify_output):  # of a build, and of `nanoset verify`
+    make_dataset(opened, "web")
+    for check in (verify_corpus_dataset, verify_output):  # of a build, and of `nanoset verify`
         report, read = times_read(check)
         assert report.passed
         assert report.figures["documents_compared"] == SAMPLED_DOCUMENTS

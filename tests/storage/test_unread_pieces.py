@@ -22,7 +22,14 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.purge_plan import plan_purge
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_folder, scan_corpora
+from nanoset_core.stages.inventory.make import (
+    current_inventory,
+    fingerprint_memory,
+    make_inventory,
+    remembered_inventory,
+    survey_corpus,
+)
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import FACT, LineNumbers
@@ -141,7 +148,7 @@ def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread)
         mine, theirs = (p.outputs.current("datasets", "web").path(f"web_text_document.{end}") for p in (ours, counted))
         assert mine.read_bytes() == theirs.read_bytes()
 
-    _, inventory = raw.current_inventory(ours, "web")
+    _, inventory = current_inventory(ours, "web")
     pieces = [piece for piece in inventory.pieces if piece.path == LARGE]
     assert len(pieces) > 10
     assert {piece.first_line for piece in pieces} == {0}
@@ -202,47 +209,47 @@ def test_whatever_is_told_of_a_line_is_what_a_local_build_tells(counted, unread)
 
 def test_an_object_is_not_read_before_it_is_tokenized_and_looked_at_once(unread, asked):
     project = Project.open(unread)
-    first = raw.make_inventory(project, "web")
+    first = make_inventory(project, "web")
     size = len(large_text())
     assert {name for name, _, _ in asked} == {f"web/{LARGE}"}
     assert sum(end - begin for _, begin, end in asked) < size // 4 + 5 * PIECE_BYTES, "the long line is read as well"
     asked.clear()
-    assert raw.make_inventory(project, "web").digest == first.digest
+    assert make_inventory(project, "web").digest == first.digest
     assert asked == []
     text = unread.read_text()
     unread.write_text(text.replace("etag-pieces", "etag"))
-    assert raw.make_inventory(Project.open(unread), "web").digest == first.digest, "what is known stays as it is"
+    assert make_inventory(Project.open(unread), "web").digest == first.digest, "what is known stays as it is"
 
 
 def test_what_was_one_piece_is_cut_once_that_is_asked_for(unread, asked):
     text = unread.read_text()
     unread.write_text(text.replace("etag-pieces", "etag"))
     before = Project.open(unread)
-    whole = raw.make_inventory(before, "web")
+    whole = make_inventory(before, "web")
     assert asked == []
     assert FACT not in tokenization.tokenize(before, "web").facts
     unread.write_text(text)
     project = Project.open(unread)
-    (found,) = raw.scan(project).corpora.values()
-    assert raw.known(before, found) is not None
-    assert raw.known(project, found) is None, "a survey has to look"
-    old = raw.current_inventory(project, "web")[1]
-    assert raw.make_inventory(project, "web").digest != whole.digest
-    folder = raw.corpus_folder(project, "web")
-    assert file_state(old, raw.memory_of(project, folder), folder, LARGE, 10) == "unchanged"
-    assert raw.known(project, found) == raw.current_inventory(project, "web")[1]
+    (found,) = scan_corpora(project).corpora.values()
+    assert remembered_inventory(before, found) is not None
+    assert remembered_inventory(project, found) is None, "a survey has to look"
+    old = current_inventory(project, "web")[1]
+    assert make_inventory(project, "web").digest != whole.digest
+    folder = corpus_folder(project, "web")
+    assert file_state(old, fingerprint_memory(project, folder), folder, LARGE, 10) == "unchanged"
+    assert remembered_inventory(project, found) == current_inventory(project, "web")[1]
 
 
 def test_an_object_that_is_replaced_is_cut_anew(unread, place):
     project, store = Project.open(unread), S3Store(place.bucket, "raw text/web", place.endpoint_url)
-    before = raw.make_inventory(project, "web")
-    listed = raw.survey(project, "web")
+    before = make_inventory(project, "web")
+    listed = survey_corpus(project, "web")
     store.put(LARGE, large_text() + b"\n" + jsonl(sentences("more", 3)))
     with pytest.raises(SourceChangedError, match="not as the inventory found it"):
         tokenization.tokenize(project, "web")
-    assert raw.make_inventory(project, "web").digest != before.digest
+    assert make_inventory(project, "web").digest != before.digest
     tokenization.tokenize(project, "web")
-    folder = raw.corpus_folder(project, "web")
+    folder = corpus_folder(project, "web")
     mark = int(listed.pieces[0].digest.partition(":")[2], 16)
     with pytest.raises(SourceChangedError, match="changed while it was read"):
         fingerprint(folder, FileStat(LARGE, len(large_text()), 1, mark))
@@ -252,9 +259,9 @@ def test_an_object_that_is_replaced_is_cut_anew(unread, place):
 def test_where_no_line_can_be_told_yet_the_byte_is(unread, before):
     unread.write_text(unread.read_text().replace("max_rejected_fraction: 0.5", "on_reject: fail"))
     project = Project.open(unread)
-    folder = raw.corpus_folder(project, "web")
+    folder = corpus_folder(project, "web")
     lines = jsonl(sentences("web", 400)).splitlines(keepends=True)
     folder.store.put(f"{folder.path}/{LARGE}", b"".join([*lines[:before], b"\n", *lines[before:]]))
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     line = f":{before + 1}" if before == 3 else ""  # of the first piece every line is known
     assert refused(project).where == f"{folder / LARGE}{line} (byte {sum(map(len, lines[:before])):,})"

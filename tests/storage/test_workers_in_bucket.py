@@ -25,7 +25,8 @@ from nanoset_core.execution.progress import Progress
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.storage import leases
 from nanoset_core.storage.access import FileAccess
@@ -73,7 +74,7 @@ def test_a_whole_build_has_the_bytes_of_a_local_one(project, cluster, place, bui
 
 def test_this_process_moves_no_tokens(project):
     for corpus in ("web", "code"):
-        raw.make_inventory(project, corpus)
+        make_inventory(project, corpus)
         tokenization.tokenize(project, corpus)
     assert not [*project.config.file.parent.rglob("*.bin"), *project.config.file.parent.rglob("documents.parquet")]
 
@@ -94,11 +95,11 @@ def test_deep_verification_is_that_of_a_local_project(project, cluster, place, s
 def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, built_here):
     """The other one does what it began, and nothing of what it left is taken for data."""
     hidden = tmp_path_factory.getbasetemp()
-    for corpus in raw.corpora(project):
-        raw.make_inventory(project, corpus)
+    for corpus in corpus_names(project):
+        make_inventory(project, corpus)
     progress: list[Progress] = []
     heard = replace(project, listener=progress.append)
-    thread = threading.Thread(target=lambda: [tokenization.tokenize(heard, corpus) for corpus in raw.corpora(project)])
+    thread = threading.Thread(target=lambda: [tokenization.tokenize(heard, corpus) for corpus in corpus_names(project)])
     thread.start()
     killed: list[int] = []
 
@@ -119,7 +120,7 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
     thread.join(timeout=120)
     assert not thread.is_alive()
     assert [worker.pid for worker in cluster.workers if worker.poll() is not None] == killed
-    for corpus in raw.corpora(project):
+    for corpus in corpus_names(project):
         done = [(event.done, event.total) for event in progress if event.name == corpus]
         assert done == sorted(set(done)), "what is done twice counts once"
         assert done[-1][0] == done[-1][1]

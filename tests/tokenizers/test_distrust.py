@@ -17,7 +17,7 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards import shards
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.storage.access import FileAccess
@@ -61,7 +61,7 @@ def why(config):
 
 
 def tokenize_web(project):
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     tokenization.tokenize(project, "web")
 
 

@@ -66,7 +66,7 @@ def command(
         if eod is not None and tokenizer is None:
             raise click.UsageError("--eod needs a --tokenizer, which has the token's id")
         from nanoset_core.formats.indexed.folder import pairs_at
-        from nanoset_core.stages.dataset.verify import verify_prefix
+        from nanoset_core.stages.dataset.verify_pair import verify_prefix
 
         reports = (verify_prefix(pair, tokenizer, eod, deep=deep) for pair in pairs_at(prefix))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,14 +17,15 @@ from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import (
     DTYPE_CODES,
+    Index,
     Tokens,
     bin_path,
     dtype_code,
     idx_path,
     is_back_to_back,
+    not_back_to_back,
     positions_in,
     read_idx,
-    scattered,
     write_idx,
 )
 from nanoset_core.storage.atomic import discard, fsync_folder, open_unfinished, put_in_place
@@ -31,6 +33,7 @@ from nanoset_core.storage.local import append_file
 from nanoset_core.storage.store import OnJoin, no_progress
 
 _MAX_LENGTH = 2**31 - 1
+"""Longest sequence: lengths are int32 in the .idx."""
 _CHUNK_TOKENS = 1 << 22
 _CHUNK_DOCUMENTS = 256
 
@@ -38,8 +41,9 @@ _CHUNK_DOCUMENTS = 256
 class MMapIndexedDatasetBuilder:
     """Writes `<prefix>.bin` and `<prefix>.idx`; both appear at `finalize`, the .idx last, or not at all.
 
-    The same bytes as Megatron-LM's `IndexedDatasetBuilder` for the same calls. As a context manager it finalizes at the
-    end of the block, and leaves nothing behind when an exception ends it. Memory: 4 bytes a sequence and 8 a document.
+    It writes the same bytes as Megatron-LM's `IndexedDatasetBuilder` for the same calls. Used as a context manager, it
+    finalizes at the end of the block, and leaves no file if the block raises. It takes 4 bytes of memory for a sequence
+    and 8 for a document.
     """
 
     def __init__(
@@ -48,37 +52,37 @@ class MMapIndexedDatasetBuilder:
         """Open the .bin.
 
         Args:
-            prefix: path of the dataset without `.bin` and `.idx`.
-            dtype: type of the tokens in the .bin, see `optimal_dtype`.
-            multimodal: keep a mode (int8) with every sequence.
+            prefix: Path of the dataset without `.bin` and `.idx`.
+            dtype: Type of the tokens in the .bin; see `optimal_dtype`.
+            multimodal: Store a mode (int8) with every sequence.
 
         Raises:
-            ConfigError: an .idx has no code for the type.
+            ConfigError: An .idx has no code for the type.
         """
         self.prefix = os.fspath(prefix)
         self.dtype = DTYPE_CODES[dtype_code(dtype)]
-        self._lengths = array("i")
-        self._documents = array("q", [0])
-        self._modes = array("b") if multimodal else None
+        self._lengths = array("i")  # int32, tokens of each sequence
+        self._document_indices = array("q", [0])  # int64, first sequence of each document, and the end
+        self._modes = array("b") if multimodal else None  # int8, mode of each sequence
         self._file = open_unfinished(bin_path(prefix))
-        self._done = False
+        self._is_finished = False
 
     def add_item(self, tokens: ArrayLike, mode: int = 0) -> None:
-        """Add one sequence to the document that is being written, to be closed by `end_document`.
+        """Add one sequence to the current document, which `end_document` ends.
 
         Args:
-            tokens: of the sequence, shape (tokens,).
-            mode: of the sequence, in a multimodal dataset.
+            tokens: Tokens of the sequence, shape (tokens,).
+            mode: Mode of the sequence, in a multimodal dataset.
 
         Raises:
-            ConfigError: a token does not fit the dataset's type.
+            ConfigError: A token does not fit the dataset's type.
         """
         flat = self._encode(tokens)
         self._write(flat, [len(flat)], [mode])
 
     def end_document(self) -> None:
-        """End a document of the sequences since the last call (none of them: an empty document)."""
-        self._documents.append(len(self._lengths))
+        """End a document of the sequences added since the last call; without any, the document is empty."""
+        self._document_indices.append(len(self._lengths))
 
     def add_document(
         self, tokens: ArrayLike, lengths: Sequence[int] | None = None, modes: Sequence[int] | None = None
@@ -86,49 +90,57 @@ class MMapIndexedDatasetBuilder:
         """Add one document.
 
         Args:
-            tokens: of all its sequences, shape (tokens,).
-            lengths: tokens of each of its sequences; absent = it is one sequence.
-            modes: of each of its sequences, in a multimodal dataset.
+            tokens: Tokens of all its sequences, shape (tokens,).
+            lengths: Tokens of each sequence; None for a document of one sequence.
+            modes: Mode of each sequence, in a multimodal dataset.
 
         Raises:
-            ConfigError: the lengths don't add up to the tokens, or a token does not fit the dataset's type.
+            ConfigError: The lengths don't add up to the tokens, or a token does not fit the dataset's type.
         """
         flat = self._encode(tokens)
-        self._write(flat, [len(flat)] if lengths is None else lengths, modes)
+        if lengths is None:
+            lengths = [len(flat)]
+        self._write(flat, lengths, modes)
         self.end_document()
 
     def add_documents(self, tokens: ArrayLike, lengths: ArrayLike, sequences_per_document: ArrayLike) -> None:
-        """Add many documents at once, without a loop.
+        """Add many documents at once, without a loop over them.
 
         Args:
-            tokens: of all documents, shape (tokens,).
-            lengths: tokens per sequence, shape (sequences,).
-            sequences_per_document: shape (documents,); 0 for a document without tokens.
+            tokens: Tokens of all documents, shape (tokens,).
+            lengths: Tokens of each sequence, shape (sequences,).
+            sequences_per_document: Shape (documents,); 0 for a document without tokens.
 
         Raises:
-            ConfigError: numbers don't add up, or a token does not fit the dataset's type.
+            ConfigError: The numbers don't add up, or a token does not fit the dataset's type.
         """
         counts = np.asarray(sequences_per_document, dtype=np.int64)
         sizes = np.asarray(lengths, dtype=np.int64)
-        if counts.ndim != 1 or (len(counts) and counts.min() < 0) or int(counts.sum()) != len(sizes):
-            what, expected = "sequences per document don't add up", f"{len(sizes)} sequences, no negative count"
-            raise ConfigError(what, where=self.prefix, found=int(counts.sum()), expected=expected)
-        first = len(self._lengths)
+        has_valid_counts = counts.ndim == 1 and (len(counts) == 0 or counts.min() >= 0)
+        if not has_valid_counts or int(counts.sum()) != len(sizes):
+            raise ConfigError(
+                "sequences per document don't add up",
+                where=self.prefix,
+                found=int(counts.sum()),
+                expected=f"{len(sizes)} sequences, no negative count",
+            )
+        first_sequence = len(self._lengths)
         self._write(self._encode(tokens), sizes, None)
-        self._documents.frombytes((np.cumsum(counts) + first).tobytes())
+        self._document_indices.frombytes((np.cumsum(counts) + first_sequence).tobytes())
 
     def add_index(self, prefix: str | os.PathLike[str], tokens: tuple[Path, int] | None = None) -> int:
         """Append a whole indexed dataset with its documents; return the bytes of its tokens.
 
         Args:
-            prefix: of the dataset.
-            tokens: (file that holds its tokens, byte at which they begin); absent = its own .bin holds nothing else.
+            prefix: Prefix of the dataset.
+            tokens: (file that contains its tokens, byte at which they start), if they are a range of another file;
+                None for its own .bin, which contains nothing else.
 
         Raises:
-            MissingError: it is not there.
-            FormatError: its token type differs, or its .bin is not just its sequences in order.
+            MissingError: A file is missing.
+            FormatError: The token types differ, or the .bin is not just the sequences in order.
         """
-        path, begin = tokens or (bin_path(prefix), 0)
+        path, start = tokens or (bin_path(prefix), 0)
         index = read_idx(idx_path(prefix))
         if index.dtype != self.dtype:
             raise FormatError(
@@ -139,58 +151,56 @@ class MMapIndexedDatasetBuilder:
                 remedy="tokenize both with the same tokenizer, or write one of them again with the other's dtype",
             )
         size_bytes = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
-        found: int | str = path.stat().st_size - begin if path.is_file() else "no"
-        if tokens is not None and isinstance(found, int):
-            found = min(found, size_bytes)
-        if not found == size_bytes == index.end_bytes:
-            raise FormatError(
-                "the .bin is not just the sequences of its .idx, back to back",
-                where=path,
-                found=f"{found} bytes, last sequence ends at byte {index.end_bytes}",
-                expected=f"{size_bytes} bytes",
-                remedy="write this dataset again before merging it",
-            )
+        _check_size(index, size_bytes, path, start, is_range=tokens is not None)
         if not is_back_to_back(index.sequence_lengths, index.sequence_pointers, self.dtype.itemsize):
-            raise scattered(idx_path(prefix))
-        first = len(self._lengths)
+            raise not_back_to_back(idx_path(prefix))
+
+        first_sequence = len(self._lengths)
         self._extend_modes(index.modes, len(index.sequence_lengths), prefix)
         self._lengths.frombytes(index.sequence_lengths.tobytes())
-        self._documents.frombytes((index.document_indices[1:] + first).tobytes())
+        self._document_indices.frombytes((index.document_indices[1:] + first_sequence).tobytes())
         with open(path, "rb") as file:
-            append_file(file, self._file, size_bytes, begin)
+            append_file(file, self._file, size_bytes, start)
         return size_bytes
 
     def finalize(self) -> None:
         """Publish both files and end the builder.
 
         Raises:
-            ConfigError: a document is open, or the dataset was finished before.
+            ConfigError: A document is open, or the dataset was finished before.
         """
-        self._check_open()
-        if self._documents[-1] != len(self._lengths):
-            found = f"{len(self._lengths) - self._documents[-1]} sequences without an end_document()"
-            raise ConfigError("sequences after the last document", where=self.prefix, found=found)
-        binary, index = bin_path(self.prefix), idx_path(self.prefix)
-        index_file = open_unfinished(index)
+        self._check_unfinished()
+        n_open_sequences = len(self._lengths) - self._document_indices[-1]
+        if n_open_sequences:
+            raise ConfigError(
+                "sequences after the last document",
+                where=self.prefix,
+                found=f"{n_open_sequences} sequences without an end_document()",
+            )
+
+        bin_file_path = bin_path(self.prefix)
+        idx_file_path = idx_path(self.prefix)
+        idx_file = open_unfinished(idx_file_path)
         try:
+            lengths = np.frombuffer(self._lengths, np.int32)
+            document_indices = np.frombuffer(self._document_indices, np.int64)
             modes = None if self._modes is None else np.frombuffer(self._modes, np.int8)
-            lengths, documents = np.frombuffer(self._lengths, np.int32), np.frombuffer(self._documents, np.int64)
-            write_idx(index_file, self.dtype, lengths, documents, modes)
-            # An old .idx beside the new .bin would be read as if the two belonged together.
-            index.unlink(missing_ok=True)
-            put_in_place(self._file, binary)
-            put_in_place(index_file, index)
+            write_idx(idx_file, self.dtype, lengths, document_indices, modes)
+            # An old .idx next to the new .bin would be read as if the two belonged together.
+            idx_file_path.unlink(missing_ok=True)
+            put_in_place(self._file, bin_file_path)
+            put_in_place(idx_file, idx_file_path)
         except BaseException:
-            discard(index_file)
+            discard(idx_file)
             self.abort()
             raise
-        self._done = True
-        fsync_folder(binary.parent)
+        self._is_finished = True
+        fsync_folder(bin_file_path.parent)
 
     def abort(self) -> None:
         """Drop everything that was added, and leave no file."""
-        if not self._done:
-            self._done = True
+        if not self._is_finished:
+            self._is_finished = True
             discard(self._file)
 
     def __enter__(self) -> Self:
@@ -200,43 +210,57 @@ class MMapIndexedDatasetBuilder:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and not self._done:
+            if kind is None and not self._is_finished:
                 self.finalize()
         finally:
             self.abort()
 
-    def _check_open(self) -> None:
-        if self._done:
+    def _check_unfinished(self) -> None:
+        if self._is_finished:
             raise ConfigError("the dataset is finished", where=self.prefix, remedy="use a new builder")
 
     def _encode(self, tokens: ArrayLike) -> Tokens:
-        """Return tokens in the dataset's type, shape (tokens,)."""
-        given = np.asarray(tokens)
-        if given.size == 0:
+        """Return tokens in the dataset's type, shape (tokens,).
+
+        Raises:
+            ConfigError: They are not a flat array of numbers of the dataset's kind, or one does not fit.
+        """
+        values = np.asarray(tokens)
+        if values.size == 0:
             return np.empty(0, self.dtype)
-        if given.ndim != 1 or given.dtype.kind not in ("f" if self.dtype.kind == "f" else "iu"):
-            found, expected = f"{given.dtype.name}{list(given.shape)}", f"shape (tokens,), fit for {self.dtype.name}"
+        kinds = "f" if self.dtype.kind == "f" else "iu"
+        if values.ndim != 1 or values.dtype.kind not in kinds:
             raise ConfigError(
-                "tokens are not a flat array of numbers", where=self.prefix, found=found, expected=expected
+                "tokens are not a flat array of numbers",
+                where=self.prefix,
+                found=f"{values.dtype.name}{list(values.shape)}",
+                expected=f"shape (tokens,), fit for {self.dtype.name}",
             )
-        if self.dtype.kind != "f" and not np.can_cast(given.dtype, self.dtype):
-            low, high, bounds = int(given.min()), int(given.max()), np.iinfo(self.dtype)
-            if low < bounds.min or high > bounds.max:
-                raise ConfigError(
-                    "a token does not fit the token type",
-                    where=self.prefix,
-                    found=high if high > bounds.max else low,
-                    expected=f"{bounds.min} to {bounds.max} ({self.dtype.name})",
-                    remedy="choose the dtype by optimal_dtype(vocab_size)",
-                )
-        return np.ascontiguousarray(given, dtype=self.dtype)
+        if self.dtype.kind != "f" and not np.can_cast(values.dtype, self.dtype):
+            self._check_bounds(values)
+        return np.ascontiguousarray(values, dtype=self.dtype)
+
+    def _check_bounds(self, values: NDArray[np.integer]) -> None:
+        """Raise ConfigError if a token is outside the range of the dataset's type."""
+        low = int(values.min())
+        high = int(values.max())
+        bounds = np.iinfo(self.dtype)
+        if bounds.min <= low and high <= bounds.max:
+            return
+        raise ConfigError(
+            "a token does not fit the token type",
+            where=self.prefix,
+            found=high if high > bounds.max else low,
+            expected=f"{bounds.min} to {bounds.max} ({self.dtype.name})",
+            remedy="choose the dtype by optimal_dtype(vocab_size)",
+        )
 
     def _write(self, flat: Tokens, lengths: ArrayLike, modes: Sequence[int] | None) -> None:
-        """Append tokens and the lengths of the sequences that they are."""
-        self._check_open()
+        """Append tokens, and the lengths of the sequences that they are."""
+        self._check_unfinished()
         sizes = np.asarray(lengths, dtype=np.int64)
-        is_flat = sizes.ndim == 1 and (not len(sizes) or (sizes.min() >= 0 and sizes.max() <= _MAX_LENGTH))
-        if not is_flat or int(sizes.sum()) != len(flat):
+        is_valid = sizes.ndim == 1 and (len(sizes) == 0 or (sizes.min() >= 0 and sizes.max() <= _MAX_LENGTH))
+        if not is_valid or int(sizes.sum()) != len(flat):
             raise ConfigError(
                 "sequence lengths don't fit the tokens",
                 where=self.prefix,
@@ -245,70 +269,132 @@ class MMapIndexedDatasetBuilder:
             )
         if modes is not None or self._modes is not None:
             self._extend_modes(None if modes is None else np.asarray(modes), len(sizes), self.prefix)
-        for begin in range(0, len(flat), _CHUNK_TOKENS):
-            self._file.write(flat[begin : begin + _CHUNK_TOKENS].data.cast("B"))
+        for start in range(0, len(flat), _CHUNK_TOKENS):
+            self._file.write(flat[start : start + _CHUNK_TOKENS].data.cast("B"))
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())
 
     def _extend_modes(self, modes: NDArray[np.integer] | None, count: int, where: object) -> None:
+        """Append the modes of some sequences: 0 for each if there are none.
+
+        Raises:
+            ConfigError: The dataset is not multimodal and a mode is not 0, or there is not one mode a sequence.
+        """
         if self._modes is None:
             if modes is not None and np.any(modes):
-                remedy = "open the builder with multimodal=True"
-                raise ConfigError("modes for a dataset that is not multimodal", where=where, remedy=remedy)
+                raise ConfigError(
+                    "modes for a dataset that is not multimodal",
+                    where=where,
+                    remedy="open the builder with multimodal=True",
+                )
             return
         values = np.zeros(count, np.int8) if modes is None else modes.astype(np.int8)
         if len(values) != count:
-            what = "the number of modes differs from the number of sequences"
-            raise ConfigError(what, where=where, found=len(values), expected=count)
+            raise ConfigError(
+                "the number of modes differs from the number of sequences",
+                where=where,
+                found=len(values),
+                expected=count,
+            )
         self._modes.frombytes(values.tobytes())
 
 
-def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str]) -> None:
-    """Join indexed datasets into one, whole or not at all; byte-identical to building them in one go.
-
-    The .bin bytes go from file to file without passing through memory, which holds no more than the output's .idx and
-    a chunk. The same bytes as Megatron-LM's `IndexedDatasetBuilder.add_index` in a loop.
+def _check_size(index: Index, size_bytes: int, path: Path, start: int, *, is_range: bool) -> None:
+    """Raise FormatError if a file does not have just the tokens of an index, from a byte on.
 
     Args:
-        prefixes: of the datasets, in their order.
-        output_prefix: of the dataset to write.
+        index: The index.
+        size_bytes: Bytes of all its sequences together.
+        path: The file.
+        start: Byte at which the tokens start.
+        is_range: Whether other bytes may follow.
+    """
+    available: int | str = "no"
+    if path.is_file():
+        available = path.stat().st_size - start
+        if is_range:
+            available = min(available, size_bytes)
+    if available == size_bytes == index.end_bytes:
+        return
+    raise FormatError(
+        "the .bin is not just the sequences of its .idx, back to back",
+        where=path,
+        found=f"{available} bytes, last sequence ends at byte {index.end_bytes}",
+        expected=f"{size_bytes} bytes",
+        remedy="write this dataset again before merging it",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MergeInput:
+    """One of the datasets that are merged."""
+
+    prefix: str
+    """Path without `.bin` and `.idx`."""
+    tokens: tuple[Path, int] | None = None
+    """(file that contains its tokens, byte at which they start); None for its own .bin."""
+
+
+def merge_indexed_datasets(prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str]) -> None:
+    """Merge indexed datasets into one, whole or not at all; byte-identical to building it in one go.
+
+    The bytes of the .bin are copied from file to file without passing through memory, which holds no more than the
+    output's .idx and a chunk. Megatron-LM's `IndexedDatasetBuilder.add_index` in a loop writes the same bytes.
+
+    Args:
+        prefixes: Prefixes of the datasets, in their order.
+        output_prefix: Prefix of the dataset to write.
 
     Raises:
-        ConfigError: there are none.
-        MissingError, FormatError: one is not there or damaged, or token types differ.
+        ConfigError: There are none.
+        MissingError: A file is missing.
+        FormatError: A dataset is damaged, or token types differ.
     """
-    merge_heard([(os.fspath(prefix), None) for prefix in prefixes], output_prefix, no_progress)
+    inputs = [MergeInput(os.fspath(prefix)) for prefix in prefixes]
+    merge_inputs(inputs, output_prefix, no_progress)
 
 
-def merge_heard(
-    parts: Sequence[tuple[str, tuple[Path, int] | None]], output_prefix: str | os.PathLike[str], joined: OnJoin
-) -> None:
-    """Merge as `merge_indexed_datasets`; `joined` takes the bytes of each dataset's tokens once they are copied.
+def merge_inputs(inputs: Sequence[MergeInput], output_prefix: str | os.PathLike[str], on_join: OnJoin) -> None:
+    """Merge datasets as `merge_indexed_datasets` does, and report the progress.
 
-    The parts are (prefix, where its tokens are), as `MMapIndexedDatasetBuilder.add_index` takes them.
+    Args:
+        inputs: The datasets, in their order.
+        output_prefix: Prefix of the dataset to write.
+        on_join: Called with the bytes of each dataset's tokens once they are copied.
     """
-    if not parts:
+    if not inputs:
         raise ConfigError("nothing to merge", where=output_prefix, expected="one dataset or more")
-    first = read_idx(idx_path(parts[0][0]), validate=False)
-    with MMapIndexedDatasetBuilder(output_prefix, first.dtype, multimodal=first.modes is not None) as builder:
-        for part in parts:
-            joined(builder.add_index(*part))
+    first_index = read_idx(idx_path(inputs[0].prefix), validate=False)
+    is_multimodal = first_index.modes is not None
+    with MMapIndexedDatasetBuilder(output_prefix, first_index.dtype, multimodal=is_multimodal) as builder:
+        for dataset in inputs:
+            on_join(builder.add_index(dataset.prefix, dataset.tokens))
 
 
 def deal_documents(source: str | os.PathLike[str], target: str | os.PathLike[str], partitions: int) -> None:
     """Write the documents of the dataset `source` in the order 0, P, 2P, …, 1, P + 1, …, as the dataset `target`.
 
-    The order that Megatron-LM's `preprocess_data.py --partitions P` gives: dealt to P files, and these joined.
+    Megatron-LM's `preprocess_data.py --partitions P` gives this order: it deals documents to P files, and joins these.
     """
     dataset = MMapIndexedDataset(source)
-    documents = len(dataset.document_indices) - 1
-    step = partitions * max(1, min(_CHUNK_DOCUMENTS, _CHUNK_TOKENS * documents // max(len(dataset.tokens), 1)))
+    n_documents = len(dataset.document_indices) - 1
+    # As many documents at once as have about a chunk of tokens.
+    documents_per_chunk = _CHUNK_TOKENS * n_documents // max(len(dataset.tokens), 1)
+    step = partitions * max(1, min(_CHUNK_DOCUMENTS, documents_per_chunk))
     with MMapIndexedDatasetBuilder(target, dataset.dtype) as builder:
-        for partition in range(min(partitions, documents)):
-            for begin in range(partition, documents, step):
-                chosen = np.arange(begin, min(begin + step, documents), partitions)
-                firsts = dataset.document_indices[chosen]
-                counts = dataset.document_indices[chosen + 1] - firsts
-                sequences = positions_in(firsts, counts)
-                lengths = dataset.sequence_lengths[sequences].astype(np.int64)
-                starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize
-                builder.add_documents(dataset.tokens[positions_in(starts, lengths)], lengths, counts)
+        for partition in range(min(partitions, n_documents)):
+            for start in range(partition, n_documents, step):
+                stop = min(start + step, n_documents)
+                _copy_documents(dataset, np.arange(start, stop, partitions), builder)
+
+
+def _copy_documents(
+    dataset: MMapIndexedDataset, documents: NDArray[np.int64], builder: MMapIndexedDatasetBuilder
+) -> None:
+    """Add documents of a dataset to another one, in the order of `documents`, int64, shape (n_documents,)."""
+    first_sequences = dataset.document_indices[documents]
+    sequence_counts = dataset.document_indices[documents + 1] - first_sequences
+    sequences = positions_in(first_sequences, sequence_counts)  # (n_sequences,)
+    lengths = dataset.sequence_lengths[sequences].astype(np.int64)
+    starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize
+    tokens = dataset.tokens[positions_in(starts, lengths)]
+    builder.add_documents(tokens, lengths, sequence_counts)

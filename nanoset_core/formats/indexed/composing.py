@@ -1,12 +1,13 @@
-"""Merge indexed datasets within a store: their tokens do not pass through this process.
+"""Merge indexed datasets within a store, so that their tokens do not pass through this process.
 
-The .bin is joined within the store (`Store.compose`). The .idx is made here from the headers, lengths and document
-marks of the others, 34 + 4n + 8m bytes of each; where a sequence begins follows from the lengths before it.
+The store joins the .bin itself (`Store.compose`). The .idx is written here, from the headers, lengths and document
+indices of the datasets: 34 + 4n + 8m bytes are read of each. Pointers are not read, since they follow from the lengths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -21,143 +22,204 @@ from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, Stored, in_parallel
 
 SPAN_BYTES = 1 << 20
-"""Most that is read of an .idx at once."""
+"""Most bytes of an .idx that are read at once."""
 SPANS_AT_ONCE = 64
-"""In memory."""
+"""Spans in memory at once."""
 
 
-class StoredPair(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StoredPair:
     """An indexed dataset in a store, without modes."""
 
     bin: Stored
     idx: Stored
     sequences: int
     sha256: str = ""
-    """Hex, of the .bin, where it is known."""
+    """Hex digest of the .bin, or "" if it is not known."""
 
     @property
-    def marks_at(self) -> int:
-        """Byte of the .idx at which its document marks begin."""
+    def documents_offset(self) -> int:
+        """Byte of the .idx at which its document indices start."""
         return HEADER.size + 12 * self.sequences
 
     @property
     def documents(self) -> int:
         """Number of documents, by the size of the .idx."""
-        return (self.idx.size - self.marks_at) // 8 - 1
+        return (self.idx.size - self.documents_offset) // 8 - 1
+
+
+class _Span(NamedTuple):
+    """A range of the bytes of one .idx."""
+
+    pair: int
+    """Number of the dataset."""
+    start: int
+    stop: int
 
 
 def read_pairs(store: Store, files: Sequence[tuple[Stored, Stored]]) -> tuple[list[StoredPair], np.dtype] | None:
-    """Read the headers of .bin and .idx pairs; → (datasets, type of the tokens), or None where one has modes.
+    """Read the headers of datasets in a store; return the datasets and the type of their tokens.
+
+    Returns None if there are none, or one has modes, which cannot be merged within a store.
+
+    Args:
+        store: Where they are.
+        files: (.bin, .idx) of each.
 
     Raises:
-        FormatError: a file is not an .idx.
-        SourceChangedError, MissingError: a file was replaced, or is gone.
+        FormatError: A file is not an .idx.
+        SourceChangedError, MissingError: A file was replaced or deleted.
     """
 
-    def read(idx: Stored) -> bytes:
+    def read_header(idx: Stored) -> bytes:
         return store.read_range(idx.name, 0, min(HEADER.size, idx.size), idx.mark)
 
-    pairs, codes = [], []
-    for (binary, idx), head in zip(files, in_parallel(read, [idx for _, idx in files], CONNECTIONS), strict=True):
-        if len(head) < HEADER.size or head[: len(MAGIC)] != MAGIC or head[17] not in DTYPE_CODES:
-            raise _fault(store, idx, f"bytes {head!r}", "the header of an .idx")
-        _, _, code, sequences, marks = HEADER.unpack(head)
-        pairs.append(StoredPair(binary, idx, sequences))
-        codes.append(code)
-        if sequences and idx.size == pairs[-1].marks_at + 8 * marks + sequences:
+    idx_files = [idx for _, idx in files]
+    headers = in_parallel(read_header, idx_files, CONNECTIONS)
+    pairs = []
+    dtypes = []
+    for (bin_file, idx_file), header in zip(files, headers, strict=True):
+        if len(header) < HEADER.size or header[: len(MAGIC)] != MAGIC or header[17] not in DTYPE_CODES:
+            raise _mismatch(store, idx_file, f"bytes {header!r}", "the header of an .idx")
+        _, _, code, n_sequences, n_document_indices = HEADER.unpack(header)
+        pair = StoredPair(bin_file, idx_file, n_sequences)
+        size_with_modes = pair.documents_offset + 8 * n_document_indices + n_sequences
+        if n_sequences and idx_file.size == size_with_modes:
             return None
-    return (pairs, DTYPE_CODES[codes[0]]) if pairs else None
+        pairs.append(pair)
+        dtypes.append(DTYPE_CODES[code])
+    if not pairs:
+        return None
+    return pairs, dtypes[0]
 
 
 def write_merged_idx(path: Path, store: Store, pairs: Sequence[StoredPair], dtype: np.dtype) -> None:
-    """Write the .idx of datasets behind one another, in order, byte for byte as `merge_indexed_datasets` does.
+    """Write the .idx of datasets that are joined in order, byte for byte as `merge_indexed_datasets` does.
 
-    Memory: 64 MiB and some, whatever their number and size.
+    It takes slightly more than 64 MiB of memory, whatever the number and size of the datasets.
+
+    Args:
+        path: Of the .idx to write; must not exist.
+        store: Where the datasets are.
+        pairs: The datasets, in order.
+        dtype: Type of their tokens.
 
     Raises:
-        FormatError: an .idx does not fit its size, its tokens, or the others.
-        SourceChangedError, MissingError: an .idx was replaced, or is gone.
+        FormatError: An .idx does not fit its size, its tokens, or the other datasets.
+        SourceChangedError, MissingError: An .idx was replaced or deleted.
     """
     for pair in pairs:
-        if pair.documents < 0 or (pair.idx.size - pair.marks_at) % 8:
-            raise _fault(
-                store, pair.idx, f"{pair.idx.size:,} bytes", f"those of a header with {pair.sequences:,} sequences"
-            )
-    sequences, documents = sum(pair.sequences for pair in pairs), sum(pair.documents for pair in pairs)
+        if pair.documents < 0 or (pair.idx.size - pair.documents_offset) % 8:
+            found = f"{pair.idx.size:,} bytes"
+            expected = f"those of a header with {pair.sequences:,} sequences"
+            raise _mismatch(store, pair.idx, found, expected)
+
+    n_sequences = sum(pair.sequences for pair in pairs)
+    n_documents = sum(pair.documents for pair in pairs)
     with path.open("x+b") as file:
-        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), sequences, documents + 1))
-        for lengths in _lengths(store, pairs, dtype):
+        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), n_sequences, n_documents + 1))
+        for lengths in _sequence_lengths(store, pairs, dtype):
             file.write(lengths.data)
+
+        # The pointers follow from the lengths, which are read again from the file that they were just written to.
         file.flush()
-        written = np.memmap(file, "<i4", "r", HEADER.size, (sequences,)) if sequences else np.empty(0, np.int32)
-        for _, pointers in pointer_chunks(written, dtype.itemsize):
+        written_lengths = np.empty(0, np.int32)
+        if n_sequences:
+            written_lengths = np.memmap(file, "<i4", "r", HEADER.size, (n_sequences,))
+        for _, pointers in pointer_chunks(written_lengths, dtype.itemsize):
             file.write(pointers.astype("<i8", copy=False).data)
+
         file.write(bytes(8))  # the first document begins at sequence 0
-        for marks in _marks(store, pairs):
-            file.write(marks.data)
+        for document_indices in _document_indices(store, pairs):
+            file.write(document_indices.data)
 
 
-def _lengths(store: Store, pairs: Sequence[StoredPair], dtype: np.dtype) -> Iterator[NDArray[np.int32]]:
-    """Check the headers and yield the lengths of all datasets."""
+def _sequence_lengths(store: Store, pairs: Sequence[StoredPair], dtype: np.dtype) -> Iterator[NDArray[np.int32]]:
+    """Check the headers, and yield the lengths of the sequences of all datasets, int32, some at a time."""
 
-    def spans(pair: StoredPair) -> list[int]:
-        end = HEADER.size + 4 * pair.sequences
-        return [0, *range(HEADER.size + SPAN_BYTES, end, SPAN_BYTES), end]
+    def cuts(pair: StoredPair) -> list[int]:
+        stop = HEADER.size + 4 * pair.sequences
+        return [0, *range(HEADER.size + SPAN_BYTES, stop, SPAN_BYTES), stop]
 
-    for pair, blocks in _blocks(store, pairs, spans):
-        wanted, tokens = (MAGIC, VERSION, dtype_code(dtype), pair.sequences, pair.documents + 1), 0
+    for pair, blocks in _blocks(store, pairs, cuts):
+        expected_header = (MAGIC, VERSION, dtype_code(dtype), pair.sequences, pair.documents + 1)
+        n_tokens = 0
         for number, block in enumerate(blocks):
-            if number == 0 and (found := HEADER.unpack_from(block)) != wanted:
-                raise _fault(store, pair.idx, f"header {found}, {pair.idx.size:,} bytes", f"header {wanted}")
-            lengths = np.frombuffer(block, "<i4", offset=0 if number else HEADER.size)
+            offset = 0
+            if number == 0:
+                offset = HEADER.size
+                header = HEADER.unpack_from(block)
+                if header != expected_header:
+                    found = f"header {header}, {pair.idx.size:,} bytes"
+                    raise _mismatch(store, pair.idx, found, f"header {expected_header}")
+            lengths = np.frombuffer(block, "<i4", offset=offset)
             if len(lengths) and lengths.min() < 0:
-                raise _fault(store, pair.idx, f"a length of {lengths.min()}", "0 or more tokens")
-            tokens += int(lengths.sum(dtype=np.int64))
+                raise _mismatch(store, pair.idx, f"a length of {lengths.min()}", "0 or more tokens")
+            n_tokens += int(lengths.sum(dtype=np.int64))
             yield lengths
-        if tokens * dtype.itemsize != pair.bin.size:
-            raise _fault(store, pair.bin, f"a .bin of {pair.bin.size:,} bytes", f"{tokens:,} tokens")
+        if n_tokens * dtype.itemsize != pair.bin.size:
+            raise _mismatch(store, pair.bin, f"a .bin of {pair.bin.size:,} bytes", f"{n_tokens:,} tokens")
 
 
-def _marks(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
-    """Yield the document marks of all datasets behind one another, but for the first of each, which is 0."""
-    first = 0
-    for pair, blocks in _blocks(
-        store, pairs, lambda pair: [*range(pair.marks_at, pair.idx.size, SPAN_BYTES), pair.idx.size]
-    ):
-        last = 0
+def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
+    """Yield the document indices of the merged dataset, int64, some at a time, without the first, which is 0."""
+
+    def cuts(pair: StoredPair) -> list[int]:
+        return [*range(pair.documents_offset, pair.idx.size, SPAN_BYTES), pair.idx.size]
+
+    first_sequence = 0
+    for pair, blocks in _blocks(store, pairs, cuts):
+        last_index = 0
         for number, block in enumerate(blocks):
-            marks = np.frombuffer(block, "<i8")
-            if number == 0 and marks[0] != 0:
-                raise _fault(store, pair.idx, f"document 0 at sequence {marks[0]}", "at sequence 0")
-            if marks[0] < last or (np.diff(marks) < 0).any():
-                what = "a document that begins before the one in front of it"
-                raise _fault(store, pair.idx, what, "documents in order")
-            last = int(marks[-1])
-            yield marks[number == 0 :] + first
-        if last != pair.sequences:
-            raise _fault(store, pair.idx, f"documents that end at sequence {last}", f"{pair.sequences}")
-        first += pair.sequences
+            indices = np.frombuffer(block, "<i8")
+            if number == 0 and indices[0] != 0:
+                raise _mismatch(store, pair.idx, f"document 0 at sequence {indices[0]}", "at sequence 0")
+            if indices[0] < last_index or (np.diff(indices) < 0).any():
+                found = "a document that begins before the one in front of it"
+                raise _mismatch(store, pair.idx, found, "documents in order")
+            last_index = int(indices[-1])
+            if number == 0:
+                indices = indices[1:]  # the end of the dataset before
+            yield indices + first_sequence
+        if last_index != pair.sequences:
+            found = f"documents that end at sequence {last_index}"
+            raise _mismatch(store, pair.idx, found, f"{pair.sequences}")
+        first_sequence += pair.sequences
 
 
 def _blocks(
     store: Store, pairs: Sequence[StoredPair], cuts: Callable[[StoredPair], Sequence[int]]
 ) -> Iterator[tuple[StoredPair, Iterator[bytes]]]:
-    """Yield each dataset with the bytes of its .idx between the cuts; some are fetched at once."""
+    """Yield each dataset with blocks of its .idx; blocks of several datasets are fetched at the same time.
 
-    def read(span: tuple[int, tuple[int, int]]) -> tuple[int, bytes]:
-        idx = pairs[span[0]].idx
-        return span[0], store.read_range(idx.name, *span[1], idx.mark)
+    Args:
+        store: Where they are.
+        pairs: The datasets.
+        cuts: Returns the bytes of a dataset's .idx between which its blocks are, ascending.
+    """
+
+    def read(span: _Span) -> tuple[int, bytes]:
+        idx = pairs[span.pair].idx
+        return span.pair, store.read_range(idx.name, span.start, span.stop, idx.mark)
+
+    def all_spans() -> Iterator[_Span]:
+        for number, pair in enumerate(pairs):
+            for start, stop in pairwise(cuts(pair)):
+                yield _Span(number, start, stop)
 
     def fetched() -> Iterator[tuple[int, bytes]]:
-        spans = ((number, span) for number, pair in enumerate(pairs) for span in pairwise(cuts(pair)))
-        while window := list(islice(spans, SPANS_AT_ONCE)):
+        spans = all_spans()
+        window = list(islice(spans, SPANS_AT_ONCE))
+        while window:
             yield from in_parallel(read, window, CONNECTIONS)
+            window = list(islice(spans, SPANS_AT_ONCE))
 
     for number, blocks in groupby(fetched(), itemgetter(0)):
         yield pairs[number], (block for _, block in blocks)
 
 
-def _fault(store: Store, file: Stored, found: str, expected: str) -> FormatError:
+def _mismatch(store: Store, file: Stored, found: str, expected: str) -> FormatError:
+    """Return the error for a file that does not fit the other file of its dataset, or the other datasets."""
     folder = store.url(file.name.rpartition("/")[0])
     return FormatError(
         "the .idx and the .bin of a dataset do not belong together",

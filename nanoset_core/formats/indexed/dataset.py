@@ -22,13 +22,15 @@ from nanoset_core.storage.store import Store
 class MMapIndexedDataset:
     """The sequences of one `.bin`/`.idx` pair, read like a list; nothing is copied.
 
-    dataset[i] is the tokens of sequence i, a read-only view of dtype `dtype`; dataset[i:j] a list of them. Pickles as
-    its path, and opens again where it is unpickled. The counterpart of Megatron-LM's `IndexedDataset`.
+    `dataset[i]` returns the tokens of sequence i as a read-only view of dtype `dtype`, and `dataset[i:j]` a list of
+    such views. A dataset is pickled as its path, and opened again where it is unpickled. It is the counterpart of
+    Megatron-LM's `IndexedDataset`.
     """
 
     __slots__ = (
+        "_access",
+        "_bin_path",
         "_file",
-        "_place",
         "_tokens",
         "access",
         "bin_bytes",
@@ -44,55 +46,67 @@ class MMapIndexedDataset:
     )
 
     access: FileAccess | None
-    """How its files are reached, where it lies below an output root and they do not simply lie there."""
+    """How its files are reached if it is below an output root in a bucket; otherwise None."""
 
     def __init__(self, prefix: str | os.PathLike[str], *, validate: bool = True) -> None:
         """Open a dataset.
 
         Args:
-            prefix: path without `.bin` and `.idx`, or s3://bucket/path, as the AWS configuration reaches it: then the
-                index is fetched, and of the tokens the blocks that are read.
-            validate: also check every entry of the .idx (one pass); without it only header, sizes and ends are checked.
+            prefix: Path without `.bin` and `.idx`. It may be s3://bucket/path, which the AWS configuration reaches:
+                then the index is downloaded, and of the tokens the blocks that are read.
+            validate: Also check every entry of the .idx, in one pass; otherwise only header, sizes and ends.
 
         Raises:
-            MissingError: a file is not there.
-            FormatError: a file is damaged; names the byte offset.
-            ConfigError, StorageError: this is no place in a bucket, or it cannot be reached.
+            MissingError: A file is missing.
+            FormatError: A file is damaged; the error names the byte offset.
+            ConfigError: The prefix is not a valid address of a bucket.
+            StorageError: The bucket cannot be reached.
         """
-        self.prefix, self.access = os.fspath(prefix), None
-        self._open(*_locate(self.prefix), validate=validate)
+        self.prefix = os.fspath(prefix)
+        self.access = None
+        local_prefix, access = _locate(self.prefix)
+        self._open(local_prefix, access, validate=validate)
 
     @classmethod
     def below(cls, access: FileAccess | None, prefix: str, *, validate: bool = False) -> Self:
-        """Open a dataset below an output root by its absolute path, without `.bin` and `.idx`; raises as `__init__`.
+        """Open a dataset below an output root.
 
-        `access` reaches the files of the root; None where they simply lie there. Without `validate` its header, sizes
-        and ends are checked.
+        Args:
+            access: Reaches the files of the root; None if they are simply local.
+            prefix: Absolute path without `.bin` and `.idx`.
+            validate: As in `__init__`.
+
+        Raises:
+            NanosetError: As `__init__`.
         """
         if access is None:
             return cls(prefix, validate=validate)
         dataset = cls.__new__(cls)
-        dataset.prefix, dataset.access = prefix, access
+        dataset.prefix = prefix
+        dataset.access = access
         dataset._open(prefix, access, validate=validate)
         return dataset
 
-    def _open(self, here: str, access: FileAccess, *, validate: bool) -> None:
-        self._place = bin_path(here), access
-        path, index = bin_path(here), read_idx(access.fetch(idx_path(here)), validate=validate)
+    def _open(self, local_prefix: str, access: FileAccess, *, validate: bool) -> None:
+        path = bin_path(local_prefix)
+        self._bin_path = path
+        self._access = access
+        index = read_idx(access.fetch(idx_path(local_prefix)), validate=validate)
         try:
             self._file: MappedFile = access.open_bytes(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise no_such_file(path) from error
         buffer = self._file.buffer
-        end = index.furthest() if validate else index.end_bytes
-        if len(buffer) < end:
+        required_bytes = index.required_bytes() if validate else index.end_bytes
+        if len(buffer) < required_bytes:
             raise FormatError(
                 "the token file is shorter than its index says",
                 where=f"{path}, byte {len(buffer)}",
                 found=f"{len(buffer)} bytes",
-                expected=f"{end} bytes, the end of the last sequence",
+                expected=f"{required_bytes} bytes, the end of the last sequence",
                 remedy="copy or write the .bin again",
             )
+
         self.dtype = index.dtype
         """Type of one token."""
         self.sequence_lengths = index.sequence_lengths
@@ -102,56 +116,68 @@ class MMapIndexedDataset:
         self.document_indices = index.document_indices
         """Sequence at which each document begins, int64, shape (documents + 1,); the last entry is n."""
         self.modes = index.modes
-        """Of every sequence, int8, shape (n,); None where the dataset is not multimodal."""
+        """Mode of each sequence, int8, shape (n,); None if the dataset is not multimodal."""
         self.bin_bytes = self._file.size
         """Size of the .bin."""
         self.stored_bytes = self._file.sliceable
-        """The .bin's bytes, to be sliced; those of one in a bucket come when they are asked for."""
+        """Bytes of the .bin, to be sliced; those of a .bin in a bucket are downloaded when they are sliced."""
         self.is_here = not isinstance(self._file, BlockFile)
-        """Whether all tokens lie on this machine; else they are fetched as they are read."""
+        """Whether all tokens are on this machine; otherwise they are downloaded as they are read."""
         self.token_count = self.bin_bytes // index.dtype.itemsize
         """Tokens in the .bin."""
         self._tokens: Tokens = np.frombuffer(buffer, index.dtype, self.token_count)
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens of the .bin as one flat read-only array; of one in a bucket, all are fetched first."""
+        """All tokens of the .bin as one flat read-only array; those of a .bin in a bucket are downloaded first."""
         self._file.fetch_span(0, self._file.size)
         return self._tokens
 
-    def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
-        """Return `tokens`, of which only the bytes of these ranges [begins, ends) are fetched."""
-        self._file.fetch(begins, ends)
+    def tokens_for(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Tokens:
+        """Return the array `tokens` for reading the bytes [starts, stops) alone: others may not be downloaded yet.
+
+        Args:
+            starts: First byte of each range in the .bin, int64, shape (n_ranges,).
+            stops: Byte after each range, int64, shape (n_ranges,).
+        """
+        self._file.fetch(starts, stops)
         return self._tokens
 
     def spans(self, count: int, at_once: int) -> Iterator[slice]:
-        """Yield slices of `count` things to read the tokens of: one of all, or where room is scarce some at once.
+        """Divide work on tokens into steps that fit the room for downloaded tokens.
 
-        After each, what was fetched is freed where it takes too much room: its tokens may not be used any more.
+        After each step, downloaded tokens that take too much room are freed, and may not be used any more.
+
+        Args:
+            count: How many things have tokens to be read.
+            at_once: How many of them are read together if the room is limited; otherwise it is one step.
+
+        Yields:
+            The slice of each step.
         """
-        step = max(1, count if self._file.room is None else at_once)
-        for begin in range(0, count, step):
-            yield slice(begin, begin + step)
+        step = count if self._file.room is None else at_once
+        step = max(1, step)
+        for start in range(0, count, step):
+            yield slice(start, start + step)
             self._file.trim()
 
     @property
     def place(self) -> tuple[FileAccess, Path]:
-        """What reaches the .bin, in any process, and its path."""
-        return self._place[::-1]
+        """How the .bin is reached in any process, and its path."""
+        return self._access, self._bin_path
 
     def stored(self, *, as_copies: bool = False) -> tuple[Store, str]:
-        """Return (store, name of the prefix there) for reading ranges of the files, on other machines, too.
+        """Return (store, name of the prefix there), by which any machine can read ranges of the files.
 
         Args:
-            as_copies: the copies on this machine instead, where the tokens are here.
+            as_copies: Return the copies on this machine instead, if the tokens are on this machine.
         """
-        path, access = self._place
-        store, name = access.stored_at(path, as_copy=as_copies)
+        store, name = self._access.stored_at(self._bin_path, as_copy=as_copies)
         return store, name.removesuffix(".bin")
 
     @staticmethod
     def exists(prefix: str | os.PathLike[str]) -> bool:
-        """Return whether both files are there."""
+        """Return whether both files exist."""
         return bin_path(prefix).is_file() and idx_path(prefix).is_file()
 
     def __len__(self) -> int:
@@ -172,27 +198,36 @@ class MMapIndexedDataset:
         """Return the tokens of one sequence, a read-only view.
 
         Args:
-            index: of the sequence; a negative one counts from the end.
-            offset: of the first token.
-            length: tokens; absent = to the end of the sequence.
+            index: Number of the sequence; a negative one counts from the end.
+            offset: First token of the sequence to return.
+            length: Number of tokens; None for all up to the end of the sequence.
 
         Raises:
-            SampleIndexError: they are outside of the dataset, or of the sequence.
+            SampleIndexError: They are outside of the dataset, or of the sequence.
         """
         i = operator.index(index)
         n = len(self)
         if not -n <= i < n:
-            expected = f"0 to {n - 1}" if n else "none: it is empty"
-            raise SampleIndexError("no such sequence", where=self.prefix, found=i, expected=expected)
-        whole = int(self.sequence_lengths[i])
-        count = whole - offset if length is None else length
-        if offset < 0 or count < 0 or offset + count > whole:
-            what, found = f"tokens outside of sequence {i % n}", f"offset {offset}, length {count}"
-            raise SampleIndexError(what, where=self.prefix, found=found, expected=f"within its {whole} tokens")
+            raise SampleIndexError(
+                "no such sequence",
+                where=self.prefix,
+                found=i,
+                expected=f"0 to {n - 1}" if n else "none: it is empty",
+            )
+        sequence_length = int(self.sequence_lengths[i])
+        count = sequence_length - offset if length is None else length
+        if offset < 0 or count < 0 or offset + count > sequence_length:
+            raise SampleIndexError(
+                f"tokens outside of sequence {i % n}",
+                where=self.prefix,
+                found=f"offset {offset}, length {count}",
+                expected=f"within its {sequence_length} tokens",
+            )
         itemsize = self.dtype.itemsize
-        begin = int(self.sequence_pointers[i]) // itemsize + offset
-        self._file.fetch_span(begin * itemsize, (begin + count) * itemsize)
-        return self._tokens[begin : begin + count]
+        start = int(self.sequence_pointers[i]) // itemsize + offset
+        stop = start + count
+        self._file.fetch_span(start * itemsize, stop * itemsize)
+        return self._tokens[start:stop]
 
     def __repr__(self) -> str:
         return f"MMapIndexedDataset({self.prefix!r}, {len(self)} sequences, {self.dtype.name})"
@@ -202,24 +237,32 @@ class MMapIndexedDataset:
 
 
 def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDataset:
-    # Version 0.1.0 pickled the prefix alone.
+    """Open a dataset that was pickled.
+
+    Pickles contain the name and arguments of this function; those of version 0.1.0 contain the prefix alone.
+    """
     return MMapIndexedDataset.below(access, prefix)
 
 
 def _locate(prefix: str) -> tuple[str, FileAccess]:
-    """Return (prefix on this machine, access to its files); the .idx of one at s3://bucket/prefix is fetched anew."""
+    """Return (prefix on this machine, how its files are reached).
+
+    The .idx of a dataset at s3://bucket/prefix is downloaded again, since it may have been replaced.
+    """
     if not is_remote(prefix):
         return prefix, FileAccess(Path(prefix).parent)
     location = remote_location(prefix, where="the dataset's prefix")
-    place = location.parent.place
-    access = FileAccess(copies_folder(place), place)
-    access.revalidate(idx_path(access.folder / location.name))
-    return str(access.folder / location.name), access
+    remote_folder = location.parent.place
+    access = FileAccess(copies_folder(remote_folder), remote_folder)
+    local_prefix = access.folder / location.name
+    access.revalidate(idx_path(local_prefix))
+    return str(local_prefix), access
 
 
 def index_here(prefix: str) -> Path:
-    """Return the .idx of a dataset on this machine; of one at s3://bucket/prefix a copy, which is fetched anew.
+    """Return the path of a dataset's .idx on this machine, which may be missing.
 
-    It need not be there.
+    The .idx of a dataset at s3://bucket/prefix is downloaded again.
     """
-    return idx_path(_locate(prefix)[0])
+    local_prefix, _ = _locate(prefix)
+    return idx_path(local_prefix)

@@ -1,4 +1,4 @@
-"""Join the indexed datasets of a folder into one: each once, and never the output of an earlier call."""
+"""Merge the indexed datasets of a folder into one: each of them once, and never the output of an earlier call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
-from nanoset_core.formats.indexed.builder import merge_heard
+from nanoset_core.formats.indexed.builder import MergeInput, merge_inputs
 from nanoset_core.formats.indexed.composing import read_pairs, write_merged_idx
 from nanoset_core.formats.indexed.identity import first_repeated_dataset
 from nanoset_core.formats.indexed.layout import pair_files, read_idx
@@ -29,108 +29,160 @@ from nanoset_core.storage.store import Stored
 from nanoset_core.storage.working_copies import downloaded
 
 COMMAND = "merge"
-_APART = "if this is an earlier merge, move it out of the folder; else name another output"
+_ENDINGS = (".bin", ".idx")
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A joined dataset."""
+    """A merged dataset."""
 
     prefix: Location
     parts: tuple[tuple[Location, int], ...]
-    """Prefix and documents of each dataset that is in it, in order."""
+    """Prefix and documents of each dataset that was merged, in order."""
     tokens: int
-    """Tokens in all of them."""
+    """Tokens of all of them."""
     made: bool
-    """False where it was there already."""
+    """False if it existed already."""
 
     @property
     def documents(self) -> int:
-        """Documents in all of them."""
+        """Documents of all of them."""
         return sum(documents for _, documents in self.parts)
 
 
 def merge_folder(
     folder: Location, output_prefix: Location, *, overwrite: bool = False, listener: ProgressCallback = silent
 ) -> Merged:
-    """Join all .bin/.idx pairs of a folder, sorted by name, but for the output of an earlier call, into one.
+    """Merge all .bin/.idx pairs of a folder, sorted by name, except the output of an earlier call.
 
-    The output may lie in the same folder; `overwrite` replaces a pair of other datasets, or of unknown origin.
+    Args:
+        folder: Where the pairs are.
+        output_prefix: Prefix of the output, which may be in the same folder.
+        overwrite: Replace an output that was made from other datasets, or is of unknown origin.
+        listener: Receives the progress.
 
     Raises:
-        MissingError: the folder has no pair, or one that lacks its .bin or .idx.
-        ConfigError: the output is an input, or may not be replaced; or an input is itself a merge of others.
-        FormatError: a pair is damaged, or token types differ.
-        StorageError: the output cannot be written.
+        MissingError: The folder has no pair, or one that lacks its .bin or .idx.
+        ConfigError: The output is an input, or may not be replaced; or an input is itself a merge of others.
+        FormatError: A pair is damaged, or token types differ.
+        StorageError: The output cannot be written.
     """
     parts = _pairs(folder, output_prefix)
-    files = [path for part in parts for path in pair_files(part)]
-    check_apart(pair_files(output_prefix), files, remedy=_APART)
-    _check_once(parts)
+    files: list[Location] = []
+    for part in parts:
+        files += pair_files(part)
+    check_apart(
+        pair_files(output_prefix),
+        files,
+        remedy="if this is an earlier merge, move it out of the folder; else name another output",
+    )
+    _check_each_once(parts)
+
     output = RecordedOutput(
         record=record_path(output_prefix),
         made_from=record_of(COMMAND, output_prefix, files, {}),
         files=pair_files(output_prefix),
     )
     record = output.find(overwrite=overwrite)
-    if record is None:
+    if record is not None:
+        facts = record["facts"]
+    else:
         with output.making(overwrite=overwrite) as draft:
-            if not _join_within(output_prefix, files, output.made_from["sources"], draft, listener):
-                _join_here(output_prefix, files, draft, listener)
-    facts = draft.facts if record is None else record["facts"]
-    counted = tuple(zip(parts, facts["documents"], strict=True))
-    return Merged(output_prefix, counted, facts["tokens"], made=record is None)
+            # Within a bucket, tokens need not be downloaded.
+            if not _merge_within_bucket(output_prefix, files, output.made_from["sources"], draft, listener):
+                _merge_on_disk(output_prefix, files, draft, listener)
+        facts = draft.facts
+    parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
+    return Merged(output_prefix, parts_with_documents, facts["tokens"], made=record is None)
 
 
 def pairs_at(place: Location) -> list[Location]:
-    """Return the prefixes of the pairs that a path means: that of one, a file of one, a folder of some, or what their
-    names begin with, as `web` for web_text_document; where there is none, the prefix that the path would be."""
-    prefix = place.with_name(place.stem) if place.suffix in (".bin", ".idx") else place
-    beside = _stems(prefix.parent)
-    if prefix.name in beside:
+    """Return the prefixes of the pairs that a path of a command line stands for.
+
+    The path may be a prefix, one of the two files, a folder with pairs, or the beginning of names of pairs, as `web` is
+    of web_text_document. If nothing fits, the path is returned as a prefix of a missing pair.
+
+    Raises:
+        MissingError: The path is the root of a disk or bucket, and no pair is in it.
+    """
+    prefix = place.with_name(place.stem) if place.suffix in _ENDINGS else place
+    siblings = _stems(prefix.parent)
+    if prefix.name in siblings:
         return [prefix]
-    within = [place / stem for stem in _stems(place)]
-    begun = [prefix.with_name(stem) for stem in beside if stem.startswith(f"{prefix.name}_")]
-    if not within and not begun and place == place.parent and str(place) != ".":
-        what, remedy = "no dataset in this folder", "name a prefix of .bin and .idx, or a folder that holds some"
-        raise MissingError(what, where=place, remedy=remedy)
-    return within or begun or [prefix]
+    pairs_in_folder = [place / stem for stem in _stems(place)]
+    if pairs_in_folder:
+        return pairs_in_folder
+    pairs_with_name = [prefix.with_name(stem) for stem in siblings if stem.startswith(f"{prefix.name}_")]
+    if pairs_with_name:
+        return pairs_with_name
+    # The root of a disk or bucket has no name, so it cannot be a prefix.
+    if place == place.parent and str(place) != ".":
+        raise MissingError(
+            "no dataset in this folder",
+            where=place,
+            remedy="name a prefix of .bin and .idx, or a folder that holds some",
+        )
+    return [prefix]
 
 
 def _stems(folder: Location) -> list[str]:
-    """Return the names of a folder's pairs, or halves of such, sorted."""
-    names = [name for name in store_of(folder).level()[1] if not name.startswith(".")]
-    return sorted({stem for stem, dot, end in (name.rpartition(".") for name in names) if end in ("bin", "idx")})
+    """Return the names of a folder's pairs, or halves of pairs, without endings, sorted."""
+    _, names = store_of(folder).level()
+    stems = set()
+    for name in names:
+        stem, dot, ending = name.rpartition(".")
+        if f"{dot}{ending}" in _ENDINGS and not name.startswith("."):
+            stems.add(stem)
+    return sorted(stems)
 
 
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
-    """Return the prefixes of the folder's pairs, sorted by name, without an earlier output at `output_prefix`."""
-    endings: dict[str, set[str]] = {}
+    """Return the prefixes of a folder's pairs, sorted by name, without an earlier output at `output_prefix`.
+
+    Raises:
+        MissingError: There are none, or one lacks its .bin or .idx.
+    """
+    endings_by_name: dict[str, set[str]] = {}
     for path in folder.iterdir():
-        if path.suffix in (".bin", ".idx") and not path.name.startswith("."):
-            endings.setdefault(path.stem, set()).add(path.suffix)
+        if path.suffix in _ENDINGS and not path.name.startswith("."):
+            endings_by_name.setdefault(path.stem, set()).add(path.suffix)
     if real_path(folder) == real_path(output_prefix.parent) and _is_merged(output_prefix):
-        endings.pop(output_prefix.name, None)
-    if not endings:
-        remedy = "name the folder that holds them with --input"
-        raise MissingError("no datasets to merge", where=folder, expected="pairs of .bin and .idx", remedy=remedy)
-    for name, found in endings.items():
-        if lacking := {".bin", ".idx"} - found:
-            where, lone = folder / f"{name}{found.pop()}", f"no {name}{lacking.pop()} beside it"
-            remedy = "finish writing it, or move it out of the folder"
-            raise MissingError("this dataset is not whole", where=where, found=lone, remedy=remedy)
-    return [folder / name for name in sorted(endings)]
+        endings_by_name.pop(output_prefix.name, None)
+    if not endings_by_name:
+        raise MissingError(
+            "no datasets to merge",
+            where=folder,
+            expected="pairs of .bin and .idx",
+            remedy="name the folder that holds them with --input",
+        )
+    for name, endings in endings_by_name.items():
+        for missing_ending in set(_ENDINGS) - endings:
+            (ending,) = endings
+            raise MissingError(
+                "this dataset is not whole",
+                where=folder / f"{name}{ending}",
+                found=f"no {name}{missing_ending} beside it",
+                remedy="finish writing it, or move it out of the folder",
+            )
+    return [folder / name for name in sorted(endings_by_name)]
 
 
 def _is_merged(prefix: Location) -> bool:
-    """Return whether `merge_folder` made a pair, or a killed call left a part of it."""
+    """Return whether `merge_folder` made a pair, or a part of it before it was killed."""
     record = read_record(record_path(prefix)) or {}
-    place, noted = OutputPlace(prefix.parent), record.get("files", {})  # copies have other times, and the same sizes
-    return record.get("command") == COMMAND and all(place.has(name, fact["bytes"]) for name, fact in noted.items())
+    if record.get("command") != COMMAND:
+        return False
+    # Sizes are compared and times are not, since a copy has other times.
+    place = OutputPlace(prefix.parent)
+    return all(place.has(name, fact["bytes"]) for name, fact in record.get("files", {}).items())
 
 
-def _check_once(parts: Sequence[Location]) -> None:
-    """Refuse what would give documents twice: a dataset under two names, or together with an earlier merge of it."""
+def _check_each_once(parts: Sequence[Location]) -> None:
+    """Check that no documents would be merged twice.
+
+    Raises:
+        ConfigError: A dataset has two names, or is next to an earlier merge of it.
+    """
     repeated = first_repeated_dataset(parts)
     if repeated is not None:
         raise ConfigError(
@@ -140,64 +192,100 @@ def _check_once(parts: Sequence[Location]) -> None:
             expected="each document in one dataset of the folder",
             remedy="remove the link, or move it out of the folder",
         )
-    own = {real_path(pair_files(part)[0]): part for part in parts}
-    for part in filter(_is_merged, parts):
-        sources = (read_record(record_path(part)) or {}).get("sources", [])
-        taken = (own.get(real_path(noted_path(source, part))) for source in sources)
-        if (twice := next(filter(None, taken), None)) is not None:
-            raise ConfigError(
-                "documents would be joined twice",
-                where=part,
-                found=f"an earlier merge of {twice} and others, which lie in the same folder",
-                expected="each document in one dataset of the folder",
-                remedy="move the earlier merge, or what it was made of, out of the folder",
-            )
+
+    part_by_bin = {real_path(pair_files(part)[0]): part for part in parts}
+    for part in parts:
+        if not _is_merged(part):
+            continue
+        record = read_record(record_path(part)) or {}
+        for source in record.get("sources", []):
+            merged_part = part_by_bin.get(real_path(noted_path(source, part)))
+            if merged_part is not None:
+                raise ConfigError(
+                    "documents would be joined twice",
+                    where=part,
+                    found=f"an earlier merge of {merged_part} and others, which lie in the same folder",
+                    expected="each document in one dataset of the folder",
+                    remedy="move the earlier merge, or what it was made of, out of the folder",
+                )
 
 
-def _join_here(output_prefix: Location, files: Sequence[Location], draft: Draft, listener: ProgressCallback) -> None:
-    """Write the joined pair into a draft."""
-    with downloaded(files) as here:
-        parts, size = [path.with_suffix("") for path in here[::2]], sum(path.stat().st_size for path in here[::2])
-        meter = Meter(listener, "merge", output_prefix.name, size)
-        merge_heard([(str(part), None) for part in parts], draft.folder / output_prefix.name, meter.advance)
-        indexes = [read_idx(path, validate=False) for path in here[1::2]]
-        counts = [len(index.document_indices) - 1 for index in indexes]
-        draft.facts = {"documents": counts, "tokens": size // indexes[0].dtype.itemsize}
+def _merge_on_disk(
+    output_prefix: Location, files: Sequence[Location], draft: Draft, listener: ProgressCallback
+) -> None:
+    """Write the merged pair into a draft.
+
+    Args:
+        output_prefix: Prefix of the output.
+        files: The .bin and .idx of each dataset, one after the other.
+        draft: The files to write.
+        listener: Receives the progress.
+    """
+    with downloaded(files) as local_files:
+        bin_paths = local_files[::2]
+        idx_paths = local_files[1::2]
+        size_bytes = sum(path.stat().st_size for path in bin_paths)
+        meter = Meter(listener, "merge", output_prefix.name, size_bytes)
+        inputs = [MergeInput(str(path.with_suffix(""))) for path in bin_paths]
+        merge_inputs(inputs, draft.folder / output_prefix.name, meter.advance)
+
+        indexes = [read_idx(path, validate=False) for path in idx_paths]
+        document_counts = [len(index.document_indices) - 1 for index in indexes]
+        draft.facts = {"documents": document_counts, "tokens": size_bytes // indexes[0].dtype.itemsize}
 
 
-def _join_within(
+def _merge_within_bucket(
     output_prefix: Location,
     files: Sequence[Location],
     rows: Sequence[Mapping[str, Any]],
     draft: Draft,
     listener: ProgressCallback,
 ) -> bool:
-    """Write the joined .idx into a draft, and let a bucket join the .bin of its own objects.
+    """Write the merged .idx into a draft, and let the bucket join the .bin of its own objects.
 
-    Return False, with nothing done, where a file lies elsewhere or a dataset has modes. `rows`: sizes and ETags of the
-    files, as the record holds them.
+    Args:
+        output_prefix: Prefix of the output.
+        files: The .bin and .idx of each dataset, one after the other.
+        rows: Sizes and ETags of these files, as the record lists them.
+        draft: The files to write.
+        listener: Receives the progress.
+
+    Returns:
+        False, with nothing done, if a file is elsewhere or a dataset has modes.
     """
-    binary = pair_files(output_prefix)[0]
-    remote = [file for file in (binary, *files) if isinstance(file, RemoteFolder)]
-    if len(remote) <= len(files) or any(file.store != remote[0].store for file in remote):
+    bin_file, _ = pair_files(output_prefix)
+    remote_inputs = [file for file in files if isinstance(file, RemoteFolder)]
+    if not isinstance(bin_file, RemoteFolder) or len(remote_inputs) < len(files):
         return False
-    store = remote[0].store
-    stored = [Stored(file.path, row["bytes"], row["etag"], 0) for file, row in zip(remote[1:], rows, strict=True)]
-    read = read_pairs(store, list(zip(stored[::2], stored[1::2], strict=True)))
-    if read is None:
+    store = bin_file.store
+    if any(file.store != store for file in remote_inputs):
         return False
-    pairs, dtype = read
+
+    objects = []
+    for file, row in zip(remote_inputs, rows, strict=True):
+        objects.append(Stored(file.path, row["bytes"], row["etag"], 0))
+    pairs_and_dtype = read_pairs(store, list(zip(objects[::2], objects[1::2], strict=True)))
+    if pairs_and_dtype is None:
+        return False
+    pairs, dtype = pairs_and_dtype
     write_merged_idx(draft.folder / f"{output_prefix.name}.idx", store, pairs, dtype)
-    size = sum(pair.bin.size for pair in pairs)
-    draft.facts = {"documents": [pair.documents for pair in pairs], "tokens": size // dtype.itemsize}
+    size_bytes = sum(pair.bin.size for pair in pairs)
+    document_counts = [pair.documents for pair in pairs]
+    draft.facts = {"documents": document_counts, "tokens": size_bytes // dtype.itemsize}
+    target = bin_file.path
 
     def join() -> Mapping[str, Any]:
-        meter = Meter(listener, "merge", output_prefix.name, size)
-        store.compose(remote[0].path, [pair.bin for pair in pairs], joined=meter.advance)
-        made = store.stat(remote[0].path)
-        if made is None:
-            raise MissingError("no such object", where=binary, remedy="run again once no other call writes it")
-        return {"bytes": made.size, "etag": made.mark}
+        """Join the .bin; return its size and ETag."""
+        meter = Meter(listener, "merge", output_prefix.name, size_bytes)
+        store.compose(target, [pair.bin for pair in pairs], joined=meter.advance)
+        merged = store.stat(target)
+        if merged is None:
+            raise MissingError(
+                "no such object",
+                where=bin_file,
+                remedy="run again once no other call writes it",
+            )
+        return {"bytes": merged.size, "etag": merged.mark}
 
-    draft.elsewhere[binary.name] = join
+    draft.elsewhere[bin_file.name] = join
     return True

@@ -15,27 +15,31 @@ from nanoset_core.storage.location import Location
 def first_repeated_dataset(prefixes: Iterable[Location]) -> tuple[Location, Location] | None:
     """Return the first two prefixes that lead to the same dataset, or None if all are different.
 
-    Views of a corpus share its .bin by a hard link and choose other documents in their .idx, so that two datasets are
-    the same only if their indexes are, too: the same file, or a copy of it.
+    Views of a corpus share its .bin by a hard link, and choose documents in their .idx. So two datasets are the same
+    only if their indexes are the same file, too, or copies of each other.
     """
     prefixes_by_tokens: dict[Hashable, list[Location]] = {}
     for prefix in prefixes:
         tokens_path, index_path = pair_files(prefix)
-        others = prefixes_by_tokens.setdefault(file_identity(tokens_path), [])
-        for other in others:
-            if _is_same_index(pair_files(other)[1], index_path):
-                return other, prefix
-        others.append(prefix)
+        prefixes_with_same_tokens = prefixes_by_tokens.setdefault(file_identity(tokens_path), [])
+        for earlier_prefix in prefixes_with_same_tokens:
+            _, earlier_index_path = pair_files(earlier_prefix)
+            if _is_same_index(earlier_index_path, index_path):
+                return earlier_prefix, prefix
+        prefixes_with_same_tokens.append(prefix)
     return None
 
 
 def check_different_datasets(prefixes: Iterable[Location], where: object, remedy: str) -> None:
-    """Raise ConfigError if two prefixes lead to the same dataset: every sample would come twice.
+    """Check that no two prefixes lead to the same dataset, since every sample would come twice.
 
     Args:
-        prefixes: of the datasets; those that are missing are reported by whoever reads them.
-        where: what names them, for the message.
-        remedy: what to do, for the message.
+        prefixes: Prefixes of the datasets; missing ones are not reported.
+        where: What names them, for the message.
+        remedy: What to do, for the message.
+
+    Raises:
+        ConfigError: Two prefixes lead to the same dataset.
     """
     repeated = first_repeated_dataset(prefixes)
     if repeated is not None:
@@ -49,11 +53,12 @@ def check_different_datasets(prefixes: Iterable[Location], where: object, remedy
 
 
 def _is_same_index(first: Location, second: Location) -> bool:
+    """Return whether two .idx are one file, or two local files with the same bytes."""
     if file_identity(first) == file_identity(second):
         return True
     if not isinstance(first, Path) or not isinstance(second, Path):
         return False
     try:
         return filecmp.cmp(first, second, shallow=False)
-    except OSError:  # missing: whoever reads it reports that
+    except OSError:  # a missing file is reported when it is read
         return False

@@ -1,7 +1,8 @@
-"""Refuse token ids that a tokenizer does not have, as datasets of other tools may hold them.
+"""Refuse token ids that a tokenizer does not have; datasets of other tools may contain such ids.
 
-A trainer looks an id up in its embedding: outside of it, a GPU fails with an error that names nothing, or reads other
-memory. Ids are compared as they pass through a command, a chunk at a time, so that nothing is read for it alone.
+A trainer looks each id up in its embedding. For an id beyond the embedding, a GPU fails with an error that names
+nothing, or reads other memory. Ids are compared as they pass through a command, a chunk at a time, so that nothing is
+read for this check alone.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ def first_foreign(tokens: NDArray[np.integer], greatest: int) -> int | None:
     """Return the position of the first id that is negative or above `greatest`, or None.
 
     Args:
-        tokens: any shape; the position is that within its elements in order.
-        greatest: the greatest id of the vocabulary.
+        tokens: Of any shape; the position is that in the flattened array.
+        greatest: The greatest id of the vocabulary.
     """
     if not tokens.size:
         return None
+    # The extremes decide for nearly all chunks, and need not be computed if the type has no such ids.
     limits = np.iinfo(tokens.dtype)
-    is_foreign = bool(limits.max > greatest) and int(tokens.max()) > greatest
-    is_foreign = is_foreign or (bool(limits.min < 0) and int(tokens.min()) < 0)
-    if not is_foreign:
+    has_too_great = bool(limits.max > greatest) and int(tokens.max()) > greatest
+    has_negative = bool(limits.min < 0) and int(tokens.min()) < 0
+    if not has_too_great and not has_negative:
         return None
     return int(np.argmax((tokens < 0) | (tokens > greatest)))
 
@@ -39,13 +41,13 @@ def foreign_id(
     """Return the error for an id that is not in the vocabulary.
 
     Args:
-        dataset: its sequences and documents.
-        stream: the order of its tokens if they are not stored in order.
-        position: of the token within the dataset's tokens, in the order of its documents.
-        token: the id.
-        greatest: the greatest id of the vocabulary.
+        dataset: The dataset.
+        stream: The order of its tokens if they are not stored in order.
+        position: Position of the token among the dataset's tokens, in the order of its documents.
+        token: The id.
+        greatest: The greatest id of the vocabulary.
     """
-    document, offset = _place(dataset, stream, position)
+    document, offset = _document_and_offset(dataset, stream, position)
     return InputError(
         "a token is not in the vocabulary",
         where=f"{dataset.prefix}, document {document:,}, token {offset:,}",
@@ -56,32 +58,41 @@ def foreign_id(
 
 
 def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: int) -> None:
-    """Read all tokens of a dataset, and raise InputError if one is not in the vocabulary; memory: a chunk."""
+    """Read all tokens of a dataset, a chunk at a time, and check their ids.
+
+    Args:
+        dataset: The dataset.
+        stream: The order of its tokens if they are not stored in order.
+        greatest: The greatest id of the vocabulary.
+
+    Raises:
+        InputError: A token is not in the vocabulary.
+    """
     limits = np.iinfo(dataset.dtype)
     if limits.min >= 0 and limits.max <= greatest:
         return
-    total = int(dataset.sequence_lengths.sum(dtype=np.int64))
-    size = dataset.dtype.itemsize
-    for first in range(0, total, _CHUNK_TOKENS):
-        stop = min(first + _CHUNK_TOKENS, total)
+    n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
+    itemsize = dataset.dtype.itemsize
+    for start in range(0, n_tokens, _CHUNK_TOKENS):
+        stop = min(start + _CHUNK_TOKENS, n_tokens)
         if stream is None:
-            tokens = dataset.tokens_for(np.array([first * size]), np.array([stop * size]))[first:stop]
+            tokens = dataset.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))[start:stop]
         else:
-            _, tokens = next(stream_tokens(dataset, stream, first, stop, _CHUNK_TOKENS))
+            _, tokens = next(stream_tokens(dataset, stream, start, stop, _CHUNK_TOKENS))
         position = first_foreign(tokens, greatest)
         if position is not None:
-            raise foreign_id(dataset, stream, first + position, int(tokens[position]), greatest)
+            raise foreign_id(dataset, stream, start + position, int(tokens[position]), greatest)
 
 
-def _place(dataset: MMapIndexedDataset, stream: Stream | None, position: int) -> tuple[int, int]:
-    """Return (document, position within it) of a token; documents without tokens are counted, too."""
-    # `document_spans` leaves out documents without tokens: find the sequence, and then its document.
-    begins = 0
+def _document_and_offset(dataset: MMapIndexedDataset, stream: Stream | None, position: int) -> tuple[int, int]:
+    """Return (document, position within it) of a token, given its position among the dataset's tokens."""
+    # `document_spans` leaves out documents without tokens, so the document's number follows from its sequence.
+    document_start = 0
     for starts, lengths in document_spans(dataset, stream):
         if position < int(starts[-1] + lengths[-1]):
-            begins = int(starts[np.searchsorted(starts, position, side="right") - 1])
+            document_start = int(starts[np.searchsorted(starts, position, side="right") - 1])
             break
-    ends = np.cumsum(dataset.sequence_lengths, dtype=np.int64)  # (sequences,) end of each in the stream
+    ends = np.cumsum(dataset.sequence_lengths, dtype=np.int64)  # (n_sequences,) end of each among the tokens
     sequence = int(np.searchsorted(ends, position, side="right"))
     document = int(np.searchsorted(dataset.document_indices, sequence, side="right")) - 1
-    return document, position - begins
+    return document, position - document_start

@@ -1,8 +1,8 @@
 """The bytes of an indexed dataset: `<prefix>.bin` and `<prefix>.idx`.
 
-`<prefix>.bin`: the tokens of all sequences, back to back, little endian, no header.
+`<prefix>.bin` contains the tokens of all sequences, back to back and little endian, without a header.
 
-`<prefix>.idx`, little endian, n sequences, D documents, m = D + 1:
+`<prefix>.idx` is little endian. With n sequences, D documents and m = D + 1:
 
 ```
 offset          size   content
@@ -52,9 +52,10 @@ DTYPE_CODES: dict[int, np.dtype] = {
 }
 HEADER = struct.Struct("<9sQBQQ")
 CHUNK_SEQUENCES = 1 << 18
+"""Sequences that are looked at together. The arrays of an .idx are not aligned, so numpy copies what it works on."""
 _MAX_POINTER = 1 << 62  # keeps pointer + length from wrapping around
 Tokens = NDArray[np.integer]
-"""Tokens in a type of DTYPE_CODES; floats, which no tokenizer gives but the format knows, are read all the same."""
+"""Tokens in a type of DTYPE_CODES. Floats, which the format knows although no tokenizer gives them, can be read too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +71,25 @@ class Index:
     document_indices: NDArray[np.int64]
     """Sequence number at which each document begins, shape (documents + 1,); the last entry is n."""
     modes: NDArray[np.int8] | None
-    """Mode of each sequence, shape (n,); None where the file has none."""
+    """Mode of each sequence, shape (n,); None if the file has none."""
 
     @property
     def end_bytes(self) -> int:
-        """How many bytes the .bin must have at least, by its last sequence."""
-        return self.furthest(len(self.sequence_lengths) - 1)
+        """How many bytes the .bin must have at least, judged by its last sequence."""
+        return self.required_bytes(len(self.sequence_lengths) - 1)
 
-    def furthest(self, first: int = 0) -> int:
-        """Return how many bytes the .bin must have, by all sequences from one on: those of a view lie in any order."""
-        lengths, pointers, end = self.sequence_lengths, self.sequence_pointers, 0
-        for begin in range(max(first, 0), len(lengths), CHUNK_SEQUENCES):
-            some = slice(begin, begin + CHUNK_SEQUENCES)
-            end = max(end, int((pointers[some] + lengths[some].astype(np.int64) * self.dtype.itemsize).max()))
-        return end
+    def required_bytes(self, first_sequence: int = 0) -> int:
+        """Return how many bytes the .bin must have for all sequences from `first_sequence` on.
+
+        All have to be looked at: the sequences of a view are stored in any order.
+        """
+        required = 0
+        for start in range(max(first_sequence, 0), len(self.sequence_lengths), CHUNK_SEQUENCES):
+            chunk = slice(start, start + CHUNK_SEQUENCES)
+            sizes = self.sequence_lengths[chunk].astype(np.int64) * self.dtype.itemsize
+            ends = self.sequence_pointers[chunk] + sizes
+            required = max(required, int(ends.max()))
+        return required
 
 
 def bin_path(prefix: str | os.PathLike[str]) -> Path:
@@ -98,43 +104,61 @@ def idx_path(prefix: str | os.PathLike[str]) -> Path:
 
 def pair_files(prefix: Location) -> tuple[Location, Location]:
     """Return the token file and the index file of a dataset on this machine or in a bucket."""
-    if isinstance(prefix, Path):  # also ".", which has no name
+    if isinstance(prefix, Path):  # with_name would fail for ".", which has no name
         return bin_path(prefix), idx_path(prefix)
     return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
 
 
 def optimal_dtype(vocab_size: int | None) -> np.dtype:
     """Return the token type: uint16 for a vocabulary below 65500, else int32 (Megatron-LM `DType.optimal_dtype`)."""
-    return DTYPE_CODES[8 if vocab_size is not None and vocab_size < 65500 else 4]
+    if vocab_size is not None and vocab_size < 65500:
+        return DTYPE_CODES[8]
+    return DTYPE_CODES[4]
 
 
 def dtype_code(dtype: DTypeLike) -> int:
-    """Return the code of a token type in an .idx; ConfigError where it has none."""
-    wanted = np.dtype(dtype).newbyteorder("<")
-    for code, known in DTYPE_CODES.items():
-        if known == wanted:
+    """Return the code of a token type in an .idx.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    little_endian = np.dtype(dtype).newbyteorder("<")
+    for code, known_dtype in DTYPE_CODES.items():
+        if known_dtype == little_endian:
             return code
-    names = ", ".join(known.name for known in DTYPE_CODES.values())
-    raise ConfigError("an .idx has no code for this token type", found=np.dtype(dtype).name, expected=f"one of {names}")
+    names = ", ".join(known_dtype.name for known_dtype in DTYPE_CODES.values())
+    raise ConfigError(
+        "an .idx has no code for this token type",
+        found=np.dtype(dtype).name,
+        expected=f"one of {names}",
+    )
 
 
-def positions_in(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return all positions in ranges, one range after the other, int64, shape (sum of lengths,)."""
-    return np.arange(lengths.sum()) + np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
+def positions_in(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return all positions in ranges, one range after another, int64, shape (sum of lengths,).
+
+    Args:
+        starts: First position of each range, shape (n_ranges,).
+        lengths: Positions in each range, shape (n_ranges,).
+    """
+    positions_before = np.cumsum(lengths) - lengths  # (n_ranges,) positions in all earlier ranges
+    positions: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - positions_before, lengths)
+    return positions
 
 
 def pointer_chunks(lengths: NDArray[np.int32], itemsize: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield (first sequence, byte pointers int64, shape (chunk,)) of sequences that lie back to back."""
-    base = 0
-    for begin in range(0, len(lengths), CHUNK_SEQUENCES):
-        ends = np.cumsum(lengths[begin : begin + CHUNK_SEQUENCES], dtype=np.int64)
+    """Yield (first sequence, byte pointers int64, shape (chunk,)) of sequences that are stored back to back."""
+    chunk_pointer = 0
+    for start in range(0, len(lengths), CHUNK_SEQUENCES):
+        # In place, since this runs over all sequences of a dataset whenever it is checked.
+        ends = np.cumsum(lengths[start : start + CHUNK_SEQUENCES], dtype=np.int64)
         ends *= itemsize
-        ends += base
+        ends += chunk_pointer
         pointers = np.empty_like(ends)
-        pointers[0] = base
+        pointers[0] = chunk_pointer
         pointers[1:] = ends[:-1]
-        yield begin, pointers
-        base = int(ends[-1])
+        yield start, pointers
+        chunk_pointer = int(ends[-1])
 
 
 def write_idx(
@@ -144,23 +168,24 @@ def write_idx(
     document_indices: NDArray[np.int64],
     modes: NDArray[np.int8] | None = None,
 ) -> None:
-    """Write the bytes of an .idx for sequences that lie back to back in the .bin, as Megatron-LM's `_IndexWriter` does.
+    """Write the bytes of an .idx as Megatron-LM's `_IndexWriter` does, for sequences that are back to back in the .bin.
 
     Args:
-        file: open for writing.
-        dtype: type of the tokens in the .bin.
-        sequence_lengths: in tokens, shape (n,).
-        document_indices: sequence at which each document begins, from 0 to n, shape (documents + 1,).
-        modes: of every sequence, shape (n,), in a multimodal dataset.
+        file: Open for writing.
+        dtype: Type of the tokens in the .bin.
+        sequence_lengths: Tokens of each sequence, shape (n,).
+        document_indices: Sequence at which each document begins, from 0 to n, shape (documents + 1,).
+        modes: Mode of each sequence, shape (n,), in a multimodal dataset.
 
     Raises:
-        ConfigError: the token type has no code.
+        ConfigError: The token type has no code.
     """
     code = dtype_code(dtype)
     lengths = np.ascontiguousarray(sequence_lengths, dtype="<i4")
     documents = np.ascontiguousarray(document_indices, dtype="<i8")
     file.write(HEADER.pack(MAGIC, VERSION, code, len(lengths), len(documents)))
-    file.write(lengths.data.cast("B") if len(lengths) else b"")
+    if len(lengths):  # an empty memoryview cannot be cast
+        file.write(lengths.data.cast("B"))
     for _, pointers in pointer_chunks(lengths, DTYPE_CODES[code].itemsize):
         file.write(pointers.astype("<i8", copy=False).data.cast("B"))
     file.write(documents.data.cast("B"))
@@ -172,52 +197,48 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
     """Open an .idx file as memory-mapped arrays.
 
     Args:
-        path: of the file.
-        validate: check every length, pointer and document boundary, in one pass over the file; without it the header,
-            the file's size and the two ends of document_indices.
+        path: Path of the file.
+        validate: Check every length, pointer and document boundary, in one pass over the file; otherwise only the
+            header, the file's size and the two ends of document_indices are checked.
 
     Raises:
-        MissingError: there is no such file.
-        FormatError: it is damaged; names the byte offset.
+        MissingError: There is no such file.
+        FormatError: The file is damaged; the error names the byte offset.
     """
     path = Path(path)
     buffer = map_file(path)
     code, n, m = _read_header(path, buffer)
-    documents_at = HEADER.size + 12 * n
-    modes_at = documents_at + 8 * m
-    if len(buffer) not in (modes_at, modes_at + n):
-        cut = len(buffer) < modes_at
-        what = "the file ends too early" if cut else "bytes after the end of the index"
-        expected = f"{modes_at} bytes for {n} sequences and {m} document indices ({modes_at + n} with modes)"
-        raise _damage(path, len(buffer) if cut else modes_at, what, f"{len(buffer)} bytes", expected)
+    documents_offset = HEADER.size + 12 * n
+    modes_offset = documents_offset + 8 * m
+    if len(buffer) < modes_offset:
+        raise _wrong_size(path, len(buffer), "the file ends too early", buffer, n, m)
+    if len(buffer) not in (modes_offset, modes_offset + n):
+        raise _wrong_size(path, modes_offset, "bytes after the end of the index", buffer, n, m)
+
+    modes = None
+    if n and len(buffer) == modes_offset + n:
+        modes = np.frombuffer(buffer, np.int8, n, modes_offset)
     index = Index(
         dtype=DTYPE_CODES[code],
         sequence_lengths=np.frombuffer(buffer, "<i4", n, HEADER.size),
         sequence_pointers=np.frombuffer(buffer, "<i8", n, HEADER.size + 4 * n),
-        document_indices=np.frombuffer(buffer, "<i8", m, documents_at),
-        modes=np.frombuffer(buffer, np.int8, n, modes_at) if n and len(buffer) == modes_at + n else None,
+        document_indices=np.frombuffer(buffer, "<i8", m, documents_offset),
+        modes=modes,
     )
-    if not m:
-        raise _damage(path, 26, "no document indices", 0, "documents + 1")
-    first, last = int(index.document_indices[0]), int(index.document_indices[-1])
-    if first != 0:
-        raise _damage(path, documents_at, "the first document does not begin at sequence 0", first, 0)
-    if last != n:
-        raise _damage(path, modes_at - 8, "the documents do not end at the last sequence", last, n)
+    _check_document_ends(path, index)
     if validate:
         _check_sequences(path, index)
-        documents = index.document_indices
-        for begin in range(0, len(documents) - 1, CHUNK_SEQUENCES):
-            part = documents[begin : begin + CHUNK_SEQUENCES + 1]
-            if (backwards := part[1:] < part[:-1]).any():
-                bad = begin + 1 + int(np.argmax(backwards))
-                what, least = f"document {bad} begins before the one in front of it", int(documents[bad - 1])
-                raise _damage(path, documents_at + 8 * bad, what, int(documents[bad]), f"{least} or more")
+        _check_document_order(path, index)
     return index
 
 
 def map_file(path: Path) -> mmap.mmap | bytes:
-    """Map a file as `map_regular`, with a MissingError if there is none."""
+    """Map a file into memory, as bytes if it is empty.
+
+    Raises:
+        MissingError: There is no such file.
+        FormatError: It is a pipe or a device.
+    """
     try:
         return map_regular(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
@@ -256,19 +277,34 @@ def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
     return code, n, m
 
 
-def _damage(path: Path, at: int, what: str, found: object, expected: object) -> FormatError:
-    where, remedy = f"{path}, byte {at}", "write the dataset again"
-    return FormatError(what, where=where, found=found, expected=expected, remedy=remedy)
+def _damage(path: Path, offset: int, what: str, found: object, expected: object) -> FormatError:
+    """Return the error for an .idx with a wrong value at a byte offset."""
+    return FormatError(
+        what,
+        where=f"{path}, byte {offset}",
+        found=found,
+        expected=expected,
+        remedy="write the dataset again",
+    )
+
+
+def _wrong_size(path: Path, offset: int, what: str, buffer: mmap.mmap | bytes, n: int, m: int) -> FormatError:
+    """Return the error for an .idx that is shorter or longer than its header says."""
+    size = HEADER.size + 12 * n + 8 * m
+    expected = f"{size} bytes for {n} sequences and {m} document indices ({size + n} with modes)"
+    return _damage(path, offset, what, f"{len(buffer)} bytes", expected)
 
 
 def is_back_to_back(sequence_lengths: NDArray[np.int32], sequence_pointers: NDArray[np.int64], itemsize: int) -> bool:
-    """Return whether each sequence begins where the one in front of it ends, the first at the beginning."""
-    chunks = pointer_chunks(sequence_lengths, itemsize)
-    return all(np.array_equal(sequence_pointers[begin : begin + len(some)], some) for begin, some in chunks)
+    """Return whether each sequence begins where the one before it ends, the first at the start of the .bin."""
+    for start, pointers in pointer_chunks(sequence_lengths, itemsize):
+        if not np.array_equal(sequence_pointers[start : start + len(pointers)], pointers):
+            return False
+    return True
 
 
-def scattered(path: Path) -> FormatError:
-    """Return the error for an .idx of a view, or a damaged one, where sequences must lie back to back in the .bin."""
+def not_back_to_back(path: Path) -> FormatError:
+    """Return the error for the .idx of a view, or a damaged one, where sequences must be back to back in the .bin."""
     return FormatError(
         "the sequences do not lie back to back in the .bin",
         where=path,
@@ -278,22 +314,69 @@ def scattered(path: Path) -> FormatError:
     )
 
 
+def _check_document_ends(path: Path, index: Index) -> None:
+    """Raise FormatError unless the documents begin at the first sequence and end at the last one."""
+    n = len(index.sequence_lengths)
+    m = len(index.document_indices)
+    documents_offset = HEADER.size + 12 * n
+    if not m:
+        raise _damage(path, 26, "no document indices", 0, "documents + 1")
+    first = int(index.document_indices[0])
+    if first != 0:
+        raise _damage(path, documents_offset, "the first document does not begin at sequence 0", first, 0)
+    last = int(index.document_indices[-1])
+    if last != n:
+        offset = documents_offset + 8 * (m - 1)
+        raise _damage(path, offset, "the documents do not end at the last sequence", last, n)
+
+
 def _check_sequences(path: Path, index: Index) -> None:
-    """Refuse negative lengths, and pointers off token boundaries."""
-    lengths, pointers, itemsize = index.sequence_lengths, index.sequence_pointers, index.dtype.itemsize
-    for begin in range(0, len(lengths), CHUNK_SEQUENCES):
-        part = lengths[begin : begin + CHUNK_SEQUENCES]
-        if part.min() < 0:
-            bad = begin + int(np.argmax(part < 0))
-            what = f"sequence {bad} has a negative length"
-            raise _damage(path, HEADER.size + 4 * bad, what, int(lengths[bad]), "0 or more tokens")
-        starts = pointers[begin : begin + CHUNK_SEQUENCES].astype(np.int64)
-        wrong = (starts < 0) | (starts > _MAX_POINTER)
+    """Raise FormatError for a negative length, or a pointer outside of a .bin or between two tokens."""
+    itemsize = index.dtype.itemsize
+    pointers_offset = HEADER.size + 4 * len(index.sequence_lengths)
+    for start in range(0, len(index.sequence_lengths), CHUNK_SEQUENCES):
+        lengths = index.sequence_lengths[start : start + CHUNK_SEQUENCES]
+        if lengths.min() < 0:
+            position = int(np.argmax(lengths < 0))
+            sequence = start + position
+            raise _damage(
+                path,
+                HEADER.size + 4 * sequence,
+                f"sequence {sequence} has a negative length",
+                int(lengths[position]),
+                "0 or more tokens",
+            )
+
+        # One copy to aligned memory is faster than several passes over unaligned numbers.
+        pointers = index.sequence_pointers[start : start + CHUNK_SEQUENCES].astype(np.int64)
+        is_impossible = (pointers < 0) | (pointers > _MAX_POINTER)
         if itemsize > 1:
-            wrong |= (starts & (itemsize - 1)) != 0
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            place = HEADER.size + 4 * len(lengths) + 8 * (begin + at)
-            found = f"byte {int(starts[at])} of the .bin"
-            expected = f"a multiple of {itemsize}, 0 or more"
-            raise _damage(path, place, f"sequence {begin + at} has an impossible pointer", found, expected)
+            is_impossible |= (pointers & (itemsize - 1)) != 0
+        if is_impossible.any():
+            position = int(np.argmax(is_impossible))
+            sequence = start + position
+            raise _damage(
+                path,
+                pointers_offset + 8 * sequence,
+                f"sequence {sequence} has an impossible pointer",
+                f"byte {int(pointers[position])} of the .bin",
+                f"a multiple of {itemsize}, 0 or more",
+            )
+
+
+def _check_document_order(path: Path, index: Index) -> None:
+    """Raise FormatError if a document begins before the one in front of it."""
+    documents_offset = HEADER.size + 12 * len(index.sequence_lengths)
+    document_indices = index.document_indices
+    for start in range(0, len(document_indices) - 1, CHUNK_SEQUENCES):
+        chunk = document_indices[start : start + CHUNK_SEQUENCES + 1]
+        is_backward = chunk[1:] < chunk[:-1]
+        if is_backward.any():
+            document = start + 1 + int(np.argmax(is_backward))
+            raise _damage(
+                path,
+                documents_offset + 8 * document,
+                f"document {document} begins before the one in front of it",
+                int(document_indices[document]),
+                f"{int(document_indices[document - 1])} or more",
+            )

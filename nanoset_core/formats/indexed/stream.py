@@ -1,7 +1,7 @@
-"""The tokens of a dataset's sequences as one stream, wherever in the .bin the sequences lie.
+"""The tokens of a dataset's sequences as one stream, in whatever order the .bin has them.
 
-Of sequences that lie back to back and fill the .bin, the stream is the .bin. Those of a view lie anywhere in it, in any
-order, and more than once.
+If the sequences are stored back to back and fill the .bin, the stream is the .bin. The sequences of a view are stored
+anywhere in the .bin of its corpus, in any order, and possibly repeatedly.
 """
 
 from __future__ import annotations
@@ -13,76 +13,101 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nanoset_core.formats.indexed import layout
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.layout import Index, Tokens, positions_in
+from nanoset_core.formats.indexed.layout import Index, Tokens, is_back_to_back, positions_in
 
 CHUNK_TOKENS = 1 << 19
 _CHUNK_DOCUMENTS = 1 << 16
 Sequences = Index | MMapIndexedDataset
-"""What says where sequences lie."""
+"""What says where sequences are stored."""
 
 
-def is_back_to_back(dataset: MMapIndexedDataset) -> bool:
-    """Return whether the sequences, one behind the other, are all of the .bin: not those of a view that begins it."""
-    lengths, size = dataset.sequence_lengths, dataset.dtype.itemsize
-    fills = dataset.bin_bytes == int(lengths.sum(dtype=np.int64)) * size
-    return fills and layout.is_back_to_back(lengths, dataset.sequence_pointers, size)
+def fills_bin(dataset: MMapIndexedDataset) -> bool:
+    """Return whether the sequences of a dataset, back to back, are all of its .bin.
+
+    Those of a view may be back to back, too, but end before the .bin does.
+    """
+    itemsize = dataset.dtype.itemsize
+    sequence_bytes = int(dataset.sequence_lengths.sum(dtype=np.int64)) * itemsize
+    if dataset.bin_bytes != sequence_bytes:
+        return False
+    return is_back_to_back(dataset.sequence_lengths, dataset.sequence_pointers, itemsize)
 
 
 def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of the first token of each of some sequences, int64; behind the last one, of the end."""
+    """Return the position in the .bin of the first token of some sequences, int64, shape (n_sequences,).
+
+    Args:
+        dataset: The dataset.
+        sequences: Numbers of sequences; the number after the last one stands for the end of the .bin.
+    """
     starts = np.full(len(sequences), dataset.token_count, np.int64)
-    inside = sequences < len(dataset)
-    starts[inside] = dataset.sequence_pointers[sequences[inside]] // dataset.dtype.itemsize
+    exists = sequences < len(dataset)
+    starts[exists] = dataset.sequence_pointers[sequences[exists]] // dataset.dtype.itemsize
     return starts
 
 
-def places_upto(ascending: NDArray[np.integer[Any]], wanted: ArrayLike) -> NDArray[np.int64]:
-    """Return the place of the last entry that is not above each of some numbers, int64; -1 where all are.
+def places_upto(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> NDArray[np.int64]:
+    """Return the position of the last entry that is at most each value, int64; -1 if all entries are greater.
 
-    It is `np.searchsorted`, which of an .idx would copy a whole array, since these are not aligned.
+    `np.searchsorted` would do the same, but copies the whole array if it is not aligned, as those of an .idx are.
+
+    Args:
+        ascending: Sorted, shape (n,).
+        values: Numbers to look for, of any shape, which the result has, too.
     """
-    numbers = np.asarray(wanted)
-    places = np.full(numbers.shape, -1, np.int64)
+    values = np.asarray(values)
+    positions = np.full(values.shape, -1, np.int64)
+    # Binary search: from the largest power of two down, step ahead if the entry there is not too great.
     for bit in reversed(range(len(ascending).bit_length())):
-        ahead = places + (1 << bit)
-        is_upto = (ahead < len(ascending)) & (ascending[np.minimum(ahead, len(ascending) - 1)] <= numbers)
-        places[is_upto] = ahead[is_upto]
-    return places
+        ahead = positions + (1 << bit)
+        entries = ascending[np.minimum(ahead, len(ascending) - 1)]
+        is_upto = (ahead < len(ascending)) & (entries <= values)
+        positions[is_upto] = ahead[is_upto]
+    return positions
 
 
 class TokenFile(Protocol):
-    """What reads a .bin."""
+    """A reader of a .bin."""
 
     dtype: np.dtype
 
-    def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
-        """Return all tokens, of which only the bytes of these ranges [begins, ends) are asked for."""
+    def tokens_for(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Tokens:
+        """Return the array of all tokens for reading the bytes [starts, stops) alone."""
         ...
 
 
 class Stream:
-    """All tokens of some sequences, one sequence after the other; takes 16 bytes of memory a sequence."""
+    """The concatenated tokens of some sequences, wherever they are stored; takes 16 bytes of memory a sequence."""
 
     def __init__(self, sequences: Sequences) -> None:
-        self._ends = np.cumsum(sequences.sequence_lengths, dtype=np.int64)
-        self._begins = sequences.sequence_pointers // sequences.dtype.itemsize
+        self._ends = np.cumsum(sequences.sequence_lengths, dtype=np.int64)  # (n,) end of each sequence in the stream
+        self._sources = sequences.sequence_pointers // sequences.dtype.itemsize  # (n,) its first token in the .bin
 
     @classmethod
-    def of_ranges(cls, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> Stream:
-        """Return the stream of some ranges of the .bin, in tokens."""
+    def of_ranges(cls, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Stream:
+        """Return the stream of some ranges of the .bin.
+
+        Args:
+            starts: First token of each range in the .bin, int64, shape (n_ranges,).
+            lengths: Tokens of each range, int64, shape (n_ranges,).
+        """
         stream = cls.__new__(cls)
-        stream._ends, stream._begins = np.cumsum(lengths), begins
+        stream._ends = np.cumsum(lengths)
+        stream._sources = starts
         return stream
 
     @property
     def tokens(self) -> int:
-        """How many there are."""
+        """Number of tokens."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of the first token of each of some sequences, int64; behind the last one, of the end."""
+        """Return the position in the stream of the first token of some sequences, int64, shape (n_sequences,).
+
+        Args:
+            sequences: Numbers of sequences; the number after the last one stands for the end of the stream.
+        """
         if not len(self._ends):
             return np.zeros(len(sequences), np.int64)
         return np.where(sequences > 0, self._ends[sequences - 1], 0)
@@ -90,62 +115,104 @@ class Stream:
     def ranges(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where ranges of the stream lie in the .bin: (first tokens, lengths) of all pieces, in order, int64."""
-        kept = lengths > 0
-        starts, stops = starts[kept], starts[kept] + lengths[kept]
-        first = np.searchsorted(self._ends, starts, side="right")
-        counts = np.searchsorted(self._ends, stops, side="left") - first + 1
-        sequences = positions_in(first, counts)
-        ends = self._ends[sequences]
-        own = np.where(sequences > 0, self._ends[sequences - 1], 0)
-        low, high = np.maximum(own, np.repeat(starts, counts)), np.minimum(ends, np.repeat(stops, counts))
-        filled = high > low
-        return (self._begins[sequences] + low - own)[filled], (high - low)[filled]
+        """Return where ranges of the stream are stored in the .bin.
+
+        A range is stored in as many pieces as it touches sequences.
+
+        Args:
+            starts: First token of each range in the stream, int64, shape (n_ranges,).
+            lengths: Tokens of each range, int64, shape (n_ranges,).
+
+        Returns:
+            First token in the .bin, and number of tokens, of all pieces in order, int64, shape (n_pieces,) each.
+        """
+        has_tokens = lengths > 0
+        starts = starts[has_tokens]
+        stops = starts + lengths[has_tokens]
+
+        # The sequences that each range touches: (n_pieces,)
+        first_sequences = np.searchsorted(self._ends, starts, side="right")
+        last_sequences = np.searchsorted(self._ends, stops, side="left")
+        sequence_counts = last_sequences - first_sequences + 1
+        sequences = positions_in(first_sequences, sequence_counts)
+
+        # Intersect the ranges with these sequences, in positions of the stream.
+        sequence_starts = np.where(sequences > 0, self._ends[sequences - 1], 0)
+        piece_starts = np.maximum(sequence_starts, np.repeat(starts, sequence_counts))
+        piece_stops = np.minimum(self._ends[sequences], np.repeat(stops, sequence_counts))
+
+        # Sequences without tokens give empty pieces.
+        is_filled = piece_stops > piece_starts
+        sources = self._sources[sequences] + piece_starts - sequence_starts
+        return sources[is_filled], (piece_stops - piece_starts)[is_filled]
 
 
 def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
-    """Return the stream of a dataset whose sequences lie anywhere in the .bin; None where the .bin is the stream."""
-    return None if is_back_to_back(dataset) else Stream(dataset)
+    """Return the stream of a dataset whose sequences are stored in any order, or None if the .bin is the stream."""
+    return None if fills_bin(dataset) else Stream(dataset)
 
 
-def gathered(tokens: Tokens, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the tokens of some ranges, one after the other."""
-    if len(begins) == 1:
-        return tokens[begins[0] : begins[0] + lengths[0]].copy()
-    return tokens[positions_in(begins, lengths)]
+def gathered(tokens: Tokens, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
+    """Return a copy of the tokens of some ranges, concatenated.
+
+    Args:
+        tokens: The tokens of a .bin.
+        starts: First token of each range, int64, shape (n_ranges,).
+        lengths: Tokens of each range, int64, shape (n_ranges,).
+    """
+    if len(starts) == 1:
+        return tokens[starts[0] : starts[0] + lengths[0]].copy()
+    return tokens[positions_in(starts, lengths)]
 
 
 def stream_tokens(
-    file: TokenFile, stream: Stream, begin: int, end: int, step: int = CHUNK_TOKENS
+    file: TokenFile, stream: Stream, start: int, stop: int, step: int = CHUNK_TOKENS
 ) -> Iterator[tuple[int, NDArray[np.integer]]]:
-    """Yield (number of the first, tokens) of tokens [begin, end) of a stream, in chunks."""
-    size = file.dtype.itemsize
-    for first in range(begin, end, step):
-        begins, lengths = stream.ranges(np.array([first]), np.array([min(step, end - first)]))
-        yield first, gathered(file.tokens_for(begins * size, (begins + lengths) * size), begins, lengths)
+    """Yield tokens [start, stop) of a stream in chunks, each with the position of its first token.
+
+    Args:
+        file: Reads the .bin.
+        stream: Where the tokens are in the .bin.
+        start: Position of the first token in the stream.
+        stop: Position after the last token.
+        step: Tokens of a chunk.
+    """
+    itemsize = file.dtype.itemsize
+    for chunk_start in range(start, stop, step):
+        chunk_length = min(step, stop - chunk_start)
+        sources, lengths = stream.ranges(np.array([chunk_start]), np.array([chunk_length]))
+        tokens = file.tokens_for(sources * itemsize, (sources + lengths) * itemsize)
+        yield chunk_start, gathered(tokens, sources, lengths)
 
 
 Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""First tokens and lengths."""
+"""First tokens and lengths of some documents."""
 
 
 def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) -> Iterator[Spans]:
-    """Yield (first tokens, lengths) in tokens of all documents with tokens, of a .bin without gaps or of a stream."""
-    bounds = dataset.document_indices
-    for first in range(0, len(bounds) - 1, _CHUNK_DOCUMENTS):
-        sequences = bounds[first : first + _CHUNK_DOCUMENTS + 1]
-        begins = token_starts(dataset, sequences) if stream is None else stream.starts(sequences)
-        lengths = np.diff(begins)
-        kept = lengths > 0
-        if kept.any():
-            yield begins[:-1][kept], lengths[kept]
+    """Yield (first tokens, lengths) of all documents that have tokens, some documents at a time.
+
+    Args:
+        dataset: The dataset.
+        stream: Its stream, if the .bin is not the stream; first tokens are positions in the stream.
+    """
+    document_indices = dataset.document_indices
+    for first in range(0, len(document_indices) - 1, _CHUNK_DOCUMENTS):
+        first_sequences = document_indices[first : first + _CHUNK_DOCUMENTS + 1]
+        bounds = token_starts(dataset, first_sequences) if stream is None else stream.starts(first_sequences)
+        lengths = np.diff(bounds)
+        has_tokens = lengths > 0
+        if has_tokens.any():
+            yield bounds[:-1][has_tokens], lengths[has_tokens]
 
 
 class Hashed:
-    """Passes blocks on, and knows the sha256 and size of all of them."""
+    """Passes blocks of bytes on, and knows their sha256 and size afterwards."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks, self._sha256, self.size = blocks, hashlib.sha256(), 0
+        self._blocks = blocks
+        self._sha256 = hashlib.sha256()
+        self.size = 0
 
     def __iter__(self) -> Iterator[bytes]:
         for block in self._blocks:
@@ -155,5 +222,5 @@ class Hashed:
 
     @property
     def sha256(self) -> str:
-        """Hex, once all blocks were taken."""
+        """Hex digest of all blocks, once they were taken."""
         return self._sha256.hexdigest()

@@ -17,12 +17,13 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.inventory.stage import corpus_folder, marked
+from nanoset_core.stages.inventory.corpora import corpus_folder
+from nanoset_core.stages.inventory.make import inventory_at, with_object_marks
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.column_table import TABLE, ColumnTable, row_groups
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.stages.shards.shards import DOCUMENTS
-from nanoset_core.stages.shards.stage import TOKENIZED, current_shards, inventory_at
+from nanoset_core.stages.shards.stage import TOKENIZED, current_shards
 from nanoset_core.stages.stage import (
     InternalStage,
     Key,
@@ -228,7 +229,7 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
     keys = {name: options[name] for name in ("text_key", "id_key", "max_line_bytes")} | {"kept_keys": names}
 
     def fill_of(number: int) -> Fill:
-        [source] = marked(project, folder, ranges[number : number + 1])
+        [source] = with_object_marks(project, folder, ranges[number : number + 1])
         return partial(_fill_from_text, folder=folder, source=source, keys=keys)
 
     return publish(project, COLUMNS, recipe, current_shards(project, tokenized), names, fill_of, project.executor)

@@ -25,7 +25,8 @@ from nanoset_core.records.text import format_count
 from nanoset_core.stages.contamination.search import Evaluation, Match, TextSource, facts_of
 from nanoset_core.stages.contamination.texts import read_texts
 from nanoset_core.stages.contamination.words import WordVocabulary
-from nanoset_core.stages.dataset.stage import DATASET, opened
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.given_files import GivenFiles, given_files
 from nanoset_core.stages.per_shard import PLACE, Sharded, ShardTask, made_by_shard, write_rows
 from nanoset_core.stages.report import Report, Run, run_here
@@ -166,7 +167,7 @@ def _search(evaluation: Manifest, task: ShardTask) -> str:
             for name in evaluation.files:
                 evaluation.path(name)
             looked, threshold = _loaded(evaluation.folder), task.recipe.options["threshold"]
-            found = looked.search(opened(dataset), task.first, task.count, threshold)
+            found = looked.search(open_dataset(dataset), task.first, task.count, threshold)
             return {"matches": [[one.document - task.first, *one[1:]] for one in found]}, {}
 
         return root.commit(task.recipe, write).digest

@@ -1,116 +1,282 @@
-"""Is a .bin/.idx pair whole, and does it hold what was expected of it?"""
+"""Verify the dataset of a corpus: whole, as its shards say, and made of the text that is in the raw folder."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from nanoset_core.errors import NanosetError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.layout import CHUNK_SEQUENCES, bin_path, idx_path, scattered
-from nanoset_core.formats.indexed.stream import is_back_to_back
-from nanoset_core.outputs.recorded import read_record
-from nanoset_core.stages.dataset import verify_ranges as ranges
-from nanoset_core.stages.dataset.verify_ranges import AT_ONCE, REMEDY, Expected, TokenCheck, spread_ranges, token_ranges
-from nanoset_core.stages.report import Parts, Report, Run, run_here
-from nanoset_core.stages.shards.preprocess import MANIFEST_ENDING
-from nanoset_core.stages.shards.repeats import MAX_DUPLICATE_FRACTION
-from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.location import Location, store_of
-from nanoset_core.storage.store import PieceDigest
-from nanoset_core.storage.working_copies import room_beside
-from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_path
-from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
+from nanoset_core.formats.indexed.layout import Tokens
+from nanoset_core.formats.indexed.stream import token_starts
+from nanoset_core.lineage.documents import DocumentOrigin, Lineage
+from nanoset_core.lineage.texts import NotReadError, file_state, read_texts, retokenizer
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.project import Project
+from nanoset_core.stages.checking import check_freshness
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.dataset.token_check import Expected
+from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_rows
+from nanoset_core.stages.dataset.tokens import fetch_tokens, open_dataset, pieces_of_bin, readable_prefix
+from nanoset_core.stages.dataset.verify_pair import verify_pair
+from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_at
+from nanoset_core.stages.report import AGAIN, BUILD, Report, Run, Severity, check_files, live_manifest, run_here
+from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.repeats import LIMIT_KEY
+from nanoset_core.stages.stage import Key
+from nanoset_core.text.fingerprints import FingerprintMemory
+from nanoset_core.text.pieces import Inventory
+from nanoset_core.tokenizers.engines.reference import EncodingError
+
+SAMPLED_DOCUMENTS = 64
+"""Documents that are tokenized again."""
+MAX_DRIFT = 1.5
+"""Factor by which the mean length of documents may change from one version to the next without a warning."""
+_MAX_COMPARED_TOKENS = 1 << 20
+"""Longer documents are not tokenized again."""
+_QUICK_SKIPPED_BYTES = 16 << 20
+"""Bytes of a compressed file that a quick check decompresses to reach a document."""
+_COUNTS = ("documents", "sequences", "tokens")
 
 
-def verify_dataset(
-    prefix: str | os.PathLike[str],
-    *,
-    expected: Expected | None = None,
-    deep: bool = False,
-    report: Report | None = None,
-    access: FileAccess | None = None,
-    pieces: Sequence[PieceDigest] = (),
-    run: Run = run_here,
-) -> Report:
-    """Check a .bin/.idx pair, which lies at a prefix, below an output root with `access`.
+def verify_corpus_dataset(project: Project, corpus: str, *, deep: bool = False, run: Run = run_here) -> Report:
+    """Check the current dataset of a corpus.
 
-    The .idx is read whole: header, lengths, pointers, documents. The .bin is read whole with `deep`, which compares the
-    pieces that it was joined of, or when it has no more than 16 Mi tokens: once, where it is stored, in ranges that
-    `run` looks at. Otherwise the sequences in 256 evenly spread places are read, of longer ones a part, and the
-    ends of 256 sequences (in a bucket, of two). Memory is some 40 MiB for each of at most eight ranges, whatever the
-    size, and 64 MiB for counting duplicates.
+    Its counts, .idx and tokens are checked as `verify_pair` does. Then it is compared with the shards and settings as
+    they are now, and some documents are tokenized again and compared. What was lost on the way from the text to the
+    shards is reported by the check of these.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        deep: Read all tokens and compare checksums, and compare the length of every document with its shard.
+        run: Has the ranges of tokens checked, here or elsewhere.
     """
-    report, expected = report or Report(os.fspath(prefix)), expected or Expected()
-    dataset: MMapIndexedDataset | None = None
-    with report.catching(REMEDY):
-        dataset = MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
-    if dataset is None or not _check_index(report, dataset, expected):
-        return report
-    size, what = sum(piece.size for piece in pieces), "the pieces of a file are not all of it"
-    if pieces and not report.compare(what, bin_path(prefix), size, dataset.bin_bytes, REMEDY):
-        pieces = ()
-    with report.catching(REMEDY):
-        check = TokenCheck.of(dataset, expected, deep=deep)
-        if deep or dataset.token_count <= ranges.QUICK_TOKENS:
-            parts = token_ranges(dataset, pieces if deep else ())
-            run(report, Parts(check.look, parts, check.conclude, at_once=AT_ONCE))
-        elif len(dataset):
-            run_here(report, Parts(check.look, [*spread_ranges(dataset)], check.conclude, at_once=AT_ONCE))
-            if report.passed:
-                check.check_ends(report, dataset)
+    report = Report(f"{DATASET.layout.folder}/{corpus}")
+    with report.catching(BUILD):
+        dataset = live_manifest(project.outputs, DATASET.layout.folder, corpus)
+        check_files(report, dataset, deep=deep)
+        if not deep and dataset.facts["tokens"] <= QUICK_TOKENS:
+            fetch_tokens(dataset)
+        verify_pair(
+            readable_prefix(dataset),
+            expected=_expected(project, dataset),
+            deep=deep,
+            report=report,
+            access=dataset.access,
+            pieces=pieces_of_bin(dataset) if deep else (),
+            run=run,
+        )
+        _check_drift(report, project.outputs, dataset)
+        if report.passed:
+            _check_shards(report, project, dataset)
+            lineage = Lineage(project.outputs, dataset)
+            sequences = open_dataset(dataset, is_sampled=True)
+            if deep:
+                _check_document_lengths(report, lineage, sequences)
+            _check_round_trip(report, project, lineage, sequences, deep=deep)
     return report
 
 
-def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> bool:
-    """Check the .idx; return whether it says where the integers of each sequence lie."""
-    idx, lengths, dtype = idx_path(dataset.prefix), dataset.sequence_lengths, dataset.dtype
-    if dtype.itemsize * int(lengths.sum(dtype=np.int64)) == dataset.bin_bytes and not is_back_to_back(dataset):
-        report.note_error(scattered(idx))
-        return False
-    chunks = (lengths[begin : begin + CHUNK_SEQUENCES] for begin in range(0, len(lengths), CHUNK_SEQUENCES))
-    tokens = sum(int(chunk.sum(dtype=np.int64)) for chunk in chunks)
-    counts = {"documents": len(dataset.document_indices) - 1, "sequences": len(dataset), "tokens": tokens}
-    report.figures.update(counts)
-    for name, count in counts.items():
-        if (wanted := getattr(expected, name)) is not None:
-            report.compare(f"the .idx has another number of {name} than its manifest", idx, count, wanted, REMEDY)
-    what = "the tokens have another type than the tokenizer asks for"
-    report.compare(what, f"{idx}, byte 17", dtype.name, expected.dtype or dtype.name, REMEDY)
-    found, wish = f"{dataset.bin_bytes:,} bytes", f"{tokens * dtype.itemsize:,} bytes"
-    # Sequences do not overlap, as was checked at opening: where they are all of the .bin, there is no gap either.
-    if not report.compare("the .bin is not as long as its sequences", bin_path(dataset.prefix), found, wish, REMEDY):
-        return False
-    is_integer, what = dtype.kind in "iu", "the tokens are no integers"
-    return is_integer or report.compare(what, idx, dtype.name, "an integer type", REMEDY)
+def _expected(project: Project, dataset: Manifest) -> Expected:
+    """Return what a dataset's tokens must be like, by its manifest and the present settings."""
+    options = dataset.recipe["options"]
+    max_id = None
+    if options["tokenizer"] == project.tokenizer.fingerprint:
+        max_id = project.tokenizer.max_id
+    return replace(
+        Expected.of(options, dataset.facts, max_id),
+        duplicates=project.config.documents.max_duplicate_fraction,
+        duplicates_key=LIMIT_KEY,
+    )
 
 
-def verify_prefix(
-    prefix: Location, tokenizer: TokenizerPath | None = None, eod: str | None = None, *, deep: bool = False
-) -> Report:
-    """Check a pair by itself, with what <prefix>.manifest.json says where `nanoset tokenize` left one.
+def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None:
+    """Warn if documents became much longer or shorter than in the version before."""
+    previous = outputs.previous(dataset)
+    if previous is None or not previous.facts["documents"] or not dataset.facts["documents"]:
+        return
+    length_before = previous.facts["tokens"] / previous.facts["documents"]
+    length = dataset.facts["tokens"] / dataset.facts["documents"]
+    report.figures["tokens_per_document"] = round(length, 1)
+    report.figures["tokens_per_document_before"] = round(length_before, 1)
+    if length_before and not 1 / MAX_DRIFT <= length / length_before <= MAX_DRIFT:
+        report.warn(
+            "documents have another length than in the version before",
+            dataset.folder,
+            f"{length:,.1f} tokens a document, {length_before:,.1f} before ({previous.digest})",
+            f"a change by less than a factor of {MAX_DRIFT:g}",
+            f"look at what changed with `nanoset diff {dataset.name}`; nothing is to be done if it was meant",
+        )
 
-    Ids must be of the tokenizer's vocabulary, and the token `eod` end every sequence, where these are given. Of a pair
-    in a bucket the .idx is fetched, and of the tokens what is read; `deep`: all, and checksums are compared.
+
+def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
+    """Check that the dataset is what the present shards and settings give."""
+    try:
+        tokenized = project.outputs.require(tokenization.STAGE, dataset.name, remedy=BUILD)
+    except NanosetError as error:
+        report.note_error(error, "warning")
+        return
+    is_fresh = check_freshness(report, project, DATASET, Key(dataset.name), dataset)
+    if not is_fresh or tokenized.recipe["parents"] != dataset.recipe["parents"]:
+        return
+    for name in _COUNTS:
+        what = f"the dataset has another number of {name} than the shards that it was merged from"
+        report.compare(what, dataset.folder, dataset.facts[name], tokenized.facts[name], AGAIN)
+
+
+def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
+    """Check that documents are as long in the dataset as the tables of their shards say; report the first one."""
+    for shard, table in lineage.tables(range(len(lineage.shards))):
+        for first_row, expected_lengths in table.lengths():
+            first_document = lineage.first_document(shard) + first_row
+            n_documents = len(expected_lengths)
+            first_sequences = dataset.document_indices[first_document : first_document + n_documents + 1]
+            lengths = np.diff(token_starts(dataset, first_sequences))
+            is_wrong = lengths != expected_lengths
+            if is_wrong.any():
+                row = int(np.argmax(is_wrong))
+                what = f"document {first_document + row} has another length than its shard says"
+                report.compare(what, dataset.prefix, int(lengths[row]), int(expected_lengths[row]), AGAIN)
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """A document whose text does not give its tokens."""
+
+    severity: Severity
+    what: str
+    where: str
+    found: str
+    expected: str | None
+    remedy: str
+
+
+def _check_round_trip(
+    report: Report, project: Project, lineage: Lineage, dataset: MMapIndexedDataset, *, deep: bool
+) -> None:
+    """Tokenize the source lines of 64 evenly spread documents again, and compare.
+
+    Other tokens are an error, or a warning if the file was changed or deleted since. Very long documents are left out.
+    So are documents far inside compressed files, unless the check is deep.
     """
-    report, remedy = Report(str(prefix)), "write the pair again"
-    noted = read_record(prefix.with_name(prefix.name + MANIFEST_ENDING)) or {}
-    noted = noted if noted.get("nanoset") == 1 and "facts" in noted else {}
-    facts = noted.get("facts", {})
-    expected = replace(Expected.of(noted.get("options", {}), facts), duplicates=MAX_DUPLICATE_FRACTION)
-    if tokenizer is not None:
-        file = tokenizer_path(tokenizer)
-        after = expected.after if eod is None else (token_id(file, eod, "--eod"),)
-        expected = replace(expected, max_id=tokenizer_facts(file).max_id, after=after)
-    with report.catching(remedy), room_beside(prefix) as (here, access):
-        verify_dataset(here, expected=expected, deep=deep, report=report, access=access)
-        report.with_places(here, prefix)
-    for name, fact in noted.get("files", {}).items() if deep else ():
-        if (digest := store_of(prefix.parent).sha256(name)) is not None:
-            what, path = "a file has other bytes than when it was written", prefix.with_name(name)
-            report.compare(what, path, f"sha256 {digest}", f"sha256 {fact['sha256']}", remedy)
-    if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
-        report.error("lines are not accounted for", f"{prefix}{MANIFEST_ENDING}", None, None, remedy)
-    return report
+    options = lineage.dataset.recipe["options"]
+    tokenizer_file = project.config.tokenizer_file
+    tokenizer = retokenizer(tokenizer_file, options)
+    if tokenizer is None:
+        report.warn(
+            "the tokenizer is not the one that made the tokens: documents were not compared with their source",
+            tokenizer_file,
+            None,
+            None,
+            "run `nanoset build`: it tokenizes the corpus anew",
+        )
+        return
+
+    # Where the documents come from, and what they are in the dataset.
+    n_documents = len(dataset.document_indices) - 1
+    sampled = lineage.origins(spread_rows(n_documents, SAMPLED_DOCUMENTS).tolist())
+    origins = [origin for origin in sampled if origin.tokens <= _MAX_COMPARED_TOKENS]
+    folder = project.config.corpus_folder(lineage.corpus)
+    max_skipped_bytes = None if deep else _QUICK_SKIPPED_BYTES
+    texts = read_texts(folder, origins, options["text_key"], most_skipped_bytes=max_skipped_bytes)
+    stored_tokens = _tokens_of_documents(dataset, np.array([origin.document for origin in origins], np.int64))
+
+    n_compared = 0
+    differences: list[_Difference] = []
+    file_states = _FileStates(project, lineage)
+    for origin, text, tokens in zip(origins, texts, stored_tokens, strict=True):
+        if isinstance(text, NotReadError):
+            continue
+        n_compared += 1
+        what: str
+        found: str
+        expected: str | None = None
+        if isinstance(text, NanosetError):
+            what = text.what
+            found = text.found or "nothing"
+        else:
+            try:
+                expected_tokens, _ = tokenizer.encode(text)
+            except EncodingError as error:
+                what = error.what
+                found = error.found or ""
+            else:
+                if np.array_equal(expected_tokens, tokens):
+                    continue
+                what = "a document's source line gives other tokens"
+                found = _excerpt(tokens)
+                expected = _excerpt(expected_tokens)
+        differences.append(file_states.difference(origin, what, found, expected))
+
+    report.figures["documents_sampled"] = len(sampled)
+    report.figures["documents_compared"] = n_compared
+    _report_differences(report, differences, len(sampled))
+
+
+def _report_differences(report: Report, differences: Sequence[_Difference], n_sampled: int) -> None:
+    """Report the first error and the first warning, with the number of documents that are like it."""
+    severities: tuple[Severity, ...] = ("error", "warning")
+    for severity in severities:
+        alike = [difference for difference in differences if difference.severity == severity]
+        if not alike:
+            continue
+        first = alike[0]
+        what = first.what
+        if len(alike) > 1:
+            what += f" ({len(alike):,} of {n_sampled:,} sampled documents)"
+        report.note(severity, what, first.where, first.found, first.expected, first.remedy)
+
+
+class _FileStates:
+    """Tells whether a document differs because its file changed; reads what that takes only if a document differs."""
+
+    def __init__(self, project: Project, lineage: Lineage) -> None:
+        self._project = project
+        self._folder = project.config.corpus_folder(lineage.corpus)
+        self._dataset = lineage.dataset
+
+    @cached_property
+    def _inventory(self) -> Inventory | None:
+        digest = self._dataset.recipe["parents"]["inventory"]
+        return inventory_at(self._project.outputs, self._dataset.name, digest)
+
+    @cached_property
+    def _memory(self) -> FingerprintMemory:
+        return fingerprint_memory(self._project, self._folder)
+
+    def difference(self, origin: DocumentOrigin, what: str, found: str, expected: str | None) -> _Difference:
+        """Describe a document whose text does not give its tokens."""
+        where = f"{self._folder}/{origin.file}:{origin.line} (document {origin.document})"
+        byte = max(origin.byte_offset, 0)  # -1 for a row of a table
+        state = file_state(self._inventory, self._memory, self._folder, origin.file, byte)
+        if state == "unchanged":
+            return _Difference("error", what, where, found, expected, AGAIN)
+        if state == "changed":
+            found = "the file was changed since"
+        elif state == "gone":
+            found = "the file is gone"
+        return _Difference("warning", what, where, found, expected, f"{BUILD}: it reads the files anew")
+
+
+def _tokens_of_documents(dataset: MMapIndexedDataset, documents: NDArray[np.int64]) -> Iterator[Tokens]:
+    """Yield the tokens of each document; they may be freed when the next are requested."""
+    itemsize = dataset.dtype.itemsize
+    starts = token_starts(dataset, dataset.document_indices[documents])
+    stops = token_starts(dataset, dataset.document_indices[documents + 1])
+    for step in dataset.spans(len(documents), 1):
+        tokens = dataset.tokens_for(starts[step] * itemsize, stops[step] * itemsize)
+        for start, stop in zip(starts[step].tolist(), stops[step].tolist(), strict=True):
+            yield tokens[start:stop]
+
+
+def _excerpt(tokens: NDArray[Any]) -> str:
+    """Return the first tokens of a document, and their number."""
+    return f"{', '.join(map(str, tokens[:8].tolist()))} …: {len(tokens):,} tokens"

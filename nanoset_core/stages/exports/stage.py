@@ -15,7 +15,7 @@ from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import gates
-from nanoset_core.stages.dataset.stage import PIECES, copy_tokens, opened, write_tokens
+from nanoset_core.stages.dataset.tokens import PIECES_ENDING, copy_tokens, open_dataset, write_tokens
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.exports.base import Tokens
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
@@ -103,7 +103,7 @@ def _in_samples(
         return done
     place.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(place)
-    read = opened(dataset, is_sampled=True)
+    read = open_dataset(dataset, is_sampled=True)
     stream, files = stream_of(read), sample_files(project, dataset, place, exit_format, tokens)
     meter = Meter(project.listener, "export", recipe.name, tokens.tokens * tokens.dtype.itemsize)
     made = files.make(stream, project.config.workers, project.executor, meter, anew=project.rebuild)
@@ -119,7 +119,7 @@ def _linked(project: Project, dataset: Manifest, recipe: Recipe, exit_format: Li
     name = recipe.name
 
     def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
-        read = opened(dataset, is_sampled=True)
+        read = open_dataset(dataset, is_sampled=True)
         stream, own = stream_of(read), f"{name}{exit_format.endings[0]}"
         ends = write_beside(exit_format, folder, name, read, stream, tokens)
         if stream is None:
@@ -157,7 +157,7 @@ _LINKED_ENDINGS = [
 class ExportStage(Planned, Resumable, Estimated):
     """A dataset in the layout of another reader."""
 
-    layout = Layout(STAGE, uploaded_first=(*_LINKED_ENDINGS, PIECES))
+    layout = Layout(STAGE, uploaded_first=(*_LINKED_ENDINGS, PIECES_ENDING))
     kind = "export"
     version = VERSION
     estimated_as = "exports"

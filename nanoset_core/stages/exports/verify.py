@@ -14,7 +14,7 @@ from nanoset_core.formats.indexed.stream import Stream, stream_of
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_current
-from nanoset_core.stages.dataset.verify_ranges import StoredArray
+from nanoset_core.stages.dataset.token_check import StoredArray
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.sample_files import SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat

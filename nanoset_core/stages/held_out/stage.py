@@ -24,7 +24,7 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.hashing import hash_ranges
 from nanoset_core.sampling.splits import SPLITS, parse_split
-from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import dataset_node, is_packs, packed_from, pieces_of
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
@@ -80,7 +80,7 @@ def _hash(task: ShardTask) -> str:
         dataset = root.rebase(task.dataset)
 
         def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-            np.save(folder / _HASHES_FILE, document_hashes(opened(dataset), task.first, task.count))
+            np.save(folder / _HASHES_FILE, document_hashes(open_dataset(dataset), task.first, task.count))
             return {"documents": task.count}, {}
 
         return root.commit(task.recipe, write).digest
@@ -140,13 +140,13 @@ def _marked(project: Project, nanoset: NanosetContext) -> list[_Side]:
             own = packed_from(project.outputs, packs)
             base = chosen_from(project.outputs, own)
             if corpus not in found:
-                sequences = opened(base)
+                sequences = open_dataset(base)
                 found[corpus] = _Side(base, sequences, np.zeros(len(sequences.document_indices) - 1, np.uint8))
             side = found[corpus]
             if side.dataset.digest != base.digest:
                 what, remedy = "views of a nanoset are of several versions of their corpus", "run `nanoset build`"
                 raise StaleError(what, where=own.url(), remedy=remedy)
-            sequences = side.sequences if own is base else opened(own)
+            sequences = side.sequences if own is base else open_dataset(own)
             found_there = (
                 pieces_of(packs).documents_in(*member.rows)
                 if is_packs(packs)

@@ -10,7 +10,7 @@ from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.splits import SPLITS, SplitName
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.storage.location import RawFolder
@@ -85,7 +85,7 @@ def _may_share_files(config: ProjectConfig, corpus: str, corpora: Iterable[str])
 def _files(project: Project, corpus: str) -> Iterator[tuple[Hashable, str]]:
     """Yield what identifies each file of a corpus, and its path. What cannot be listed is reported by its inventory."""
     try:
-        files = raw.contents_now(project, corpus).ordered
+        files = list_contents(project, corpus).ordered
     except NanosetError:
         return
     folder = project.config.corpus_folder(corpus)

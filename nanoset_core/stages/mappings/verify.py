@@ -19,7 +19,7 @@ from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SplitName
 from nanoset_core.stages.checking import check_freshness
-from nanoset_core.stages.dataset.verify_ranges import spread_rows
+from nanoset_core.stages.dataset.token_ranges import spread_rows
 from nanoset_core.stages.mappings.facts import CACHE_FILES
 from nanoset_core.stages.mappings.lookup import cache_folder
 from nanoset_core.stages.mappings.stage import INDEX_MAPPINGS

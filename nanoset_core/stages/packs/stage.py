@@ -22,7 +22,7 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.packing.assignment import document_lengths
 from nanoset_core.sampling.plan import LengthReader
-from nanoset_core.stages.dataset.stage import opened, write_tokens
+from nanoset_core.stages.dataset.tokens import open_dataset, write_tokens
 from nanoset_core.stages.packs.make import PackCounts, PackingRules, PackWriter, plan_counts, write_pack_idx
 from nanoset_core.stages.packs.pieces import PIECES_FILE
 from nanoset_core.stages.packs.show import packs_summary
@@ -176,7 +176,7 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     if existing is not None:
         return existing
 
-    dataset = opened(task.dataset, is_sampled=True)
+    dataset = open_dataset(task.dataset, is_sampled=True)
     counts, _ = plan_counts(document_lengths(dataset.sequence_lengths, dataset.document_indices), task.rules)
     facts = task.facts(counts)
     if task.rules.tail == "carry":

@@ -13,7 +13,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.packing.assignment import Pieces
 from nanoset_core.stages.checking import check_freshness
-from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import packed_from, pieces_of
 from nanoset_core.stages.packs.make import PackingRules, PackWriter, write_pack_idx
 from nanoset_core.stages.packs.pieces import PIECES_FILE, PieceTable
@@ -44,7 +44,7 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
         if not report.passed:
             return report
 
-        dataset = opened(packed_from(project.outputs, manifest), is_sampled=not deep)
+        dataset = open_dataset(packed_from(project.outputs, manifest), is_sampled=not deep)
         if pack_again:
             _pack_again(report, project, manifest, dataset)
         else:
@@ -54,7 +54,7 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
 
 def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
     """Compare evenly spread packs with the tokens of their pieces' documents."""
-    packs = opened(manifest, is_sampled=True)
+    packs = open_dataset(manifest, is_sampled=True)
     table = pieces_of(manifest)
     writer = PackWriter(dataset, PackingRules.of(manifest.recipe["options"]), manifest.name)
     numbers = np.unique(np.linspace(0, manifest.facts["packs"] - 1, _SAMPLED_PACKS).astype(np.int64))

@@ -18,8 +18,9 @@ from nanoset_core.formats.pbin.pickle_codec import encode_index
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_current
-from nanoset_core.stages.dataset.stage import opened
-from nanoset_core.stages.dataset.verify_ranges import AT_ONCE, QUICK_TOKENS, StoredArray, spread_chunks
+from nanoset_core.stages.dataset.token_check import AT_ONCE, StoredArray
+from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_chunks
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.pbin import stage as packed_stage
 from nanoset_core.stages.pbin.writing import back_to_back
@@ -59,7 +60,7 @@ def made_from(
     place = project.outputs.folder / stage / of / manifest.recipe["parents"]["dataset"]
     with contextlib.suppress(NanosetError):  # which is a finding of the dataset
         if (dataset := project.outputs.manifest_at(place)) is not None:
-            return dataset, opened(dataset, is_sampled=is_sampled)
+            return dataset, open_dataset(dataset, is_sampled=is_sampled)
     report.warn("the dataset is gone or damaged: tokens were not compared with it", place, None, None, BUILD)
     return None
 

@@ -15,7 +15,9 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.text import format_bytes, format_count
-from nanoset_core.stages.inventory.stage import FILE, INVENTORY, corpus_folder, current_inventory, marked
+from nanoset_core.stages.inventory.corpora import corpus_folder
+from nanoset_core.stages.inventory.make import current_inventory, inventory_at, with_object_marks
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards import purged, shards
 from nanoset_core.stages.shards.document_table import LineNumbers, joined_facts
@@ -174,7 +176,7 @@ def _make_shards(project: Project, corpus: str, inventory: Inventory) -> tuple[S
     """Make the shards that are not there yet; → all, and the options of their set. Raises as TokenizeJob.run."""
     settings, folder = _settings(project, corpus), corpus_folder(project, corpus)
     erased = purged.noted(project.outputs, corpus, again=True)
-    ranges = marked(project, folder, purged.without(cut_ranges(inventory, _range_bytes(project)), erased))
+    ranges = with_object_marks(project, folder, purged.without(cut_ranges(inventory, _range_bytes(project)), erased))
     workers, room = _fitting(project, corpus, ranges)
     job = shards.TokenizeJob(
         root=project.outputs,
@@ -413,12 +415,6 @@ def _lost(project: Project, corpus: str, wanted: Recipe) -> Losses | None:
     if len(found) < len(digests):
         return None
     return losses_of(PackedManifests(found, outputs.access), inventory.pieces)
-
-
-def inventory_at(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:
-    """Return a version of a corpus's inventory; None where it is gone."""
-    manifest = outputs.manifest_at(outputs.folder / INVENTORY.layout.folder / corpus / digest)
-    return None if manifest is None else manifest.load(FILE, Inventory.from_json)
 
 
 TOKENIZED = TokenizedStage()

@@ -18,7 +18,8 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.attributes.stage import columns_of
 from nanoset_core.stages.columns.stage import AlignedColumns
 from nanoset_core.stages.contamination.stage import contaminated_documents
-from nanoset_core.stages.dataset.stage import DATASET, shards_of
+from nanoset_core.stages.dataset.origin import shards_of
+from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import DocumentRows

@@ -17,7 +17,8 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.attributes.stage import column_nodes
 from nanoset_core.stages.contamination.stage import CONTAMINATION
-from nanoset_core.stages.dataset.stage import DATASET, PIECES, copy_tokens
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.dataset.tokens import PIECES_ENDING, copy_tokens
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.framing import pair_name
@@ -175,7 +176,7 @@ class DerivedStage(Stage):
 class ViewStage(DerivedStage, Planned, Advising):
     """Datasets of documents that were chosen from a corpus."""
 
-    layout = Layout(STAGE, (PART,), uploaded_first=(".bin", ".idx", PIECES))
+    layout = Layout(STAGE, (PART,), uploaded_first=(".bin", ".idx", PIECES_ENDING))
     kind = "view"
     version = VERSION
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.formats.indexed.ids import first_foreign, foreign_id
 from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
-from nanoset_core.formats.indexed.stream import Stream, gathered, is_back_to_back
+from nanoset_core.formats.indexed.stream import Stream, fills_bin, gathered
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.webdataset.contexts import ContextTable
 from nanoset_core.storage.access import FileAccess
@@ -84,7 +84,7 @@ class TokenSource:
         if greatest_id is None and dataset.dtype.kind in "iu":
             greatest_id = int(np.iinfo(dataset.dtype).max)
         source = cls(name, bin_path(prefix), dataset.dtype.name, len(dataset.tokens), greatest_id=greatest_id)
-        if is_back_to_back(dataset):
+        if fills_bin(dataset):
             return source
         count = int(dataset.sequence_lengths.sum(dtype=np.int64))
         return replace(source, count=count, idx=idx_path(prefix))

@@ -30,10 +30,10 @@ from nanoset_core.project.orders import reordering_warnings
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import gates
-from nanoset_core.stages.dataset.stage import has_room_for_tokens
+from nanoset_core.stages.dataset.tokens import has_room_for_tokens
 from nanoset_core.stages.datasets import current_dataset, dataset_node, padding_of
+from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.inventory.shared_files import check_webdataset_files
-from nanoset_core.stages.inventory.stage import current_inventory
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards import stage as tokenization

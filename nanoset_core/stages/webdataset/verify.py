@@ -18,7 +18,7 @@ from nanoset_core.formats.tars.tar import map_archive
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_current
-from nanoset_core.stages.dataset.verify_ranges import spread_rows
+from nanoset_core.stages.dataset.token_ranges import spread_rows
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.report import AGAIN, BUILD, PART_BYTES, Parts, Report, Run, check_file, run_here, runs
 from nanoset_core.stages.stage import Key

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -73,7 +75,7 @@ def test_an_index_that_is_not_that_of_its_tokens_is_refused(tmp_path, at, value,
         write_shard(tmp_path / name, chosen, 12)
     pairs = list(stored_pairs(store, ["a", "b"]))
     data = bytearray((tmp_path / "b.idx").read_bytes())
-    marks = pairs[1].marks_at
+    marks = pairs[1].documents_offset
     places = {"first mark": marks, "second mark": marks + 8, "last mark": len(data) - 8}
     size = 1 if at in (3, 17) else 4 if at == 34 else 8
     begin = places.get(at, at)
@@ -81,7 +83,7 @@ def test_an_index_that_is_not_that_of_its_tokens_is_refused(tmp_path, at, value,
     (tmp_path / "b.idx").write_bytes(data)
     with pytest.raises(SourceChangedError):
         write_merged_idx(tmp_path / "x.idx", store, pairs, np.dtype(np.uint16))
-    changed = [pairs[0], pairs[1]._replace(idx=store.stat("b.idx"))]
+    changed = [pairs[0], replace(pairs[1], idx=store.stat("b.idx"))]
     with pytest.raises(FormatError, match=what):
         write_merged_idx(tmp_path / "y.idx", store, changed, np.dtype(np.uint16))
 
@@ -90,6 +92,6 @@ def test_an_index_of_another_length_is_refused(tmp_path):
     store = LocalStore(tmp_path)
     write_shard(tmp_path / "a", np.random.default_rng(1), 12)
     (pair,) = stored_pairs(store, ["a"])
-    for wrong in (pair._replace(sequences=pair.sequences + 1), pair._replace(sequences=pair.sequences - 1)):
+    for wrong in (replace(pair, sequences=pair.sequences + 1), replace(pair, sequences=pair.sequences - 1)):
         with pytest.raises((FormatError, SourceChangedError)):
             write_merged_idx(tmp_path / f"{wrong.sequences}.idx", store, [wrong], np.dtype(np.uint16))

@@ -10,7 +10,7 @@ from built_project import one, poke
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.project import verify
 from nanoset_core.project.verify import Target, targets, verify_by
-from nanoset_core.stages.dataset import verify_ranges as ranges
+from nanoset_core.stages.dataset import token_ranges as ranges
 from nanoset_core.stages.pbin import verify as packed
 from nanoset_core.stages.report import Parts, Report, runs
 from nanoset_core.storage.working_copies import WorkerFolder, working_at

@@ -22,11 +22,13 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_output, verify_project
 from nanoset_core.sampling import cache
 from nanoset_core.stages import stage
+from nanoset_core.stages.dataset.verify import verify_corpus_dataset
 from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.inventory.verify import verify_inventory
 from nanoset_core.stages.mappings import verify as nanoset
 from nanoset_core.stages.mappings.verify import verify_blend, verify_mappings
 from nanoset_core.stages.report import live_manifest
-from nanoset_core.stages.shards.verify import verify_indexed, verify_inventory, verify_shards
+from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.stages.webdataset import stage as shuffling
 from nanoset_core.stages.webdataset import verify as webdataset
 from nanoset_core.stages.webdataset.verify import verify_webdataset
@@ -166,7 +168,7 @@ def tars_gone_cut_and_changed(project):
     poke(tars[-1], 3000, b"\xff\xff\xff")
 
 
-SHARDS, INDEXED, CORPUS = of(verify_shards, "web"), of(verify_indexed, "web"), of(verify_output, "web")
+SHARDS, INDEXED, CORPUS = of(verify_shards, "web"), of(verify_corpus_dataset, "web"), of(verify_output, "web")
 MAPPINGS, TARS = of(verify_mappings, "pretrain", "train"), of(verify_webdataset, "shuffled")
 TAR, LIST, BIN = "webdatasets/shuffled/*/shard-*.tar", "webdatasets/shuffled/*/manifest.jsonl", "datasets/web/*/*.bin"
 IDX, SHUFFLE = "datasets/web/*/*.idx", "nanosets/pretrain/cache/*-train-shuffle_index.npy"
@@ -265,13 +267,13 @@ def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy, monkeypatch, 
     if is_large:  # it is not hashed for a warning
         monkeypatch.setattr(texts, "MOST_HASHED_BYTES", 0)
         monkeypatch.setattr(texts.StoredPiece, "check", None)
-    report = verify_indexed(project, "web")
+    report = verify_corpus_dataset(project, "web")
     assert report.passed
     (what, _) = whats(report, "warning")
     assert what.startswith("a document's source line gives other tokens (")
     assert any(finding.found == "the file was changed since" for finding in report.warnings) != is_large
     path.unlink()
-    (what, _) = whats(verify_indexed(project, "web"), "warning")
+    (what, _) = whats(verify_corpus_dataset(project, "web"), "warning")
     assert what.startswith("a file of the corpus is gone (")
 
 
@@ -306,8 +308,8 @@ def test_documents_at_other_places_than_their_shards_say(copy):
     del value["sha256"]
     manifest.write_text(json.dumps(value))
     what = "document 0 has another length than its shard says"
-    assert what in whats(verify_indexed(project, "web", deep=True))
-    assert what not in whats(verify_indexed(project, "web"))
+    assert what in whats(verify_corpus_dataset(project, "web", deep=True))
+    assert what not in whats(verify_corpus_dataset(project, "web"))
 
 
 # nanosets
@@ -434,12 +436,12 @@ def test_documents_of_another_length_than_before_are_a_warning(copy):
     file = project.config.raw_folder / "code" / "more.jsonl"
     file.write_bytes(jsonl(sentences("more", 5)))
     make_corpora(project, "code")
-    report = verify_indexed(project, "code")
+    report = verify_corpus_dataset(project, "code")
     assert report.findings == []
     assert report.figures["tokens_per_document"] != report.figures["tokens_per_document_before"]
     file.write_bytes(jsonl([{"id": "long", "text": "a word and another " * 20_000}]))
     make_corpora(project, "code")
-    report = verify_indexed(project, "code")
+    report = verify_corpus_dataset(project, "code")
     assert report.passed
     assert whats(report, "warning") == ["documents have another length than in the version before"]
     assert "nanoset diff code" in report.findings[0].remedy

@@ -19,9 +19,10 @@ from nanoset_core.project.garbage import Policy
 from nanoset_core.project.gc import collect, folder_size, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import make_dataset
+from nanoset_core.stages.dataset.verify import verify_corpus_dataset
 from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.shards.verify import verify_indexed, verify_shards
+from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.storage import access
 
 DROP = "storage: {shards: drop}\n"
@@ -136,7 +137,7 @@ def test_a_dataset_is_made_again_from_itself(dropped, lost):
         shutil.rmtree(dataset.folder)  # its shards are ranges of it
         build(dropped)
     else:
-        indexed.index(Project.open(config, rebuild=True), "web")
+        make_dataset(Project.open(config, rebuild=True), "web")
     assert other_outputs(dropped) == before
     collect(Project.open(config))
     assert not own_tokens(dropped)
@@ -156,9 +157,9 @@ def test_damage_within_the_dataset_is_the_shards_too_and_is_not_copied_on(droppe
     first = project.outputs.current("tokenized", "web").facts["shards"][0]
     assert first in wrong.remedy
     assert wrong.where == str(path)
-    assert not verify_indexed(project, "web", deep=True).passed
+    assert not verify_corpus_dataset(project, "web", deep=True).passed
     with pytest.raises(StorageError, match="tokens of shards are not those"):
-        indexed.index(Project.open(config, rebuild=True), "web")
+        make_dataset(Project.open(config, rebuild=True), "web")
     assert not own_tokens(dropped)
     change_web(dropped)
     with pytest.raises(StorageError, match="tokens of shards are not those"):
@@ -245,7 +246,7 @@ def test_killed_at_any_step_nothing_is_lost(copy, dropped, work):
             try:
                 Killer(at)
                 project = Project.open(config, rebuild=work.startswith("a dataset"))
-                indexed.index(project, "web") if project.rebuild else collect(project)
+                make_dataset(project, "web") if project.rebuild else collect(project)
                 code = 0
             finally:
                 os._exit(code)

@@ -27,7 +27,7 @@ from nanoset_core.project import gc as gc_module
 from nanoset_core.project.garbage import Garbage, GarbageCollection
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project, names_of
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.stage import Key
@@ -233,7 +233,7 @@ def tear_shards_of_current_dataset(project):
     """The dataset stays current though other shards are; its own set of shards is an old version."""
     old = project.outputs.current("tokenized", "web").folder
     change_web(project.config.file.parent, "later")
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     tokenization.tokenize(project, "web")
     (old / "manifest.json").write_text('{"trunc')
     os.utime(old / "manifest.json", (1, 1))

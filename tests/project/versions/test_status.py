@@ -25,9 +25,10 @@ from nanoset_core.project.graph import REPLACED, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.inventory.make import inventory_recipe, make_inventory, survey_corpus
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.webdataset import stage as shuffling
@@ -134,7 +135,7 @@ def test_a_file_that_was_only_touched_is_read_where_it_is_small(copy, monkeypatc
     for path in (folder / "raw/web").rglob("*.jsonl*"):  # what was written a moment ago is not remembered
         os.utime(path, (time.time() - 100, time.time() - 100))
     assert states(folder) == {}
-    raw.make_inventory(Project.open(folder / "nanoset.yaml"), "web")
+    make_inventory(Project.open(folder / "nanoset.yaml"), "web")
     os.utime(file, (time.time() - 99, time.time() - 99))
     monkeypatch.setattr(survey_module, "READ_BYTES", 10)
     assert why(folder, "corpus web") == [
@@ -168,7 +169,7 @@ def test_known_files_are_not_read(copy, monkeypatch):
     for path in (folder / "raw").rglob("*.jsonl*"):
         os.utime(path, (1e9, 1e9))
     for corpus in ("web", "code", "books"):
-        raw.make_inventory(Project.open(folder / "nanoset.yaml"), corpus)
+        make_inventory(Project.open(folder / "nanoset.yaml"), corpus)
 
     def read(*_):
         raise AssertionError("a file was read")
@@ -273,7 +274,7 @@ def test_a_corpus_with_too_many_rejects_is_failing_and_they_are_pointed_at(copy)
     file.write_bytes(file.read_bytes() + b"no json\n")
     assert states(folder)["corpus web"] == "stale", "its shards are not there to tell"
     project = Project.open(folder / "nanoset.yaml")
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     with pytest.raises(NanosetError):
         tokenization.tokenize(project, "web")
     assert states(folder)["corpus web"] == "failing"
@@ -345,9 +346,9 @@ def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
     project = Project.open(folder / "nanoset.yaml")
     events = [
         lambda: change_web(folder, f"word{draw.random()}"),
-        lambda: raw.make_inventory(project, "web"),
+        lambda: make_inventory(project, "web"),
         lambda: tokenization.tokenize(project, "web"),
-        lambda: indexed.index(project, "web"),
+        lambda: make_dataset(project, "web"),
         lambda: mapping.write_mappings(project, "pretrain", draw.choice(SPLITS)),
         lambda: mapping.write_blended(project, "pretrain", draw.choice(SPLITS)),
         lambda: handoff.write_handoff(project, "pretrain"),
@@ -366,7 +367,7 @@ def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
 
 def assert_as_build(folder):
     project = Project.open(folder / "nanoset.yaml")
-    surveys = {corpus: raw.inventory_recipe(raw.survey(project, corpus)) for corpus in raw.corpora(project)}
+    surveys = {corpus: inventory_recipe(survey_corpus(project, corpus)) for corpus in corpus_names(project)}
     steps = graph_over(project, surveys).steps()
     undone = {label_of(step.node) for step in steps if not step.done}
     expected = {" ".join(filter(None, step.node.row)) for step in steps if not step.done}

@@ -12,7 +12,7 @@ from sample_project import encoded, write_corpus
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.stage import columns_of
 from nanoset_core.stages.columns.stage import COLUMNS, keep_columns
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.shards import column_table, document_table
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.shards import DOCUMENTS
@@ -65,7 +65,7 @@ def project_of(folder, tokenizer_file, files, **documents):
 
 
 def made(project):
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     tokenized = tokenization.tokenize(project, "web")
     keep_columns(project, "web")
     return tokenized

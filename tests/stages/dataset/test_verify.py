@@ -15,17 +15,13 @@ from project.verify.conftest import write_sequences as write
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, bin_path, idx_path
-from nanoset_core.stages.dataset import verify_ranges as module
-from nanoset_core.stages.dataset.verify import verify_dataset
-from nanoset_core.stages.dataset.verify_ranges import (
-    Expected,
-    SequenceHashes,
-    TokenCheck,
-    hash_limit,
-    spread_chunks,
-    spread_rows,
-    token_ranges,
-)
+from nanoset_core.stages.dataset import token_check
+from nanoset_core.stages.dataset import token_ranges as ranges_module
+from nanoset_core.stages.dataset import verify_pair as pair_module
+from nanoset_core.stages.dataset.sequence_hashes import SequenceHashes, hash_limit
+from nanoset_core.stages.dataset.token_check import Expected, TokenCheck
+from nanoset_core.stages.dataset.token_ranges import spread_chunks, spread_rows, token_ranges
+from nanoset_core.stages.dataset.verify_pair import verify_pair
 from nanoset_core.stages.report import Parts, Report, run_here, runs
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceDigest
@@ -54,12 +50,20 @@ def only(report):
     return finding
 
 
+def sample_in_four_places(monkeypatch):
+    """Let datasets of more than 16 tokens be read in four places alone."""
+    for module in (ranges_module, token_check, pair_module):
+        monkeypatch.setattr(module, "QUICK_TOKENS", 16)
+    monkeypatch.setattr(ranges_module, "QUICK_PLACES", 4)
+    monkeypatch.setattr(token_check, "QUICK_PLACES", 4)
+
+
 def test_a_healthy_pair(prefix):
-    report = verify_dataset(prefix, expected=EXPECTED, deep=True)
+    report = verify_pair(prefix, expected=EXPECTED, deep=True)
     assert report.findings == []
     assert report.figures["tokens"] == report.figures["tokens_read"] == 60
     assert report.figures["duplicate_documents"] == 0.0
-    assert verify_dataset(prefix).findings == []
+    assert verify_pair(prefix).findings == []
 
 
 @pytest.mark.parametrize(
@@ -78,19 +82,19 @@ def test_a_healthy_pair(prefix):
 )
 def test_faults_of_the_idx(prefix, offset, data, what):
     poke(idx_path(prefix), offset, data)
-    finding = only(verify_dataset(prefix))
+    finding = only(verify_pair(prefix))
     assert finding.what == what
     assert str(idx_path(prefix)) in finding.where
 
 
 def test_a_gap_between_sequences(prefix):
     poke(idx_path(prefix), HEADER.size + 4, struct.pack("<i", 1))
-    finding = only(verify_dataset(prefix))
+    finding = only(verify_pair(prefix))
     assert (finding.what, finding.expected) == ("the .bin is not as long as its sequences", "118 bytes")
 
 
 def test_a_wrong_dtype_and_wrong_counts(prefix):
-    found = {f.what: f for f in verify_dataset(prefix, expected=Expected(dtype="int32", tokens=61)).findings}
+    found = {f.what: f for f in verify_pair(prefix, expected=Expected(dtype="int32", tokens=61)).findings}
     assert found["the tokens have another type than the tokenizer asks for"].found == "uint16"
     assert found["the .idx has another number of tokens than its manifest"].expected == "61"
 
@@ -99,12 +103,12 @@ def test_a_cut_and_a_long_bin(prefix):
     path = bin_path(prefix)
     whole = path.read_bytes()
     path.write_bytes(whole[:-2])
-    assert only(verify_dataset(prefix)).what == "the token file is shorter than its index says"
+    assert only(verify_pair(prefix)).what == "the token file is shorter than its index says"
     path.write_bytes(whole + b"\0\0")
-    finding = only(verify_dataset(prefix))
+    finding = only(verify_pair(prefix))
     assert (finding.what, finding.found) == ("the .bin is not as long as its sequences", "122 bytes")
     path.unlink()
-    assert only(verify_dataset(prefix)).what == "no such file"
+    assert only(verify_pair(prefix)).what == "no such file"
 
 
 @pytest.mark.parametrize(
@@ -117,28 +121,26 @@ def test_a_cut_and_a_long_bin(prefix):
 )
 def test_faults_of_tokens(prefix, token, value, expected, what, where, found):
     poke(bin_path(prefix), 2 * token, struct.pack("<H", value))
-    finding = only(verify_dataset(prefix, expected=expected))
+    finding = only(verify_pair(prefix, expected=expected))
     assert (finding.what, finding.found) == (what, found)
     assert finding.where.endswith(where)
 
 
 def test_big_datasets_are_looked_at_in_spread_places(prefix, monkeypatch):
-    monkeypatch.setattr(module, "QUICK_TOKENS", 16)
-    monkeypatch.setattr(module, "QUICK_PLACES", 4)
-    report = verify_dataset(prefix, expected=EXPECTED)
+    sample_in_four_places(monkeypatch)
+    report = verify_pair(prefix, expected=EXPECTED)
     assert 0 < report.figures["tokens_read"] < 60
     assert "duplicate_documents" not in report.figures
     poke(bin_path(prefix), 2 * 59, struct.pack("<H", 3))
-    assert not verify_dataset(prefix, expected=EXPECTED).passed, "the last document is always looked at"
-    assert verify_dataset(prefix, expected=EXPECTED, deep=True).figures["tokens_read"] == 60
+    assert not verify_pair(prefix, expected=EXPECTED).passed, "the last document is always looked at"
+    assert verify_pair(prefix, expected=EXPECTED, deep=True).figures["tokens_read"] == 60
 
 
 @pytest.mark.parametrize("is_here", [True, False])
 @pytest.mark.parametrize("document", [0, 2, 4])
 @pytest.mark.parametrize("token", [0, -1])
 def test_ends_of_long_documents_are_looked_at(tmp_path, monkeypatch, is_here, document, token):
-    monkeypatch.setattr(module, "QUICK_TOKENS", 16)
-    monkeypatch.setattr(module, "QUICK_PLACES", 4)
+    sample_in_four_places(monkeypatch)
     opened = MMapIndexedDataset.below
 
     def below(*given, **named):
@@ -154,7 +156,7 @@ def test_ends_of_long_documents_are_looked_at(tmp_path, monkeypatch, is_here, do
         tokens[token] = 7 if number == document else tokens[token]
         builder.add_document(tokens, [50])
     builder.finalize()
-    report = verify_dataset(tmp_path / "long", expected=Expected(before=(1,), after=(EOD,)))
+    report = verify_pair(tmp_path / "long", expected=Expected(before=(1,), after=(EOD,)))
     if is_here or document != 2:
         assert only(report).what == UNFRAMED
         assert f"byte {100 * document} (sequence {document})" in report.findings[0].where
@@ -208,10 +210,10 @@ any_ids = st.lists(st.integers(0, 5), max_size=6)
 def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
     dataset = write(tmp_path_factory.mktemp("d") / "d", sequences)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "PART_BYTES", part)
-        patch.setattr(module, "_BLOCK_SEQUENCES", 3)
-        patch.setattr(module, "_READ_BYTES", read)
-        patch.setattr(module, "CHUNK_TOKENS", chunk)
+        patch.setattr(ranges_module, "PART_BYTES", part)
+        patch.setattr(token_check, "_BLOCK_SEQUENCES", 3)
+        patch.setattr(token_check, "_READ_BYTES", read)
+        patch.setattr(token_check, "CHUNK_TOKENS", chunk)
         report = verified(dataset)
         ranges = token_ranges(dataset)
     unframed, outside, share = wanted(sequences)
@@ -249,8 +251,8 @@ SEQUENCES = [[1, 2, number % 5, 3] for number in range(40)]
 @pytest.mark.parametrize("sizes", [[80, 80, 160], [8] * 40, [320], [12, 68, 100, 140]])
 @pytest.mark.parametrize("part", [1, 30, 100, 1 << 20])
 def test_pieces_are_compared_wherever_they_end(tmp_path, monkeypatch, sizes, part):
-    monkeypatch.setattr(module, "PART_BYTES", part)
-    monkeypatch.setattr(module, "runs", lambda sizes: runs(sizes, part))
+    monkeypatch.setattr(ranges_module, "PART_BYTES", part)
+    monkeypatch.setattr(ranges_module, "runs", lambda sizes: runs(sizes, part))
     dataset = write(tmp_path / "d", SEQUENCES)
     path = tmp_path / "d.bin"
     data = path.read_bytes()
@@ -281,24 +283,24 @@ def test_pieces_that_are_not_all_of_the_file(tmp_path):
     write(tmp_path / "d", SEQUENCES)
     data = (tmp_path / "d.bin").read_bytes()
     for sizes in ([80, 80], [80, 80, 160, 2]):
-        report = verify_dataset(tmp_path / "d", expected=FRAMED, deep=True, pieces=digests(data + b"\0\0", sizes))
+        report = verify_pair(tmp_path / "d", expected=FRAMED, deep=True, pieces=digests(data + b"\0\0", sizes))
         assert [finding.what for finding in report.findings] == ["the pieces of a file are not all of it"]
         assert report.figures["tokens_read"] == 160
 
 
 def test_a_name_that_is_no_text(tmp_path):
     dataset = write(tmp_path / "n\udcffx", SEQUENCES)
-    assert verify_dataset(dataset.prefix, expected=FRAMED, deep=True).findings == []
+    assert verify_pair(dataset.prefix, expected=FRAMED, deep=True).findings == []
 
 
 def test_many_sequences_are_sampled_by_their_hashes(tmp_path, monkeypatch):
     """About as many are kept as there is room for, in each range its share."""
-    monkeypatch.setattr(module, "PART_BYTES", 1000)
+    monkeypatch.setattr(ranges_module, "PART_BYTES", 1000)
     rng = np.random.default_rng(5)
     unique = [rng.integers(0, 5, 12).tolist() for _ in range(2000)]
     dataset = write(tmp_path / "d", unique + unique[:1000])
     whole = verified(dataset, Expected()).figures["duplicate_documents"]
-    monkeypatch.setattr(module, "hash_limit", lambda count: hash_limit(count, 600))
+    monkeypatch.setattr(token_check, "hash_limit", lambda count: hash_limit(count, 600))
     check, report = TokenCheck.of(dataset, Expected(), deep=True), Report("it")
     outcomes = [check.look(one) for one in token_ranges(dataset)]
     assert 400 < sum(outcome.hashed for outcome in outcomes) < 900

@@ -17,7 +17,7 @@ from nanoset_core.project.settings import load_config
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.exports.stage import export
 from nanoset_core.stages.handoff.stage import TRAINER_FILES, write_handoff
-from nanoset_core.stages.inventory.stage import inventory_recipe, survey
+from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
 from nanoset_core.stages.mappings.stage import write_blended, write_mappings
 from nanoset_core.stages.stage import Key, Node
 
@@ -131,7 +131,7 @@ def test_a_handoff_follows_its_exports(built, tmp_path):
     shutil.rmtree(project.outputs.folder / "exports" / "web-ds")
     with pytest.raises(MissingError, match="web-ds"):
         write_handoff(project, "smol")
-    inventories = {name: inventory_recipe(survey(project, name)) for name in ("web", "code")}
+    inventories = {name: inventory_recipe(survey_corpus(project, name)) for name in ("web", "code")}
     nodes = list(graph_over(project, inventories).nodes())
     inputs = TRAINER_FILES.inputs(project.config, Key("smol"))
     assert [*inputs][3:] == ["export of kept", "export of web"]

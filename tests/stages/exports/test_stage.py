@@ -14,11 +14,11 @@ from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.exports import samples
 from nanoset_core.stages.exports.sample_files import SampleFiles
 from nanoset_core.stages.exports.stage import export
-from nanoset_core.stages.inventory.stage import inventory_recipe, survey
+from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
 from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.views import stage as views
 from nanoset_core.storage.atomic import sha256_file
@@ -58,7 +58,7 @@ def project(whole, tmp_path):
 
 
 def tokens_of(project, name):
-    dataset = opened(packs.current_dataset(project, name))
+    dataset = open_dataset(packs.current_dataset(project, name))
     return np.concatenate(dataset[0 : len(dataset)])
 
 
@@ -82,7 +82,7 @@ def test_tokens_are_those_of_the_dataset(whole):
 
 
 def stale(project):
-    graph = graph_over(project, {"web": inventory_recipe(survey(project, "web"))})
+    graph = graph_over(project, {"web": inventory_recipe(survey_corpus(project, "web"))})
     return {node.key.subject for node in graph.nodes() if node.stage.folder == "exports" and graph.stale_reasons(node)}
 
 
@@ -139,7 +139,7 @@ def test_what_the_reader_cannot_read_is_refused_before_it_is_made(project):
     make_corpora(other, "web")
     with pytest.raises(ConfigError, match="cannot read this dataset as it is"):
         export(other, "web-ds")
-    graph = graph_over(other, {"web": inventory_recipe(survey(other, "web"))})
+    graph = graph_over(other, {"web": inventory_recipe(survey_corpus(other, "web"))})
     (node,) = (node for node in graph.nodes() if node.key.subject == "web-ds")
     said = node.stage.refusal(other, node.key, graph.recipe(node), None)
     assert "datatrove cannot read this dataset as it is" in said

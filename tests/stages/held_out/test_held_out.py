@@ -13,7 +13,7 @@ from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.dataset.stage import opened
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.held_out.stage import HELD_OUT, SHARED, compare_held_out, document_hashes
 from nanoset_core.stages.mappings import stage as mapping
@@ -76,7 +76,7 @@ def read_by(project: Project, name: str) -> list[set[tuple[int, bytes]]]:
     for split in SPLITS:
         planned, own = nanoset.plan(split), set()
         for corpus, member in zip(planned.corpora, planned.plan.members if planned.plan else (), strict=False):
-            dataset = opened(nanoset.dataset(corpus))
+            dataset = open_dataset(nanoset.dataset(corpus))
             base = 1 << 40 if corpus == "more" else 0
             own |= {(base + int(dataset.sequence_pointers[k]), dataset[k].tobytes()) for k in range(*member.rows)}
         found.append(own)
@@ -149,7 +149,7 @@ def test_after_an_append_the_new_shards_alone_are_read(project, monkeypatch):
 
 
 def test_hashes_are_of_each_documents_tokens_whatever_they_are_read_with(project, monkeypatch):
-    dataset = opened(NanosetContext(project, "parts").dataset("web"))
+    dataset = open_dataset(NanosetContext(project, "parts").dataset("web"))
     whole = document_hashes(dataset, 0, 90)
     assert len(set(whole.tolist())) == 90
     monkeypatch.setattr(held_out, "_CHUNK", 100)

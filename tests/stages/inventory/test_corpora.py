@@ -20,13 +20,17 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.status import project_status
 from nanoset_core.project.verify import verify_output
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import DATASET, make_dataset
+from nanoset_core.stages.dataset.verify import verify_corpus_dataset
 from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
+from nanoset_core.stages.inventory.make import current_inventory, make_inventory, remembered_inventory, survey_corpus
+from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.shared_files import check_all_files
+from nanoset_core.stages.inventory.verify import verify_inventory
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.repeats import LOOK
-from nanoset_core.stages.shards.verify import verify_indexed, verify_inventory, verify_shards
+from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.stages.stage import Key
 from nanoset_core.text.contents import Contents
 
@@ -101,13 +105,13 @@ def test_datasets_are_those_of_tokenize_with_several_keys(project, tmp_path):
 
 
 def test_corpora_and_their_files(project):
-    assert raw.corpora(project) == ["code", "web", "web_title"]
-    found = raw.scan(project)
+    assert corpus_names(project) == ["code", "web", "web_title"]
+    found = scan_corpora(project)
     assert list(found.corpora) == ["code", "web", "web_title"]
     assert found.corpora["web_title"].corpus == "web_title"
     assert found.corpora["web_title"].signature == found.corpora["web"].signature
     assert not found.faults
-    check_requested_corpora(project.config, raw.corpora(project))
+    check_requested_corpora(project.config, corpus_names(project))
 
 
 def test_files_of_a_folder_are_hashed_once_for_all_its_corpora(project):
@@ -117,9 +121,9 @@ def test_files_of_a_folder_are_hashed_once_for_all_its_corpora(project):
 
 def test_other_corpora_keep_their_digests(project, copy):
     before = copy("")
-    inventory, _ = raw.current_inventory(project, "web")
+    inventory, _ = current_inventory(project, "web")
     parents = {"inventory": inventory.digest}
-    for stage in (tokenization.TOKENIZED, indexed.DATASET):
+    for stage in (tokenization.TOKENIZED, DATASET):
         for corpus in ("web", "web_title"):
             same = stage.recipe(before, Key(corpus), parents) == stage.recipe(project, Key(corpus), parents)
             assert same == (corpus == "web")
@@ -196,10 +200,10 @@ def test_gc_leaves_a_corpus_that_is_read_from_another_folder_and_tells_of_one_th
 def test_a_folder_that_is_not_there_names_the_corpus(copy):
     project = copy(CORPORA.replace("folder: web", "folder: wbe"))
     with pytest.raises(ConfigError, match="this corpus is not in the raw folder") as caught:
-        check_requested_corpora(project.config, raw.corpora(project))
+        check_requested_corpora(project.config, corpus_names(project))
     assert str(caught.value.where).endswith("nanoset.yaml: corpora.web_title")
     assert str(project.config.raw_folder / "wbe") in caught.value.remedy
-    assert raw.corpora(project) == list(raw.scan(project).corpora) == ["code", "web"]
+    assert corpus_names(project) == list(scan_corpora(project).corpora) == ["code", "web"]
     states = {row.name: row.state for row in project_status(project)}
     assert (states["web_title"], states["web"]) == ("failing", "up to date")
 
@@ -208,9 +212,9 @@ def test_a_name_that_a_folder_has_as_well_is_ambiguous(copy):
     project = copy()
     shutil.copytree(project.config.raw_folder / "web", project.config.raw_folder / "web_title")
     with pytest.raises(ConfigError, match="either of two folders") as caught:
-        raw.corpora(project)
+        corpus_names(project)
     assert str(caught.value.where).endswith("nanoset.yaml: corpora.web_title")
-    found = raw.scan(project)
+    found = scan_corpora(project)
     assert list(found.corpora) == ["code", "web"]
     assert isinstance(found.faults["web_title"], ConfigError)
 
@@ -218,14 +222,14 @@ def test_a_name_that_a_folder_has_as_well_is_ambiguous(copy):
 def test_a_folder_that_cannot_be_read_fails_all_its_corpora(copy):
     project = copy()
     (project.config.raw_folder / "web/loop").symlink_to(project.config.raw_folder / "web")
-    found = raw.scan(project)
+    found = scan_corpora(project)
     assert list(found.corpora) == ["code"]
     assert found.faults["web"] is found.faults["web_title"]
 
 
 def test_too_many_rejects_name_the_corpus_s_own_key(copy):
     project = copy(CORPORA.replace("title}", "titel}"))
-    raw.make_inventory(project, "web_title")
+    make_inventory(project, "web_title")
     with pytest.raises(InputError, match="reject") as caught:
         tokenization.tokenize(project, "web_title")
     assert "corpora.web_title.text_key" in str(caught.value)
@@ -235,7 +239,7 @@ def test_a_folder_is_shared_by_files(copy):
     project = copy(CORPORA + "  web: {files: [a/]}\n  web_rest: {folder: web, exclude: [a]}\n")
     for file in project.config.raw_folder.glob("web/**/*.jsonl"):  # of files that are new, digests are not remembered
         os.utime(file, (1e9, 1e9))
-    found = raw.scan(project)
+    found = scan_corpora(project)
     assert {name: [file.path for file in found.corpora[name].texts] for name in ("web", "web_rest")} == {
         "web": ["a/1.jsonl"],
         "web_rest": ["2.jsonl"],
@@ -244,27 +248,27 @@ def test_a_folder_is_shared_by_files(copy):
     assert [notice.kind for notice in rows["web"].notices] == ["left_out"]
     assert (rows["web"].state, rows["web_title"].state, rows["code"].state) == ("stale", "up to date", "up to date")
     for corpus in ("web", "web_rest"):
-        raw.make_inventory(project, corpus)
+        make_inventory(project, corpus)
         assert tokenization.tokenize(project, corpus).facts["documents"] == 40
         assert not verify_inventory(project, corpus).findings
-    assert raw.known(project, found.corpora["web"]) is not None
+    assert remembered_inventory(project, found.corpora["web"]) is not None
 
 
 def test_patterns_that_leave_nothing_name_themselves(copy):
     project = copy(CORPORA + "  web: {files: [train-*]}\n")
-    fault = raw.scan(project).faults["web"]
-    assert "web_title" in raw.scan(project).corpora
+    fault = scan_corpora(project).faults["web"]
+    assert "web_title" in scan_corpora(project).corpora
     assert "2 files left out: 2.jsonl, a/1.jsonl" in str(fault)
     assert "no file fits train-*" in fault.remedy
     assert {row.name: row.state for row in project_status(project)}["web"] == "failing"
     with pytest.raises(InputError, match="files and exclude leave no file"):
-        raw.make_inventory(project, "web")
+        make_inventory(project, "web")
 
 
 def test_a_document_in_json_beside_the_shards_is_named_with_what_leaves_it_out(copy):
     project = copy()
     (project.config.raw_folder / "web/corpus.json").write_text(json.dumps({"name": "web", "files": 2}, indent=1))
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     with pytest.raises(InputError, match="not what its ending says") as caught:
         tokenization.tokenize(project, "web")
     assert str(caught.value.where).endswith("web/corpus.json")
@@ -274,14 +278,14 @@ def test_a_document_in_json_beside_the_shards_is_named_with_what_leaves_it_out(c
     web = next(row for row in project_status(project) if row.name == "web")
     assert leave_out in web.why[0]
     project = copy(CORPORA + "  web: {exclude: [corpus.json]}\n")
-    raw.make_inventory(project, "web")
+    make_inventory(project, "web")
     assert tokenization.tokenize(project, "web").facts["documents"] == 80
 
 
 def test_zeros_at_the_end_of_a_gzip_file_are_a_warning(copy):
     project = copy()
     (project.config.raw_folder / "web/3.jsonl.gz").write_bytes(gzip.compress(jsonl(WEB[:9]), mtime=0) + bytes(512))
-    for make in (raw.make_inventory, tokenization.tokenize, indexed.index):
+    for make in (make_inventory, tokenization.tokenize, make_dataset):
         make(project, "web")
     told = "1 gzip file with zero bytes at the end, as of a download that was cut short: 3.jsonl.gz 512 bytes"
     web = next(row for row in project_status(project) if row.name == "web")
@@ -313,7 +317,8 @@ def test_held_out_files_that_train_reads_are_told_with_what_parts_them(copy):
     for parted in (lines, CORPORA):
         config = CONFIG.replace('"1,0,0"', '"0,1,0"') if parted is CORPORA else CONFIG
         (project.config.file).write_text(config.replace("web_title: 1, ", "") + parted + "\n")
-        assert [one.kind for one in raw.notices(Project.open(project.config.file), "web") if not one.is_as_asked] == []
+        notices = corpus_notices(Project.open(project.config.file), "web")
+        assert [notice.kind for notice in notices if not notice.is_as_asked] == []
 
 
 def test_documents_and_files_that_are_there_twice_are_warnings(copy):
@@ -322,7 +327,7 @@ def test_documents_and_files_that_are_there_twice_are_warnings(copy):
     project, folder = Project.open(file), file.parent / "raw/web"
     (folder / "3.jsonl").write_bytes(jsonl(WEB[:40][::-1]))
     (folder / "4.jsonl").write_bytes(jsonl(WEB[40:]))
-    for make in (raw.make_inventory, tokenization.tokenize, indexed.index):
+    for make in (make_inventory, tokenization.tokenize, make_dataset):
         make(project, "web")
     web = next(row for row in project_status(project) if row.name == "web")
     (copies,) = web.notices
@@ -330,10 +335,10 @@ def test_documents_and_files_that_are_there_twice_are_warnings(copy):
     (told,) = web.warnings
     text = "50.0% of the documents repeat others, more than documents.max_duplicate_fraction: 0.24"
     assert told == f"{text}: {LOOK}"
-    (finding,) = verify_indexed(project, "web").warnings
+    (finding,) = verify_corpus_dataset(project, "web").warnings
     assert (finding.what, finding.remedy) == (text, LOOK)
     file.write_text(file.read_text().replace("0.24", "0.6"))
-    assert not verify_indexed(Project.open(file), "web").findings
+    assert not verify_corpus_dataset(Project.open(file), "web").findings
     assert not next(row for row in project_status(Project.open(file)) if row.name == "web").warnings
 
 
@@ -341,7 +346,7 @@ def test_files_are_added_up_once_for_all(make_project, monkeypatch):
     project = Project.open(make_project())
     sizes, real = list[int](), Contents.size
     monkeypatch.setattr(Contents, "size", property(lambda contents: sizes.append(real.fget(contents)) or sizes[-1]))
-    taken = raw.survey(project, "web")
+    taken = survey_corpus(project, "web")
     assert len(taken.files) == 4
     assert {*sizes} == {sum(piece.size for piece in taken.pieces)}
     assert len(sizes) <= 2, "not again for each file"

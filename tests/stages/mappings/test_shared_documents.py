@@ -20,7 +20,7 @@ from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.sampling.plan import LengthReader
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import current_dataset, packed_from, pieces_of
 from nanoset_core.stages.mappings import shared_documents
 from nanoset_core.stages.mappings import stage as mapping
@@ -96,7 +96,7 @@ def copies_of_tokens(project, member, rows) -> tuple[str, Counter]:
     numbers = [origin.document for origin in lineage.origins(range(packed.facts["documents"]))]
     copies = Counter()
     if packed is manifest:
-        dataset = indexed.opened(manifest)
+        dataset = open_dataset(manifest)
         for document, number in enumerate(numbers):
             bounds = dataset.document_indices[document : document + 2].tolist()
             first = 0

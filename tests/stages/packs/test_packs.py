@@ -28,7 +28,7 @@ from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.settings import ProjectConfig, config_from
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.plan import LengthReader
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import current_dataset, packed_from, pieces_of
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.held_out import stage as held_out
@@ -79,9 +79,9 @@ def project(built) -> Project:
 def test_every_document_is_in_packs_of_its_corpus_or_view(project):
     for name, spec in project.config.packs.items():
         manifest = current_dataset(project, name)
-        packs = indexed.opened(manifest)
+        packs = open_dataset(manifest)
         rows = np.stack(pieces_of(manifest).of_packs(np.arange(manifest.facts["packs"])), axis=1)
-        base = indexed.opened(packed_from(project.outputs, manifest))
+        base = open_dataset(packed_from(project.outputs, manifest))
         for document in range(len(base)):
             own = [packs[pack][at : at + n] for pack, at, one, _, n in rows[np.lexsort(rows.T[3:4])] if one == document]
             kept = base[document][: spec.length] if spec.long == "truncate" else base[document]
@@ -130,7 +130,7 @@ def test_plans_packs_before_they_are_built(built, project, tmp_path):
         assert unknown == (["cut_documents", "cut_tokens", "pieces"] if "carry" in name else [])
         assert (planned.digest, planned.facts) == (one.digest, one.facts | dict.fromkeys(unknown))
         lengths, _ = reader.read(str(planned.folder / planned.facts["prefix"]))
-        assert np.array_equal(lengths, indexed.opened(one).sequence_lengths)
+        assert np.array_equal(lengths, open_dataset(one).sequence_lengths)
     assert planned_packs(project, "cut", reader) == made["cut"]
 
     def told(config: Path, *options: str) -> str:
@@ -149,7 +149,7 @@ def test_every_sample_is_one_pack_and_is_explained(project):
     first = {
         tuple(one[:32].tolist())
         for name in ("web-32", "some-packs-32")
-        for one in indexed.opened(current_dataset(project, name))[:]
+        for one in open_dataset(current_dataset(project, name))[:]
     }
     assert all(tuple(train[number]["tokens"][:32].tolist()) in first for number in range(0, 400, 7))
     found = explain_sample(project, "pretrain", "train", 5)
@@ -159,7 +159,7 @@ def test_every_sample_is_one_pack_and_is_explained(project):
     for piece in found.pieces:
         assert piece.origin.corpus == "web"
         (begin, end), (low, high) = piece.sample_tokens, piece.document_tokens
-        whole = indexed.opened(current_dataset(project, "web"))[int(piece.origin.id.partition("-")[2])]
+        whole = open_dataset(current_dataset(project, "web"))[int(piece.origin.id.partition("-")[2])]
         tokens = train[5]["tokens"][begin:end]  # without the last one, a label alone
         assert np.array_equal(tokens, whole[low : low + len(tokens)])
         assert high - low == end - begin

@@ -27,10 +27,11 @@ from nanoset_core.project.verify import verify_project
 from nanoset_core.project.view_diff import diff_views
 from nanoset_core.stages.columns import stage as columns
 from nanoset_core.stages.columns.verify import verify_columns
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.held_out import stage as held_out
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.pbin import stage as packed
@@ -88,7 +89,7 @@ def texts_of(dataset: MMapIndexedDataset) -> list[bytes]:
 
 
 def opened(project: Project, name: str) -> MMapIndexedDataset:
-    return indexed.opened(packs.current_dataset(project, name))
+    return open_dataset(packs.current_dataset(project, name))
 
 
 def copied(project: Project, name: str, folder: Path) -> Path:
@@ -189,7 +190,7 @@ def test_everything_that_is_made_of_a_view_is_verified_and_explained(project):
 
 def test_a_changed_list_of_ids_renews_just_the_views_that_name_it(project):
     def stale() -> set[str]:
-        inventories = {name: raw.inventory_recipe(raw.survey(project, name)) for name in raw.corpora(project)}
+        inventories = {name: inventory_recipe(survey_corpus(project, name)) for name in corpus_names(project)}
         graph = graph_over(project, inventories)
         return {name for name in project.config.views if graph.stale_reasons(Node(views.VIEW, Key("web", name)))}
 
@@ -372,7 +373,7 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
     assert texts_of(opened(project, "good")) == [stored[number] for _, number in chosen]
     assert verify_view(project, "web", "good").passed
     assert verify_columns(columns.COLUMNS, project, "web", deep=True).findings == []
-    graph = graph_over(project, {"web": raw.inventory_recipe(raw.survey(project, "web"))})
+    graph = graph_over(project, {"web": inventory_recipe(survey_corpus(project, "web"))})
     node = Node(views.VIEW, Key("web", "good"))
     assert not graph.stale_reasons(node)
     assert Node(columns.COLUMNS, Key("web")) in node.direct_inputs(project.config)

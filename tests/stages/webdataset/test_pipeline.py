@@ -20,9 +20,9 @@ from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.loading.shard_reader import iterate_shards
 from nanoset_core.outputs.manifest import canonical_json
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset import stage as indexed
+from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.inventory import stage as raw
+from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.registry import sweep
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.stage import Key
@@ -162,7 +162,7 @@ def test_the_preset_tokshuf_wants_its_own_tokens_and_files(project, golden, tmp_
         )
     opened = project(settings, like=spec)
     (tmp_path / "project/raw/web/zz.jsonl").write_text('{"text": "one more"}\n')
-    raw.make_inventory(opened, "web")
+    make_inventory(opened, "web")
     with pytest.raises(StaleError, match="other files"):
         shuffling.make_plan(opened, "like")
 
@@ -194,7 +194,7 @@ def test_tars_are_made_of_the_planned_datasets_alone(project, tmp_path):
     lines = file.read_bytes().splitlines(keepends=True)
     before = current_dataset(opened, "web").facts["tokens"]
     file.write_bytes(b"".join(reversed(lines)))
-    for stage in (raw.make_inventory, tokenization.tokenize, indexed.index):
+    for stage in (make_inventory, tokenization.tokenize, make_dataset):
         stage(opened, "web")
     assert current_dataset(opened, "web").facts["tokens"] == before
     for group in (0, 1):  # one is written already

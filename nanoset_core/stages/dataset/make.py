@@ -1,0 +1,229 @@
+"""Merge the shards of a corpus into one .bin/.idx pair, as Megatron-LM's preprocess_data.py would have written it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from nanoset_core.errors import MissingError
+from nanoset_core.execution.progress import Meter
+from nanoset_core.formats.indexed.builder import MergeInput, merge_inputs
+from nanoset_core.formats.indexed.composing import StoredPair, write_merged_idx
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.tokens import PIECES_ENDING
+from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.shards.shard_tokens import altered, keep_tokens
+from nanoset_core.stages.shards.shards import BIN, TOKENS
+from nanoset_core.stages.shards.shards import STAGE as SHARDS
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.store import PieceCheck, PieceDigest, Stored, pieces_text
+
+_PROGRESS = "indexed_dataset"
+"""What the work is called while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Everything that the merge of a corpus's shards needs."""
+
+    project: Project
+    tokenized: Manifest
+    """The set of shards."""
+    recipe: Recipe
+    """Of the dataset."""
+    prefix: str
+    """File name of the dataset, without an ending."""
+
+    @property
+    def target(self) -> Path:
+        """Folder of the dataset once it is complete."""
+        return self.project.outputs.place(self.recipe)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the tokens."""
+        dtype: np.dtype = np.dtype(self.recipe.options["dtype"])
+        return dtype
+
+    def meter(self) -> Meter:
+        """Return a meter of the bytes of the .bin."""
+        size_bytes = self.tokenized.facts["tokens"] * self.dtype.itemsize
+        return Meter(self.project.listener, _PROGRESS, self.tokenized.name, size_bytes)
+
+
+def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
+    """Merge shards on a disk into a folder; return the sha256 of the files.
+
+    Raises:
+        MissingError: A shard was deleted.
+        StorageError: The tokens of a shard are not those that were written.
+    """
+    shards = _shards_outside_target(task)
+
+    # A shard whose tokens are a range of an earlier dataset has no checked file of its own: compare what is copied.
+    pieces: list[PieceDigest] = []
+    if any(shard.files[BIN].within for shard in shards):
+        pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
+
+    inputs = [MergeInput(str(shard.path(TOKENS)), shard.place(BIN)) for shard in shards]
+    merge_inputs(inputs, folder / task.prefix, task.meter().advance)
+    bin_path = folder / f"{task.prefix}.bin"
+    idx_path = folder / f"{task.prefix}.idx"
+    bin_sha256 = _compare_pieces(bin_path, pieces) if pieces else sha256_file(bin_path)
+    return {bin_path.name: bin_sha256, idx_path.name: sha256_file(idx_path)}
+
+
+def _shards_outside_target(task: MergeTask) -> Sequence[Manifest]:
+    """Return the shards; those whose tokens are in the folder that is about to be replaced get a .bin of their own."""
+    shards = tokenization.current_shards(task.project, task.tokenized)
+    shards_in_target = [shard for shard in shards if shard.place(BIN)[0].parent == task.target]
+    for shard in shards_in_target:
+        keep_tokens(shard)
+    if not shards_in_target:
+        return shards
+    return tokenization.current_shards(task.project, task.tokenized)
+
+
+def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
+    """Compare a file with the digests of what it was joined from; return its sha256.
+
+    Raises:
+        StorageError: A piece has other bytes than when it was written.
+    """
+    store = LocalStore(path.parent)
+    check = PieceCheck(pieces)
+    sha256 = hashlib.sha256()
+    stored = store.stat(path.name)
+    if stored is not None:
+        for block in store.blocks(stored):
+            check.add(block)
+            sha256.update(block)
+    fault = check.fault()
+    if fault is not None:
+        raise altered(path, fault)
+    return sha256.hexdigest()
+
+
+def _bin_sha256(shard: Manifest) -> str:
+    """Return the sha256 of a shard's tokens, which are read if the manifest does not have it."""
+    return shard.files[BIN].sha256 or shard.access.sha256(shard.folder / BIN)
+
+
+def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
+    """Merge shards in a bucket, which joins the .bin itself; return what is known of the files.
+
+    The .idx is written to the folder. So is the list of the pieces of the .bin, unless all of its bytes passed through
+    this process, which knows its sha256 then.
+
+    Raises:
+        MissingError: A shard was deleted.
+        SourceChangedError, StorageError: A shard is not the one that was written.
+    """
+    outputs = task.project.outputs
+    store = outputs.access.store
+    pairs = _stored_shards(task)
+    outputs.access.make_room(sum(pair.idx.size for pair in pairs), f"the .idx of {task.tokenized.name}")
+    idx_path = folder / f"{task.prefix}.idx"
+    write_merged_idx(idx_path, store, pairs, task.dtype)
+
+    outputs.invalidate(task.recipe)
+    bin_name = f"{task.prefix}.bin"
+    ranges = _joined_ranges(pairs)
+    sha256 = store.compose(
+        f"{outputs.access.name(task.target)}/{bin_name}",
+        [range_.stored for range_ in ranges],
+        sha256=[range_.sha256 for range_ in ranges],
+        joined=task.meter().advance,
+    )
+    list_name = None
+    if sha256 is None:
+        list_name = f"{bin_name}{PIECES_ENDING}"
+        pieces = [PieceDigest(pair.sha256, pair.bin.size) for pair in pairs]
+        (folder / list_name).write_bytes(pieces_text(pieces))
+    size_bytes = sum(pair.bin.size for pair in pairs)
+    return {idx_path.name: sha256_file(idx_path), bin_name: FileFact(size_bytes, sha256, list_name)}
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredRange:
+    """A range of an object that becomes a part of the merged .bin."""
+
+    stored: Stored
+    sha256: str | None
+    """Of its bytes, or None if it is made of several shards."""
+
+
+def _joined_ranges(pairs: Sequence[StoredPair]) -> list[_StoredRange]:
+    """Return the tokens of datasets; consecutive ranges of one object are one range, which takes one request."""
+    ranges: list[_StoredRange] = []
+    for pair in pairs:
+        last = ranges[-1].stored if ranges else None
+        if last is not None and _is_followed_by(last, pair.bin):
+            ranges[-1] = _StoredRange(replace(last, size=last.size + pair.bin.size), None)
+        else:
+            ranges.append(_StoredRange(pair.bin, pair.sha256))
+    return ranges
+
+
+def _is_followed_by(stored: Stored, other: Stored) -> bool:
+    """Return whether a range of an object begins where another one ends."""
+    is_same_object = (stored.name, stored.mark) == (other.name, other.mark)
+    return is_same_object and stored.begin + stored.size == other.begin
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardObjects:
+    """Where a shard is stored. There may be 100,000, so no more of each manifest is kept."""
+
+    bin_name: str
+    idx_name: str
+    bin_start: int
+    """First byte of the shard's tokens in the object."""
+    bin_size: int
+    sequences: int
+    sha256: str
+    """Of the tokens."""
+
+
+def _stored_shards(task: MergeTask) -> list[StoredPair]:
+    """Return the shards of a corpus as they are stored in a bucket.
+
+    Raises:
+        MissingError: An object was deleted.
+    """
+    access = task.project.outputs.access
+    corpus = task.tokenized.name
+
+    def objects_of(shard: Manifest) -> _ShardObjects:
+        path, start = shard.place(BIN)
+        return _ShardObjects(
+            bin_name=access.name(path),
+            idx_name=access.name(shard.folder / f"{TOKENS}.idx"),
+            bin_start=start,
+            bin_size=shard.files[BIN].size,
+            sequences=int(shard.facts["sequences"]),
+            sha256=_bin_sha256(shard),
+        )
+
+    shards = tokenization.each_shard(task.project, corpus, task.tokenized.facts[SHARDS], objects_of)
+    names = {shard.bin_name for shard in shards} | {shard.idx_name for shard in shards}
+
+    # One listing says what is stored, except of tokens that are ranges of a dataset.
+    stored_by_name = {stored.name: stored for stored in access.store.list(f"{SHARDS}/{corpus}") if stored.name in names}
+    for name in sorted(names - stored_by_name.keys()):
+        stored = access.store.stat(name)
+        if stored is None:
+            raise MissingError("the object is gone", where=access.store.url(name), remedy="run `nanoset build`")
+        stored_by_name[name] = stored
+
+    pairs = []
+    for shard in shards:
+        tokens = replace(stored_by_name[shard.bin_name], begin=shard.bin_start, size=shard.bin_size)
+        pairs.append(StoredPair(tokens, stored_by_name[shard.idx_name], shard.sequences, shard.sha256))
+    return pairs

@@ -1,0 +1,424 @@
+"""Check the tokens of a .bin where it is stored, in ranges that any machine can read.
+
+Each id must be in the vocabulary, each sequence begin and end with the special tokens that are put around documents,
+the bytes be those that were written, and few documents repeat others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.execution.processes import available_processors
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.layout import HEADER, Tokens, idx_path
+from nanoset_core.stages.dataset.sequence_hashes import CHUNK_TOKENS, SequenceHashes, hash_limit
+from nanoset_core.stages.dataset.token_ranges import QUICK_PLACES, QUICK_TOKENS, TokenRange, spread_rows
+from nanoset_core.stages.report import Report
+from nanoset_core.stages.shards.repeats import LOOK, repeats_text
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.store import THREADS, PieceCheck, Store
+
+REMEDY = "write the dataset again (`nanoset build`, or `nanoset tokenize`)"
+AT_ONCE = min(2 * available_processors(), THREADS)
+"""Ranges that one process checks at the same time."""
+_READ_BYTES = 8 << 20
+_BLOCK_SEQUENCES = 1 << 18
+"""Sequences whose lengths are in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a dataset's tokens must be like; None for what is not known."""
+
+    max_id: int | None = None
+    """Greatest id of the vocabulary."""
+    dtype: str | None = None
+    """Type of the tokens in the .bin."""
+    before: tuple[int, ...] = ()
+    """Ids at the beginning of every sequence."""
+    after: tuple[int, ...] = ()
+    """Ids at the end of every sequence, such as the end-of-document token."""
+    documents: int | None = None
+    sequences: int | None = None
+    tokens: int | None = None
+    duplicates: float = 1.0
+    """Share of documents that may repeat others."""
+    duplicates_key: str = ""
+    """Key of nanoset.yaml that sets this share; "" for none."""
+
+    @staticmethod
+    def of(options: Mapping[str, Any], facts: Mapping[str, Any], max_id: int | None = None) -> Expected:
+        """Return what the options of a recipe, and the facts of what was written, say about a dataset."""
+        framing = options.get("framing", {})
+        return Expected(
+            max_id=max_id,
+            dtype=options.get("dtype"),
+            before=tuple(framing.get("before", ())),
+            after=tuple(framing.get("after", ())),
+            documents=facts.get("documents"),
+            sequences=facts.get("sequences"),
+            tokens=facts.get("tokens"),
+        )
+
+    @property
+    def min_length(self) -> int:
+        """Tokens that every sequence has at least."""
+        return len(self.before) + len(self.after)
+
+    @property
+    def ends(self) -> str:
+        """First and last ids of a sequence, for messages."""
+        return f"{list(self.before)} … {list(self.after)}"
+
+
+class TokenFault(NamedTuple):
+    """The first of several faults of one kind in the tokens of a .bin."""
+
+    byte: int
+    """Position in the .bin."""
+    sequence: int
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFacts:
+    """What one or more ranges contain."""
+
+    tokens: int
+    max_id: int
+    """Greatest id; -1 if there are no tokens."""
+    foreign: TokenFault | None
+    """The first token that is not in the vocabulary."""
+    unframed: TokenFault | None
+    """The first sequence that does not begin and end with the tokens that it should."""
+    unframed_sequences: int
+    """How many such sequences there are."""
+    hashes: NDArray[np.uint64]
+    """Distinct hashes of sequences up to the limit, ascending."""
+    hashed: int
+    """How many hashes there are with repetitions."""
+    altered: tuple[str, ...] = ()
+    """How the bytes differ from their digests, for each range that does."""
+
+
+def _first_fault(faults: Sequence[TokenFault | None]) -> TokenFault | None:
+    """Return the first fault of consecutive ranges."""
+    for fault in faults:
+        if fault is not None:
+            return fault
+    return None
+
+
+def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
+    """Return what consecutive ranges contain together."""
+    no_hashes = np.empty(0, np.uint64)
+    hashes = np.concatenate([no_hashes, *(part.hashes for part in parts)])
+    altered: list[str] = []
+    for part in parts:
+        altered += part.altered
+    return RangeFacts(
+        tokens=sum(part.tokens for part in parts),
+        max_id=max((part.max_id for part in parts), default=-1),
+        foreign=_first_fault([part.foreign for part in parts]),
+        unframed=_first_fault([part.unframed for part in parts]),
+        unframed_sequences=sum(part.unframed_sequences for part in parts),
+        hashes=np.unique(hashes),
+        hashed=sum(part.hashed for part in parts),
+        altered=tuple(altered),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """Numbers that are back to back in a file, read from its store."""
+
+    store: Store
+    name: str
+    """Name of the file in the store."""
+    dtype: np.dtype
+    begin: int = 0
+    """Byte of the first number."""
+    mark: str | None = None
+    """Version of the file, so that no other one is read in its place; None if readers may see another mark."""
+
+    @property
+    def url(self) -> str:
+        return self.store.url(self.name)
+
+    def read(self, start: int, stop: int) -> Tokens:
+        """Read numbers [start, stop).
+
+        Raises:
+            SourceChangedError: The file has another mark, or ends before `stop`.
+            MissingError: The file was deleted.
+        """
+        data = b""
+        if start < stop:
+            data = self.store.read_range(self.name, self.byte(start), self.byte(stop), self.mark)
+        return np.frombuffer(data, self.dtype)
+
+    def byte(self, number: int) -> int:
+        """Return the byte at which a number begins."""
+        return self.begin + number * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCheck:
+    """Checks the tokens of one dataset, range by range; it pickles."""
+
+    tokens: StoredArray
+    """All of the .bin, of an integer type."""
+    lengths: StoredArray
+    """Tokens of each sequence: int32."""
+    expected: Expected
+    hash_limit: int
+    """Greatest hash of a sequence that is kept; 0 if duplicates are not counted."""
+
+    @staticmethod
+    def of(dataset: MMapIndexedDataset, expected: Expected, *, deep: bool) -> TokenCheck:
+        """Return the check of an open dataset, whose index is sound.
+
+        Args:
+            dataset: The dataset.
+            expected: What its tokens must be like.
+            deep: Read the stored files. Otherwise copies on this machine are read if it has them, and always the index.
+        """
+        store, prefix = dataset.stored(as_copies=not deep)
+        mark = None
+        if not isinstance(store, LocalStore):
+            stored = store.stat(f"{prefix}.bin")
+            mark = None if stored is None else stored.mark
+        tokens = StoredArray(store, f"{prefix}.bin", dataset.dtype, mark=mark)
+
+        index_store: Store = store
+        index_name = f"{prefix}.idx"
+        if not deep:
+            path = Path(idx_path(dataset.prefix)).absolute()
+            index_store = LocalStore(path.parent)
+            index_name = path.name
+        lengths = StoredArray(index_store, index_name, np.dtype("<i4"), HEADER.size)
+
+        is_read_whole = deep or dataset.token_count <= QUICK_TOKENS
+        limit = hash_limit(len(dataset)) if is_read_whole else 0
+        return TokenCheck(tokens, lengths, expected, limit)
+
+    def look(self, token_range: TokenRange) -> RangeFacts:
+        """Check one range, some sequences at a time.
+
+        Raises:
+            SourceChangedError, MissingError: A file was replaced or deleted.
+            StorageError: A file cannot be read.
+        """
+        pieces = PieceCheck(token_range.pieces, token_range.begin) if token_range.pieces else None
+        itemsize = self.tokens.dtype.itemsize
+        blocks = []
+        first = token_range.first
+        begin = token_range.begin
+        while begin < token_range.end or first < token_range.last:
+            last = min(first + _BLOCK_SEQUENCES, token_range.last)
+            lengths = self.lengths.read(first, last).astype(np.int32, copy=False)
+            end = begin + int(lengths.sum(dtype=np.int64)) * itemsize
+            if last == token_range.last:
+                end = token_range.end
+            blocks.append(self._check_block(TokenRange(first, last, begin, end), lengths, pieces))
+            first = last
+            begin = end
+        facts = _combined(blocks)
+        fault = None if pieces is None else pieces.fault()
+        return facts if fault is None else replace(facts, altered=(fault,))
+
+    def _check_block(self, block: TokenRange, lengths: NDArray[np.int32], pieces: PieceCheck | None) -> RangeFacts:
+        """Check sequences whose lengths are in memory, a chunk of tokens at a time.
+
+        Args:
+            block: The sequences, or tokens within one sequence, for which `lengths` is empty.
+            lengths: Tokens of each sequence, shape (n_sequences,).
+            pieces: Is given all bytes.
+        """
+        stops = np.cumsum(lengths, dtype=np.int64)  # (n_sequences,) end of each in the block, in tokens
+        hashes = SequenceHashes(lengths if self.hash_limit else lengths[:0], self.hash_limit)
+        framing = _FramingCheck(lengths, stops, self.expected)
+        n_tokens = 0
+        max_id = -1
+        foreign: TokenFault | None = None
+        for chunk in self._chunks(block, pieces):
+            low = int(chunk.min())
+            high = int(chunk.max())
+            max_id = max(max_id, high)
+            if foreign is None and not self._is_in_vocabulary(low, high):
+                foreign = self._foreign_token(chunk, n_tokens, block, stops)
+            framing.add(chunk, n_tokens)
+            hashes.add(chunk)
+            n_tokens += len(chunk)
+
+        unframed_sequences = framing.unframed()
+        unframed: TokenFault | None = None
+        if len(unframed_sequences):
+            sequence = int(unframed_sequences[0])
+            length = int(lengths[sequence])
+            start = block.begin // self.tokens.dtype.itemsize + int(stops[sequence]) - length
+            unframed = self._read_ends(block.first + sequence, start, length)
+        distinct_hashes, n_hashed = hashes.kept()
+        return RangeFacts(
+            tokens=n_tokens,
+            max_id=max_id,
+            foreign=foreign,
+            unframed=unframed,
+            unframed_sequences=len(unframed_sequences),
+            hashes=distinct_hashes,
+            hashed=n_hashed,
+        )
+
+    def _is_in_vocabulary(self, low: int, high: int) -> bool:
+        """Return whether all ids from `low` to `high` may be in the vocabulary."""
+        return low >= 0 and (self.expected.max_id is None or high <= self.expected.max_id)
+
+    def _foreign_token(self, chunk: Tokens, offset: int, block: TokenRange, stops: NDArray[np.int64]) -> TokenFault:
+        """Return the first token of a chunk that is not in the vocabulary.
+
+        Args:
+            chunk: Tokens, shape (chunk,).
+            offset: Position of the first of them in the block.
+            block: The block.
+            stops: End of each sequence in the block, in tokens, shape (n_sequences,).
+        """
+        is_foreign = chunk < 0
+        if self.expected.max_id is not None:
+            is_foreign |= chunk > self.expected.max_id
+        position = int(np.argmax(is_foreign))
+        sequence = block.first + int(np.searchsorted(stops, offset + position, side="right"))
+        return TokenFault(block.begin + self.tokens.byte(offset + position), sequence, f"id {chunk[position]}")
+
+    def _chunks(self, block: TokenRange, pieces: PieceCheck | None) -> Iterator[Tokens]:
+        """Yield the tokens of a block in chunks, and give their bytes to `pieces`."""
+        itemsize = self.tokens.dtype.itemsize
+        step = _READ_BYTES // itemsize
+        stop = block.end // itemsize
+        for start in range(block.begin // itemsize, stop, step):
+            tokens = self.tokens.read(start, min(start + step, stop))
+            if pieces is not None:
+                pieces.add(tokens.view(np.uint8).data)
+            for chunk_start in range(0, len(tokens), CHUNK_TOKENS):
+                yield tokens[chunk_start : chunk_start + CHUNK_TOKENS]
+
+    def _read_ends(self, sequence: int, start: int, length: int) -> TokenFault:
+        """Read the first and last tokens of a sequence, given its first token in the .bin and its length."""
+        stop = start + length
+        head = self.tokens.read(start, min(start + len(self.expected.before), stop)).tolist()
+        tail = self.tokens.read(max(stop - len(self.expected.after), start), stop).tolist()
+        return TokenFault(self.tokens.byte(start), sequence, f"{head} … {tail}")
+
+    def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
+        """Check the first and last tokens of 256 evenly spread sequences; in a bucket of the first and the last one.
+
+        A dataset whose ranges were sampled may have long sequences, of which no sample has an end.
+        """
+        n_sequences = QUICK_PLACES if dataset.is_here else 2
+        for sequence in spread_rows(len(dataset), n_sequences).tolist():
+            length = int(dataset.sequence_lengths[sequence])
+            start = int(dataset.sequence_pointers[sequence]) // dataset.dtype.itemsize
+            ends = self._read_ends(sequence, start, length)
+            if ends.found != self.expected.ends or length < self.expected.min_length:
+                self._report_unframed(report, ends, 1)
+                return
+
+    def conclude(self, report: Report, outcomes: Sequence[RangeFacts]) -> None:
+        """Report figures and faults of all ranges, which are given in order."""
+        facts = _combined(outcomes)
+        report.figures["tokens_read"] = facts.tokens
+        report.figures["greatest_id"] = facts.max_id
+        if self.hash_limit:
+            self._report_duplicates(report, facts)
+        if facts.altered:
+            report.error(
+                "a file has other bytes than when it was written",
+                self.tokens.url,
+                facts.altered[0] + _and_more(len(facts.altered)),
+                "the digests of the pieces that it was joined of",
+                "delete the manifest.json beside it, and run `nanoset build`",
+            )
+        if facts.foreign is not None:
+            max_id = self.expected.max_id
+            report.error(
+                "a token is not in the vocabulary",
+                f"{self.tokens.url}, byte {facts.foreign.byte} (sequence {facts.foreign.sequence})",
+                facts.foreign.found,
+                "0 or more" if max_id is None else f"0 to {max_id}",
+                f"build again with the tokenizer that made the data, or {REMEDY}",
+            )
+        if facts.unframed is not None:
+            self._report_unframed(report, facts.unframed, facts.unframed_sequences)
+
+    def _report_duplicates(self, report: Report, facts: RangeFacts) -> None:
+        """Report the share of documents that repeat others, and warn if it is too large."""
+        share = 0.0
+        if facts.hashed:
+            share = 1.0 - len(facts.hashes) / facts.hashed
+        report.figures["duplicate_documents"] = round(share, 6)
+        text = repeats_text(share, self.expected.duplicates, self.expected.duplicates_key)
+        if text:
+            report.warn(text, self.tokens.url, None, None, LOOK)
+
+    def _report_unframed(self, report: Report, first: TokenFault, count: int) -> None:
+        report.error(
+            "a sequence does not begin and end with the tokens that it should",
+            f"{self.tokens.url}, byte {first.byte} (sequence {first.sequence}{_and_more(count)})",
+            first.found,
+            self.expected.ends,
+            f"{REMEDY}, with the end-of-document token (append_eod)",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _ExpectedToken:
+    """A token that every sequence must have at a fixed distance from its start or its end."""
+
+    anchors: NDArray[np.int64]
+    """Start or end of each sequence, in tokens, shape (n_long_enough,)."""
+    offset: int
+    """From the anchor: 0 for the first token of a sequence, -1 for the last."""
+    token: int
+
+
+class _FramingCheck:
+    """Finds the sequences that do not begin and end with the expected tokens, in tokens given chunk by chunk."""
+
+    def __init__(self, lengths: NDArray[np.int32], stops: NDArray[np.int64], expected: Expected) -> None:
+        """Args:
+        lengths: Tokens of each sequence, shape (n_sequences,).
+        stops: End of each sequence, in tokens, shape (n_sequences,).
+        expected: The expected first and last tokens.
+        """
+        is_long_enough = lengths >= expected.min_length
+        self._sequences = np.flatnonzero(is_long_enough)
+        self._unframed = [np.flatnonzero(~is_long_enough)]
+        long_stops = stops[self._sequences]
+        long_starts = long_stops - lengths[self._sequences]
+        self._tokens = [_ExpectedToken(long_starts, offset, token) for offset, token in enumerate(expected.before)]
+        for offset, token in enumerate(expected.after, -len(expected.after)):
+            self._tokens.append(_ExpectedToken(long_stops, offset, token))
+
+    def add(self, chunk: Tokens, chunk_start: int) -> None:
+        """Look at a chunk, whose first token has the position `chunk_start`."""
+        for expected in self._tokens:
+            first_anchor = chunk_start - expected.offset
+            bounds = np.searchsorted(expected.anchors, [first_anchor, first_anchor + len(chunk)])
+            in_chunk = slice(*bounds)
+            positions = expected.anchors[in_chunk] + (expected.offset - chunk_start)
+            is_other = chunk[positions] != expected.token
+            self._unframed.append(self._sequences[in_chunk][is_other])
+
+    def unframed(self) -> NDArray[np.int64]:
+        """Return the numbers of the sequences with other tokens, int64, ascending."""
+        return np.unique(np.concatenate(self._unframed))
+
+
+def _and_more(count: int) -> str:
+    """Return words for the things that are not named after the first of several."""
+    return f", and {count - 1:,} more" if count > 1 else ""

@@ -1,0 +1,124 @@
+"""Which corpora a project has: the folders of raw text, and corpora of nanoset.yaml that read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, one_of, remedy_for_name
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.contents import Contents, contents_of
+from nanoset_core.text.survey import RawText, list_corpora, no_text
+
+
+def corpus_names(project: Project) -> list[str]:
+    """Return the names of all corpora, sorted.
+
+    Raises:
+        ConfigError: A corpus could be either of two folders.
+        MissingError, InputError: The raw folder, or a folder in it, cannot be read.
+    """
+    return list(scan_names(project).corpora)
+
+
+def scan_names(project: Project) -> RawText:
+    """Find all corpora, looking no further than the first file of each that is read.
+
+    Raises:
+        ConfigError: A corpus could be either of two folders.
+        MissingError, InputError: The raw folder, or a folder in it, cannot be read.
+    """
+    text = scan_corpora(project, names_only=True)
+    faults = list(text.faults.values())
+    if faults:
+        raise faults[0]
+    return text
+
+
+def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
+    """List the files of every corpus; a fault in one corpus does not hide the others.
+
+    Args:
+        project: The project.
+        names_only: Look no further than the first file of each corpus that is read, and leave its files out.
+
+    Raises:
+        MissingError: There is no raw folder.
+        InputError: The raw folder cannot be listed.
+    """
+    config = project.config
+    text = list_corpora(config.raw_folder, names_only=names_only)
+    corpora = dict(text.corpora)
+    faults = dict(text.faults)
+
+    # Corpora of nanoset.yaml read some files of a folder, which may have another name.
+    for name in config.corpora:
+        folder = config.folder_name(name)
+        if folder in text.faults:
+            faults[name] = text.faults[folder]
+        if folder not in text.corpora:
+            continue
+        contents = replace(text.corpora[folder], corpus=name).chosen(config.choice_of(name))
+        if names_only or contents.texts:
+            corpora[name] = contents
+        else:
+            corpora.pop(name, None)
+            faults[name] = no_text(config.corpus_folder(name), contents)
+
+    ambiguous = _ambiguous_corpora(config, {*text.corpora, *text.faults})
+    unambiguous = {name: corpora[name] for name in sorted(corpora) if name not in ambiguous}
+    return RawText(unambiguous, faults | ambiguous, text.aside)
+
+
+def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:
+    """Return an error for each corpus that reads from another folder although a folder has its name."""
+    errors: dict[str, NanosetError] = {}
+    for name in config.corpora:
+        folder = config.folder_name(name)
+        if folder == name or name not in folders:
+            continue
+        errors[name] = ConfigError(
+            "this corpus could be either of two folders",
+            where=f"{config.file}: corpora.{name}",
+            found=f"folder: {folder}, and {config.raw_folder / name}, which is a corpus of that name",
+            expected="a name that no folder of text has",
+            remedy="give the corpus, or that folder, another name",
+        )
+    return errors
+
+
+def corpus_folder(project: Project, corpus: str) -> RawFolder:
+    """Return the folder of a corpus.
+
+    Raises:
+        MissingError: There is no such folder; the remedy names corpora of similar names.
+    """
+    folder = project.config.corpus_folder(corpus)
+    if folder.is_dir():
+        return folder
+    names = corpus_names(project)
+    remedy = f"put its files there, or take {corpus!r} out of {project.config.file.name}"
+    raise MissingError(
+        "a corpus has no folder of raw text",
+        where=folder,
+        expected=one_of(names, "none: the raw folder is empty"),
+        remedy=remedy_for_name(corpus, [*names, *project.config.derived], remedy),
+    )
+
+
+def list_contents(project: Project, corpus: str) -> Contents:
+    """List the files of a corpus as they are now.
+
+    Raises:
+        MissingError: The corpus has no folder.
+        InputError: The folder cannot be listed.
+    """
+    folder = project.config.corpus_folder(corpus)
+    try:
+        contents = contents_of(folder, folder.parent)
+    except MissingError:
+        corpus_folder(project, corpus)  # raises an error that says more about a missing folder
+        raise
+    return contents.chosen(project.config.choice_of(corpus))

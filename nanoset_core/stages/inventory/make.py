@@ -1,0 +1,220 @@
+"""Make the inventory of a corpus: its files as they are now, cut into pieces with a digest each.
+
+Everything that is made of a corpus depends on its inventory, so a changed file makes all of that stale. Digests are
+remembered per folder, so that a file is read again only if its size, time or inode has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import NanosetError, SourceChangedError
+from nanoset_core.execution.processes import Executor
+from nanoset_core.execution.progress import Meter
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.project import Project, despite_lost_copies
+from nanoset_core.stages.inventory.corpora import list_contents
+from nanoset_core.storage.leases import leased
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.os_errors import explained
+from nanoset_core.text.contents import Contents, FileStat
+from nanoset_core.text.endings import format_of
+from nanoset_core.text.fingerprints import FingerprintMemory
+from nanoset_core.text.pieces import Inventory, Piece, SourceRange
+from nanoset_core.text.survey import QuietPeriod, known_inventory, take_inventory
+
+VERSION = 1
+STAGE = "inventory"
+INVENTORY_FILE = "inventory.json"
+
+
+def make_inventory(project: Project, corpus: str) -> Manifest:
+    """Survey a corpus, and make its inventory the current one.
+
+    Raises:
+        MissingError, InputError: The files cannot be listed or read, or there are none.
+        SourceChangedError: A file changed while it was read.
+    """
+    inventory = survey_corpus(project, corpus, executor=project.executor)
+    return publish_inventory(project, inventory)
+
+
+def survey_corpus(
+    project: Project, corpus: str, *, settled: bool = False, executor: Executor | None = None
+) -> Inventory:
+    """Return the inventory of a corpus's files as they are now, without storing it.
+
+    Args:
+        project: The project.
+        corpus: Its name.
+        settled: Take files that were written lately as the current inventory has them; see `quiet_period`.
+        executor: Hashes the files; None for this process.
+
+    Raises:
+        MissingError, InputError: The files cannot be listed or read, or there are none.
+        SourceChangedError: A file changed while it was read, or with `settled`, a file is being overwritten, so that
+            it can be taken neither as it is nor as it was.
+    """
+    folder = project.config.corpus_folder(corpus)
+    contents = list_contents(project, corpus)
+    if settled:
+        path = overwritten_file(project, corpus, contents.ordered)
+        if path is not None:
+            raise SourceChangedError(
+                "something writes to this file, and what it held in the last build is gone",
+                where=folder / path,
+                remedy="wait until nothing writes to it, or build by hand, which takes files as they are",
+            )
+
+    quiet = quiet_period(project, corpus) if settled else None
+    meter = Meter(project.listener, "raw_jsonl", corpus, contents.size)
+    with explained(project.outputs.folder):
+        return take_inventory(
+            folder,
+            corpus,
+            memory=fingerprint_memory(project, folder),
+            progress=meter.advance,
+            contents=contents,
+            quiet=quiet,
+            executor=executor,
+        )
+
+
+def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
+    """Return which files are too new for a build that a sensor starts: those written within `settle_seconds`.
+
+    Returns None if the current inventory is damaged: then nothing says how the files were, and all are taken as they
+    are.
+    """
+    outputs = project.outputs
+    try:
+        current: Manifest | None = None
+        if outputs.current_version(STAGE, corpus).exists:
+            current = require_inventory(project, corpus)
+        pieces = pieces_by_file(current)
+    except NanosetError:
+        return None
+    return QuietPeriod(project.config.automation.settle_seconds, time.time_ns(), pieces)
+
+
+def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
+    """Return the path of a file that is being overwritten, or None; a sensor waits until there is none."""
+    quiet = quiet_period(project, corpus)
+    if quiet is None:
+        return None
+    return quiet.overwritten(project.config.corpus_folder(corpus), files)
+
+
+def remembered_inventory(project: Project, contents: Contents, quiet: QuietPeriod | None = None) -> Inventory | None:
+    """Return the inventory of some files without reading them, or None if a digest is not remembered.
+
+    Args:
+        project: The project.
+        contents: The files of a corpus, as they were listed.
+        quiet: Files that count as the current inventory has them.
+    """
+    folder = project.config.corpus_folder(contents.corpus)
+    return known_inventory(contents, fingerprint_memory(project, folder), quiet)
+
+
+def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory:
+    """Return the digests that earlier surveys on any machine computed; all corpora of a folder share them."""
+    access = project.outputs.access
+    file = access.folder / STAGE / folder.name / ".fingerprints.json"
+    return FingerprintMemory(file, access, folder)
+
+
+def with_object_marks(project: Project, folder: RawFolder, ranges: Sequence[SourceRange]) -> list[SourceRange]:
+    """Add to ranges the marks under which their tables in a bucket were hashed.
+
+    Tables are not read in order, so a reader cannot hash them as it goes. With the mark it knows that the object is the
+    one that was hashed. Files on a disk, and files of lines, need none.
+    """
+    paths = {piece.path for source in ranges for piece in source.pieces}
+    if isinstance(folder, Path) or all(format_of(path) == "lines" for path in paths):
+        return list(ranges)
+
+    memory = fingerprint_memory(project, folder)
+    marked_ranges = []
+    for source in ranges:
+        marks: dict[str, int] = {}
+        for piece in source.pieces:
+            mark = None if format_of(piece.path) == "lines" else memory.mark(piece)
+            if mark is not None:
+                marks[piece.path] = mark
+        marked_ranges.append(replace(source, marks=marks))
+    return marked_ranges
+
+
+def inventory_recipe(inventory: Inventory) -> Recipe:
+    """Return the recipe of an inventory: names and content of its files."""
+    return Recipe(STAGE, inventory.corpus, VERSION, options={"content": inventory.digest})
+
+
+def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
+    """Store an inventory, and make it the current one of its corpus."""
+    outputs = project.outputs
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        text = json.dumps(inventory.to_json(), indent=1)
+        (folder / INVENTORY_FILE).write_text(text + "\n", encoding="utf-8")
+        return {"files": len(inventory.files), "stored_bytes": inventory.size}, {}
+
+    def publish() -> Manifest:
+        return outputs.make_current(outputs.commit(inventory_recipe(inventory), write))
+
+    with leased(outputs.access, [inventory.corpus]):
+        return despite_lost_copies(outputs.access, publish)
+
+
+def require_inventory(project: Project, corpus: str) -> Manifest:
+    """Return the manifest of a corpus's current inventory.
+
+    Raises:
+        MissingError: No inventory was made yet, or it is not whole.
+    """
+    return project.outputs.require(STAGE, corpus, remedy="run `nanoset build` first")
+
+
+def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventory]:
+    """Return a corpus's current inventory with its manifest.
+
+    Raises:
+        MissingError: No inventory was made yet, or it is not whole.
+    """
+    manifest = require_inventory(project, corpus)
+    return manifest, load_inventory(manifest)
+
+
+def inventory_at(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:
+    """Return the version of a corpus's inventory with this digest, or None if it was deleted."""
+    manifest = outputs.manifest_at(outputs.folder / STAGE / corpus / digest)
+    return None if manifest is None else load_inventory(manifest)
+
+
+def load_inventory(manifest: Manifest) -> Inventory:
+    """Read the inventory that a manifest describes.
+
+    Raises:
+        FormatError: Its file is damaged.
+    """
+    return manifest.load(INVENTORY_FILE, Inventory.from_json)
+
+
+def pieces_by_file(manifest: Manifest | None) -> dict[str, list[Piece]]:
+    """Return path → pieces of the files of an inventory; an empty mapping if there is no inventory.
+
+    Raises:
+        FormatError: The file of the inventory is damaged.
+    """
+    pieces: dict[str, list[Piece]] = {}
+    if manifest is not None:
+        for piece in load_inventory(manifest).pieces:
+            pieces.setdefault(piece.path, []).append(piece)
+    return pieces

@@ -1,0 +1,114 @@
+"""Notices on the files of a corpus: not read, empty, shrunk, missing, copied, or named as validation or test data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.inventory.corpora import list_contents
+from nanoset_core.stages.inventory.make import STAGE, pieces_by_file
+from nanoset_core.stages.shards.settings import CorpusSpec
+from nanoset_core.text.choice import held_out
+from nanoset_core.text.contents import Contents, Notice, some
+from nanoset_core.text.pieces import Piece
+
+
+def corpus_notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:
+    """Return notices on a corpus's files as they are now.
+
+    A file that changed since the current inventory is compared with that. A file that did not is compared with the
+    inventory before, so that a notice on a lost file stays until the inventory after next.
+
+    Args:
+        project: The project.
+        corpus: Its name.
+        contents: The files of the corpus, if they were listed already.
+
+    Raises:
+        MissingError, InputError: The files cannot be listed.
+    """
+    if contents is None:
+        contents = list_contents(project, corpus)
+    notices = _held_out_notices(project.config, corpus, contents)
+    try:
+        current = project.outputs.current(STAGE, corpus)
+        previous = None if current is None else project.outputs.previous(current)
+        current_pieces = pieces_by_file(current)
+        previous_pieces = pieces_by_file(previous)
+    except NanosetError:
+        # The inventory is damaged, which other checks report.
+        return notices + contents.notices()
+
+    size_by_path = {file.path: file.size for file in contents.texts}
+    changed_sizes: dict[str, int] = {}  # path → bytes in the current inventory
+    unchanged_pieces: dict[str, Sequence[Piece]] = {}
+    for path, pieces in current_pieces.items():
+        size = _size(pieces)
+        if size_by_path.get(path) != size:
+            changed_sizes[path] = size
+        elif size:
+            unchanged_pieces[path] = pieces
+
+    # A few copies are normal, such as licences. Only a large share of the text is worth a notice.
+    originals = _originals_of_copies(unchanged_pieces)
+    copied_bytes = sum(size_by_path[path] for path in originals)
+    if copied_bytes > project.config.documents.max_duplicate_fraction * contents.size:
+        pairs = [f"{path} ({original})" for path, original in originals.items()]
+        notices.append(Notice("copies", len(pairs), some(pairs)))
+
+    previous_sizes = {path: _size(pieces) for path, pieces in previous_pieces.items()}
+    return notices + contents.notices(previous_sizes | changed_sizes)
+
+
+def _size(pieces: Sequence[Piece]) -> int:
+    """Return the stored bytes of some pieces."""
+    return sum(piece.size for piece in pieces)
+
+
+def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[str, str]:
+    """Return copy → original for each file with the same bytes as an earlier one, judged by the digests of pieces."""
+    path_by_digests: dict[tuple[str, ...], str] = {}
+    originals: dict[str, str] = {}
+    for path, pieces in pieces_by_path.items():
+        digests = tuple(piece.digest for piece in pieces)
+        original = path_by_digests.setdefault(digests, path)
+        if original != path:
+            originals[path] = original
+    return originals
+
+
+def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
+    """Return a notice if some files of a corpus that train reads are named as validation or test data.
+
+    The notice contains the lines of nanoset.yaml that separate them. If nanoset.yaml has `files` for the corpus, its
+    user has said which files are meant.
+    """
+    spec = config.corpora.get(corpus, CorpusSpec())
+    held_out_paths = []
+    patterns_by_split: dict[str, list[str]] = {}
+    for file in contents.ordered:
+        split_pattern = held_out(file.path)
+        if split_pattern is None:
+            continue
+        held_out_paths.append(file.path)
+        split, pattern = split_pattern
+        patterns = patterns_by_split.setdefault(split, [])
+        if pattern not in patterns:
+            patterns.append(pattern)
+
+    is_mixed = 0 < len(held_out_paths) < len(contents.texts)
+    if not is_mixed or spec.files is not None or not config.trains_on(corpus):
+        return []
+
+    excluded = list(spec.exclude)
+    for patterns in patterns_by_split.values():
+        excluded += patterns
+    sections = [f"{corpus}: {{exclude: {json.dumps(excluded)}}}"]
+    folder = config.folder_name(corpus)
+    for split, patterns in patterns_by_split.items():
+        sections.append(f"{corpus}_{split}: {{folder: {folder}, files: {json.dumps(patterns)}}}")
+    lines = f"corpora: {{{', '.join(sections)}}}"
+    return [Notice("held_out", len(held_out_paths), f"{some(held_out_paths)}; to part them write {lines}")]

@@ -1,0 +1,39 @@
+"""Verify an inventory: warn of files that a user may not expect to be left out, empty, or gone."""
+
+from __future__ import annotations
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.project.project import Project
+from nanoset_core.stages.inventory.corpora import scan_corpora
+from nanoset_core.stages.inventory.make import STAGE
+from nanoset_core.stages.inventory.notices import corpus_notices
+from nanoset_core.stages.report import Report
+
+
+def verify_inventory(project: Project, corpus: str) -> Report:
+    """Warn of files of a corpus that are not read, empty, smaller than before, or missing."""
+    report = Report(f"{STAGE}/{corpus}")
+    try:
+        folder = project.config.corpus_folder(corpus)
+        notices = corpus_notices(project, corpus)
+    except NanosetError as error:
+        report.note_error(error, "warning")
+        return report
+    for notice in notices:
+        if not notice.is_as_asked:
+            report.warn(notice.text, folder, None, None, notice.remedy)
+    return report
+
+
+def verify_raw_folder(project: Project) -> Report:
+    """Warn of files and folders of the raw folder that belong to no corpus, so that nothing in them is read."""
+    report = Report("raw")
+    for name, reason in scan_corpora(project, names_only=True).aside.items():
+        report.warn(
+            reason,
+            project.config.raw_folder / name,
+            None,
+            None,
+            "put files there that are read, or move it out of the raw folder",
+        )
+    return report
