@@ -1,4 +1,4 @@
-"""Files that nanoset.yaml names beside the raw text, such as lists of ids and tables of attributes."""
+"""Files that nanoset.yaml names in addition to the raw text, such as lists of ids and tables of attributes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from nanoset_core.text.choice import matches
 from nanoset_core.text.contents import FileStat, folders_of, list_below, natural_key, stat_file
 from nanoset_core.text.fingerprints import FingerprintMemory, fingerprint
 
-_MEMORY = ".given"
+_MEMORY_FOLDER = ".given"
+"""Below `views` in the root: digests of local files, so that a file is read again only if it changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class GivenFiles:
     stats: tuple[FileStat, ...]
     """In natural order of their names."""
     digest: str
-    """Of their content: of their bytes, of objects of their ETags."""
+    """Digest of their content: of the bytes of files, and of the ETags of objects."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -35,42 +36,69 @@ class GivenFiles:
 
 
 def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
-    """Return the files that a key of nanoset.yaml names: one, all of a folder, or those that fit a pattern.
+    """Return the files that a key of nanoset.yaml names: one file, all files of a folder, or those that fit a pattern.
 
-    Only new and changed local files are read, to hash them; of objects the ETag is taken.
+    Only new and changed local files are read, to hash them. Objects are known by their ETags.
+
+    Args:
+        project: The project.
+        pattern: The value of the key.
+        key: The key, for messages.
 
     Raises:
-        ConfigError, MissingError: the pattern names no place, or no file.
-        InputError: the folder cannot be read, or one in it is named like a file that is read.
-        StorageError: the folder cannot be read.
+        ConfigError: The pattern is not a valid place.
+        MissingError: It names no file.
+        InputError: The folder cannot be read, or a folder in it is named like a file that is read.
+        StorageError: The bucket cannot be read.
     """
-    folder, parts = _divided(project, pattern, key)
+    folder, parts = _split_pattern(project, pattern, key)
     path = "/".join(parts)
+    stats: list[FileStat] = []
     folders: set[str] = set()
-    if _is_pattern(path):
-        listed, all_folders = list_below(folder) if folder.is_dir() else ([], set())
-        found = [stat for stat in listed if matches(stat.path.split("/"), parts)]
-        folders = {name for name in all_folders if matches(name.split("/"), parts)}
+    if _has_wildcard(path):
+        if folder.is_dir():
+            all_stats, all_folders = list_below(folder)
+            stats = [stat for stat in all_stats if matches(stat.path.split("/"), parts)]
+            folders = {name for name in all_folders if matches(name.split("/"), parts)}
     elif (folder / path).is_file():
-        found = [stat_file(folder, path)]
+        stats = [stat_file(folder, path)]
     else:
-        folder = folder / path if path else folder
-        found, folders = list_below(folder) if folder.is_dir() else ([], set())
-    _check_folders(folder, folders, found, parts)
-    if not found:
-        remedy = f"correct {key}, or put the files there"
-        raise MissingError("no file of this name", where=f"{project.config.file}: {key}", found=pattern, remedy=remedy)
-    stats = tuple(sorted(found, key=lambda stat: natural_key(stat.path)))
-    return GivenFiles(folder, stats, digest_of(_contents(project, folder, stats)))
+        if path:
+            folder = folder / path
+        if folder.is_dir():
+            stats, folders = list_below(folder)
+
+    _check_folders(folder, folders, stats, parts)
+    if not stats:
+        raise MissingError(
+            "no file of this name",
+            where=f"{project.config.file}: {key}",
+            found=pattern,
+            remedy=f"correct {key}, or put the files there",
+        )
+    ordered_stats = tuple(sorted(stats, key=lambda stat: natural_key(stat.path)))
+    return GivenFiles(folder, ordered_stats, digest_of(_content_digests(project, folder, ordered_stats)))
 
 
-def _check_folders(folder: RawFolder, folders: Iterable[str], files: Sequence[FileStat], parts: Sequence[str]) -> None:
-    """Refuse a folder that is named like the files that are read, and from which none is.
+def _check_folders(folder: RawFolder, folders: Iterable[str], stats: Sequence[FileStat], parts: Sequence[str]) -> None:
+    """Check that no folder has the ending of the files that are read, unless files in it are read, too.
 
-    So ends an archive that was unpacked wrongly, and the output of Spark: ids.parquet/part-0.parquet.
+    An archive that was unpacked wrongly leaves such folders, and Spark writes them: ids.parquet/part-0.parquet.
+
+    Args:
+        folder: The folder that was listed.
+        folders: Folders below it.
+        stats: Files below it that are read.
+        parts: Parts of the pattern.
+
+    Raises:
+        InputError: There is such a folder.
     """
-    endings = {PurePosixPath(path).suffix for path in [*parts[-1:], *(file.path for file in files)]} - {""}
-    for path in sorted(set(folders) - folders_of(file.path for file in files), key=natural_key):
+    paths = [stat.path for stat in stats]
+    endings = {PurePosixPath(path).suffix for path in [*parts[-1:], *paths]}
+    endings.discard("")
+    unread_folders = set(folders) - folders_of(paths)
+    for path in sorted(unread_folders, key=natural_key):
         if PurePosixPath(path).suffix in endings:
             raise InputError(
                 "a folder has the name of a file, and nothing in it is read",
@@ -80,33 +108,53 @@ def _check_folders(folder: RawFolder, folders: Iterable[str], files: Sequence[Fi
             )
 
 
-def _divided(project: Project, pattern: str, key: str) -> tuple[RawFolder, list[str]]:
-    """Return (the folder before the first part with a wildcard, or before the last part; the parts below it)."""
-    head, separator, path = pattern.partition("://") if is_remote(pattern) else ("", "", pattern)
+def _split_pattern(project: Project, pattern: str, key: str) -> tuple[RawFolder, list[str]]:
+    """Split a pattern at its first part with a wildcard, or at its last part; return (folder, remaining parts)."""
+    scheme = ""
+    path = pattern
+    if is_remote(pattern):
+        scheme, _, path = pattern.partition("://")
     parts = path.rstrip("/").split("/")
-    first = next((number for number, part in enumerate(parts) if _is_pattern(part)), len(parts) - 1)
-    if not separator:
-        begin = "/".join(parts[:first]) or ("/" if path.startswith("/") else ".")
-        return project.config.local(begin, key), parts[first:]
-    begin = f"{head}://{'/'.join(parts[: max(1, first)])}"
-    where, storage = f"{project.config.file}: {key}", project.config.storage
-    place = remote_location(begin, where=where, storage=storage, only_read=True)
-    return RemoteFolder(place.store, place.path, by_etag=True), parts[max(1, first) :]
+    n_folder_parts = _first_wildcard(parts)
+    if not scheme:
+        folder = "/".join(parts[:n_folder_parts])
+        if not folder:
+            folder = "/" if path.startswith("/") else "."
+        return project.config.local(folder, key), parts[n_folder_parts:]
+
+    n_folder_parts = max(1, n_folder_parts)  # the bucket
+    location = remote_location(
+        f"{scheme}://{'/'.join(parts[:n_folder_parts])}",
+        where=f"{project.config.file}: {key}",
+        storage=project.config.storage,
+        only_read=True,
+    )
+    return RemoteFolder(location.store, location.path, by_etag=True), parts[n_folder_parts:]
 
 
-def _is_pattern(part: str) -> bool:
-    return any(character in part for character in "*?[")
+def _first_wildcard(parts: Sequence[str]) -> int:
+    """Return the number of the first part with a wildcard, or of the last part if none has one."""
+    for number, part in enumerate(parts):
+        if _has_wildcard(part):
+            return number
+    return len(parts) - 1
 
 
-def _contents(project: Project, folder: RawFolder, stats: tuple[FileStat, ...]) -> list[list[str]]:
-    place = project.outputs.folder / "views" / _MEMORY / digest_of(str(folder))
-    memory = FingerprintMemory(place / ".fingerprints.json")
-    contents = []
+def _has_wildcard(text: str) -> bool:
+    return any(character in text for character in "*?[")
+
+
+def _content_digests(project: Project, folder: RawFolder, stats: Sequence[FileStat]) -> list[list[str]]:
+    """Return the digests of the pieces of each file; what is computed is remembered for local files."""
+    memory_folder = project.outputs.folder / "views" / _MEMORY_FOLDER / digest_of(str(folder))
+    memory = FingerprintMemory(memory_folder / ".fingerprints.json")
+    digests = []
     for stat in stats:
         pieces = memory.recall(stat)
         if pieces is None:
-            memory.note(stat, pieces := fingerprint(folder, stat))
-        contents.append([piece.digest for piece in pieces])
+            pieces = fingerprint(folder, stat)
+            memory.note(stat, pieces)
+        digests.append([piece.digest for piece in pieces])
     if not isinstance(folder, RemoteFolder):
         memory.save({stat.path for stat in stats})
-    return contents
+    return digests
