@@ -32,7 +32,7 @@ NEIGHBOURS = {("stages", "project"), ("project", "stages")}
 """A stage works on a project, and a project consists of stages: their files import each other, never in a circle."""
 ABOVE_ALL = {"demo"}
 """May import every room; imported by its own command alone."""
-ALIASES = {"config", "shuffling"}
+ALIASES = {"config", "indexed", "shuffling"}
 """Deprecated names of modules, which nothing here imports."""
 
 

@@ -1,0 +1,1 @@
+"""Former name of `nanoset_core.formats.indexed`; pickles of datasets contain it."""
