@@ -15,7 +15,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.existing import StoredOutput, all_outputs
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts
-from nanoset_core.stages.dataset.stage import DATASET as DATASETS
+from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.shards import stage as tokenization
@@ -257,7 +257,7 @@ def _is_orphan(root: OutputRoot, output: StoredOutput, digest: str, needs: set[s
 
     It may hold the documents, too: nothing tells which shards it was made of.
     """
-    if output.stage_folder != DATASETS or output.name not in corpora:
+    if output.stage_folder != DATASET.layout.folder or output.name not in corpora:
         return False
     manifest = root.manifest_at(output.folder / digest)
     parents = set() if manifest is None else set(manifest.recipe["parents"].values())
