@@ -112,12 +112,11 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
             size = _size_run(run, sizes.size(consumed), n_steps + 1)
             yield Stretch(n_steps + 1, consumed, size, run.micro_batch_size, run.data_parallel_size, resumed)
             n_same = _steps_until_change(sizes, consumed, size)
-            if n_same is None and end is None:
-                return
+            if end is not None:
+                n_left = end - n_steps
+                n_same = n_left if n_same is None else min(n_same, n_left)
             if n_same is None:
-                n_same = end - n_steps
-            elif end is not None:
-                n_same = min(n_same, end - n_steps)
+                return
             n_steps += n_same
             consumed += n_same * size
 

@@ -1,4 +1,4 @@
-"""Complete run.yaml from what Megatron-LM printed: its arguments, where it loaded checkpoints, samples it had consumed.
+"""Complete run.yaml from what Megatron-LM printed: its arguments, the checkpoints that it loaded, consumed samples.
 
 Source: Megatron-LM core_v0.16.1 `training/arguments.py` (_print_args), `training/checkpointing.py` (load_checkpoint),
 `training/training.py` (training_log).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,128 +20,209 @@ from nanoset_core.records.parsing import read_yaml
 from nanoset_core.stages.handoff.run import RunSpec, checked_run
 from nanoset_core.stages.handoff.steps import Steps
 
-_BLOCK, _END = re.compile(r"-{5,} arguments -{5,}"), re.compile(r"-{5,} end of arguments -{5,}")
+_BLOCK = re.compile(r"-{5,} arguments -{5,}")
+_BLOCK_END = re.compile(r"-{5,} end of arguments -{5,}")
 _ARGUMENT = re.compile(r"(\w+) \.{2,} (.*?)\s*$")
 _LOADED = re.compile(r"successfully loaded checkpoint from .* at iteration +(\d+)")
 _STEP = re.compile(r"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+)")
 _RESUMED = ("data_parallel_size", "micro_batch_size", "global_batch_size")
-_OTHERS = ("rampup_batch_size", "step_batch_size_schedule", "decrease_batch_size_if_needed", "dataloader_type")
+"""Arguments that may change as a run resumes, which become keys of `resumes`."""
+_CONSTANT = ("rampup_batch_size", "step_batch_size_schedule", "decrease_batch_size_if_needed", "dataloader_type")
+"""The other arguments that become keys of run.yaml."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerRestart:
+    """One time that the trainer was started."""
+
+    iteration: int
+    """Iterations that were done before."""
+    arguments: Mapping[str, Any]
 
 
 @dataclass
 class TrainLog:
     """What a log says of a run."""
 
-    starts: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    """Iterations that were done, and the arguments, each time that it was started; in order."""
+    starts: list[TrainerRestart] = field(default_factory=list)
+    """Each time that the trainer was started, in order."""
     consumed: dict[int, int] = field(default_factory=dict)
-    """Step → samples that were consumed after it; of the last time that it was trained."""
+    """Step → samples that were consumed after it, of the last time that it was trained."""
 
     @staticmethod
     def read(file: Path) -> TrainLog:
-        """Read the log of one run, or of its parts behind one another; MissingError, FormatError where that fails."""
-        log, remedy = TrainLog(), "name what Megatron-LM printed, with the block of its arguments"
+        """Read the log of one run, or the concatenated logs of its parts.
+
+        Raises:
+            MissingError: The log cannot be read.
+            FormatError: It contains no arguments.
+        """
+        remedy = "name what Megatron-LM printed, with the block of its arguments"
+        log = TrainLog()
         try:
             with file.open(encoding="utf-8", errors="replace") as lines:
                 log._read(lines)
         except OSError as error:
             raise MissingError("the log cannot be read", where=file, found=error, remedy=remedy) from error
         if not log.starts:
-            raise FormatError("the log has no arguments", where=file, expected="---- arguments ----", remedy=remedy)
+            raise FormatError(
+                "the log has no arguments",
+                where=file,
+                expected="---- arguments ----",
+                remedy=remedy,
+            )
         return log
 
     def _read(self, lines: Iterable[str]) -> None:
-        within, arguments = False, dict[str, Any]()
+        is_in_block = False
+        arguments: dict[str, Any] = {}  # of a start that is not recorded yet
         for line in lines:
             if _BLOCK.search(line):
-                within, arguments = True, {}
-            elif _END.search(line):
-                within = False
-            elif within:
-                if named := _ARGUMENT.search(line):
-                    arguments[named[1]] = _value(named[2])
-            elif loaded := _LOADED.search(line):
-                arguments = self._start(int(loaded[1]), arguments)
-            elif logged := _STEP.search(line):
-                arguments = self._start(0, arguments)
-                self.consumed[int(logged[1])] = int(logged[2])
-        self._start(0, {} if self.starts else arguments)
+                is_in_block = True
+                arguments = {}
+                continue
+            if _BLOCK_END.search(line):
+                is_in_block = False
+                continue
+            if is_in_block:
+                argument = _ARGUMENT.search(line)
+                if argument:
+                    arguments[argument[1]] = _value(argument[2])
+                continue
 
-    def _start(self, done: int, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Note a start with arguments, if there are any: what went beyond it before was trained again."""
-        if arguments:
-            self.starts = [start for start in self.starts if start[0] < done] + [(done, arguments)]
-            self.consumed = {step: count for step, count in self.consumed.items() if step <= done}
-        return {}
+            # A start is known to be one once its checkpoint is loaded, or its first step done.
+            loaded = _LOADED.search(line)
+            if loaded:
+                self._record_start(int(loaded[1]), arguments)
+                arguments = {}
+                continue
+            step = _STEP.search(line)
+            if step:
+                self._record_start(0, arguments)
+                arguments = {}
+                self.consumed[int(step[1])] = int(step[2])
+
+        # A first start that did no step yet still says what its arguments are.
+        if not self.starts:
+            self._record_start(0, arguments)
+
+    def _record_start(self, iteration: int, arguments: Mapping[str, Any]) -> None:
+        """Record a start, if the log has arguments for it; drop what was done after the checkpoint before."""
+        if not arguments:
+            return
+        self.starts = [start for start in self.starts if start.iteration < iteration]
+        self.starts.append(TrainerRestart(iteration, arguments))
+        self.consumed = {step: count for step, count in self.consumed.items() if step <= iteration}
 
     def settings(self) -> dict[str, Any]:
-        """Return keys of run.yaml."""
-        (_, first), *later = self.starts
-        if first.get("dataloader_type") == "cyclic" and first.get("data_sharding") is False:
-            what, remedy = "the order of a cyclic loader with --no-data-sharding is not known", "it cannot be explained"
-            raise ConfigError(what, where="data_sharding", found=False, expected=True, remedy=remedy)
-        found = {name: first.get(name) for name in (*_RESUMED, *_OTHERS)}
-        if found["step_batch_size_schedule"] is not None:
-            found |= {"seq_length": first.get("seq_length"), "global_batch_size": None}
-        found["skipped_iterations"] = list(self._skipped())
-        found["resumes"] = [one for one in _changes(found, later) if len(one) > 1]
-        return {name: value for name, value in found.items() if value not in (None, [], False)}
+        """Return keys of run.yaml.
 
-    def _skipped(self) -> Iterator[list[int]]:
-        """Yield skipped steps as [first, last]; core 0.16.1 counts them from 0, main from 1, as its log does."""
-        arguments = self.starts[-1][1]
-        given = sorted({int(one) for _, start in self.starts for one in start.get("iterations_to_skip") or ()})
-        every = arguments.get("log_interval") == 1
-        from_one = every and any(one not in self.consumed and one + 1 in self.consumed for one in given)
-        steps = np.array(given, np.int64) + (0 if from_one else 1)
-        for run in np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1) if given else ():
-            yield [int(run[0]), int(run[-1])]
+        Raises:
+            ConfigError: The trainer read the samples in an order that is not known.
+        """
+        first = self.starts[0].arguments
+        if first.get("dataloader_type") == "cyclic" and first.get("data_sharding") is False:
+            raise ConfigError(
+                "the order of a cyclic loader with --no-data-sharding is not known",
+                where="data_sharding",
+                found=False,
+                expected=True,
+                remedy="it cannot be explained",
+            )
+        settings: dict[str, Any] = {name: first.get(name) for name in (*_RESUMED, *_CONSTANT)}
+        if settings["step_batch_size_schedule"] is not None:
+            settings["seq_length"] = first.get("seq_length")
+            settings["global_batch_size"] = None
+        settings["skipped_iterations"] = self._skipped()
+        settings["resumes"] = _resumes(settings, self.starts[1:])
+        return {name: value for name, value in settings.items() if value not in (None, [], False)}
+
+    def _skipped(self) -> list[list[int]]:
+        """Return skipped steps as [first, last], both included."""
+        numbers: set[int] = set()
+        for start in self.starts:
+            numbers.update(int(number) for number in start.arguments.get("iterations_to_skip") or ())
+        if not numbers:
+            return []
+
+        # Core 0.16.1 counts the iterations to skip from 0, main from 1 as the log does. If every step is logged, the
+        # missing ones tell which it is.
+        logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
+        counts_from_one = False
+        if logs_every_step:
+            counts_from_one = any(number not in self.consumed and number + 1 in self.consumed for number in numbers)
+        steps = np.array(sorted(numbers), np.int64)  # (n_skipped,)
+        if not counts_from_one:
+            steps += 1
+
+        # Consecutive steps become one range.
+        run_starts = np.flatnonzero(np.diff(steps) > 1) + 1
+        return [[int(run[0]), int(run[-1])] for run in np.split(steps, run_starts)]
 
     def differences(self, run: RunSpec) -> list[str]:
-        """Return where the samples that the log says were consumed are not those that the numbers of a run give."""
-        logged = np.array(sorted(self.consumed.items()), np.int64).reshape(-1, 2)
-        first, batch = Steps(run).samples(logged[:, 0])
-        wrong = np.flatnonzero(first + batch != logged[:, 1])
+        """Return where the consumed samples in the log differ from those that the numbers of a run give."""
+        logged_steps = np.array(sorted(self.consumed), np.int64)  # (n_logged,)
+        logged_samples = np.array([self.consumed[step] for step in sorted(self.consumed)], np.int64)  # (n_logged,)
+        first_samples, sizes = Steps(run).samples(logged_steps)
+        computed_samples = first_samples + sizes
+        wrong = np.flatnonzero(computed_samples != logged_samples)
         if not wrong.size:
             return []
-        step, said = logged[wrong[0]].tolist()
-        counted = int((first + batch)[wrong[0]])
+        first = wrong[0]
         return [
-            f"{wrong.size:,} of {len(logged):,} steps in the log differ, the first is step {step:,}: the log says that "
-            f"{said:,} samples were consumed, by these numbers it is {counted:,}"
+            f"{wrong.size:,} of {len(logged_steps):,} steps in the log differ, the first is step "
+            f"{logged_steps[first]:,}: the log says that {logged_samples[first]:,} samples were consumed, by these "
+            f"numbers it is {computed_samples[first]:,}"
         ]
 
 
-def _changes(first: Mapping[str, Any], starts: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    now = {name: first[name] for name in _RESUMED}
-    for done, arguments in starts:
-        changed = {name: arguments[name] for name in now if arguments.get(name) not in (None, now[name])}
-        yield {"iteration": done, **changed}
-        now |= changed
+def _resumes(settings: Mapping[str, Any], restarts: Sequence[TrainerRestart]) -> list[dict[str, Any]]:
+    """Return the key `resumes`: the restarts at which a setting changed, with what changed."""
+    current = {name: settings[name] for name in _RESUMED}
+    resumes = []
+    for restart in restarts:
+        changes: dict[str, Any] = {}
+        for name in _RESUMED:
+            value = restart.arguments.get(name)
+            if value is not None and value != current[name]:
+                changes[name] = value
+        if changes:
+            resumes.append({"iteration": restart.iteration, **changes})
+        current |= changes
+    return resumes
 
 
 def _value(text: str) -> Any:
-    """Return an argument's value: numbers, lists of them, None, True; anything else as text."""
+    """Return the value of a printed argument: a number, a list of numbers, None or True; anything else as text."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-    if isinstance(value, list):
-        return [int(one) if isinstance(one, str) and one.isdecimal() else one for one in value]
-    return value
+    if not isinstance(value, list):
+        return value
+    items = []
+    for item in value:
+        is_number = isinstance(item, str) and item.isdecimal()
+        items.append(int(item) if is_number else item)
+    return items
 
 
 def completed(file: Path, log: Path) -> tuple[str, list[str]]:
-    """Return the text of a run.yaml with what a log says, and where the log's own numbers differ from it.
+    """Complete a run.yaml by what a log says.
+
+    Returns:
+        The text of the run.yaml, and where the log's own numbers of samples differ from it.
 
     Raises:
-        MissingError, FormatError: a file cannot be read.
-        ConfigError: mistakes in what comes out of it, or the run's order is not known.
+        MissingError, FormatError: A file cannot be read.
+        ConfigError: The result has mistakes, or the run's order is not known.
     """
     import yaml
 
     value, _ = read_yaml(file, remedy="correct the line")
-    found = TrainLog.read(log)
-    whole = {**(value if isinstance(value, dict) else {}), **found.settings()}
-    text = yaml.safe_dump(whole, sort_keys=False, default_flow_style=None, width=100)
-    return text, found.differences(checked_run(whole, text, log))
+    train_log = TrainLog.read(log)
+    settings = dict(value) if isinstance(value, dict) else {}
+    settings |= train_log.settings()
+    text = yaml.safe_dump(settings, sort_keys=False, default_flow_style=None, width=100)
+    run = checked_run(settings, text, log)
+    return text, train_log.differences(run)

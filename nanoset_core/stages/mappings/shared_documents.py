@@ -1,15 +1,17 @@
-"""Find which documents of a corpus the members of a blend hold: the corpus itself, views of it, and packs.
+"""Count which documents of a corpus several datasets of a blend contain: the corpus itself, views of it, and packs.
 
-A view's `.idx` points into the tokens of its corpus, and the pieces of packs name the documents that were packed. So no
-token is read to count the tokens that a member holds of each document. Documents are looked at in ranges, so that the
-memory stays bounded however large the corpus is.
+Training on two of them reads the documents that they have in common twice, which neither of them shows.
+
+A view's `.idx` points into the tokens of its corpus, and the pieces of packs name the documents that were packed. So
+the tokens that a dataset contains of each document are counted without reading a token. Documents are counted in
+ranges, so that the memory stays bounded however large the corpus is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,40 +31,52 @@ from nanoset_core.stages.views.stage import chosen_from, is_view
 from nanoset_core.stages.views.writing import documents_in
 
 _CELLS = 1 << 24
-"""Documents times members that are counted at once: 128 MiB."""
+"""Documents times datasets that are counted together: 128 MiB."""
 _SEQUENCES = 1 << 20
-"""Sequences of a member that are looked at together."""
+"""Sequences of a dataset that are looked at together."""
 _FEW_CODES = 1 << 22
 """Combinations of copies up to which tokens are counted by `np.bincount`, without sorting."""
 
 
+class DocumentTokens(NamedTuple):
+    """Tokens that a dataset contains of documents of its corpus; a document may be listed several times."""
+
+    documents: NDArray[np.int64]
+    """Numbers of the documents in the corpus, int64, shape (n,)."""
+    tokens: NDArray[np.int64]
+    """Tokens of each, int64, shape (n,)."""
+
+
 class SharedDocuments:
-    """Counts the documents that datasets of a project share; a `CorpusReader`."""
+    """Counts the documents that datasets of a project have in common; a `CorpusReader`."""
 
     def __init__(self, outputs: OutputRoot, datasets: Mapping[str, Manifest]) -> None:
         """Take the outputs of a project.
 
         Args:
-            outputs: of the project.
-            datasets: prefix → manifest of datasets that may not be built yet; others are looked up.
+            outputs: The outputs.
+            datasets: Prefix → manifest of datasets that may not be built yet; others are looked up.
         """
         self._outputs = outputs
         self._datasets = datasets
-        self._known: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
+        self._counted: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return the corpora of some datasets, of which only these rows count.
+        """Return the corpora of datasets, with the tokens that each dataset contains of them.
+
+        Args:
+            rows_by_prefix: Prefix → (start, stop) of the sequences of the dataset that count.
 
         Raises:
-            MissingError: what a view was chosen from, or packs were made of, was deleted.
+            MissingError: A dataset that a view was chosen from, or that packs were made of, was deleted.
         """
         key = tuple(sorted(rows_by_prefix.items()))
-        if key not in self._known:
-            self._known[key] = self._count(rows_by_prefix)
-        return self._known[key]
+        if key not in self._counted:
+            self._counted[key] = self._count(rows_by_prefix)
+        return self._counted[key]
 
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
-        # Members by the version of the corpus's dataset that they were made from.
+        # Group the datasets by the version of the corpus that they were made from.
         manifests = {prefix: self._manifest(prefix) for prefix in rows_by_prefix}
         prefixes_by_digest: dict[str, list[str]] = {}
         corpora: dict[str, Manifest] = {}
@@ -71,13 +85,13 @@ class SharedDocuments:
             corpora[corpus.digest] = corpus
             prefixes_by_digest.setdefault(corpus.digest, []).append(prefix)
 
-        found = []
+        results = []
         for digest, prefixes in prefixes_by_digest.items():
             members = [_Member(self._outputs, manifests[prefix], rows_by_prefix[prefix]) for prefix in prefixes]
             names = tuple(manifests[prefix].name for prefix in prefixes)
             parts = _parts_of(corpora[digest], members)
-            found.append(CorpusParts(corpora[digest].name, names, tuple(prefixes), parts))
-        return found
+            results.append(CorpusParts(corpora[digest].name, names, tuple(prefixes), parts))
+        return results
 
     def _manifest(self, prefix: str) -> Manifest:
         if prefix in self._datasets:
@@ -94,7 +108,7 @@ class SharedDocuments:
 
 
 class _Member:
-    """A dataset that a split reads, with the rows that it reads."""
+    """A dataset of a blend, with the sequences that a split reads of it."""
 
     def __init__(self, outputs: OutputRoot, dataset: Manifest, rows: Rows) -> None:
         self.dataset = dataset
@@ -104,8 +118,8 @@ class _Member:
         self._is_ascending: bool | None = None
 
     @property
-    def holds_documents_once(self) -> bool:
-        """Whether it is known without a look that each of its tokens is another one of the corpus."""
+    def has_documents_once(self) -> bool:
+        """Whether its recipe alone says that it contains no token of the corpus twice."""
         if is_packs(self.dataset):
             return False
         return not any(key.endswith(".repeat") for key in self.dataset.recipe["options"])
@@ -114,104 +128,114 @@ class _Member:
         """Return the index of the dataset, or of the one that packs were made of."""
         return read_idx(self.packed.path(f"{self.packed.facts['prefix']}.idx"), validate=False)
 
-    def held(self, corpus: Index, index: Index, documents: tuple[int, int]) -> NDArray[np.int64]:
-        """Return how many tokens it holds of each document [start, stop) of the corpus, int64, shape (documents,)."""
-        start, stop = documents
-        tokens = np.zeros(stop - start, np.int64)
-        for numbers, lengths in self._tokens(corpus, index, documents):
-            # float64 is exact for the tokens of a document
-            counts = np.bincount(numbers - start, lengths.astype(np.float64), stop - start)
-            tokens += counts.astype(np.int64)
-        return tokens
+    def tokens_of(self, corpus: Index, index: Index, documents: range) -> NDArray[np.int64]:
+        """Return how many tokens it contains of each document in a range of the corpus, int64, shape (n_documents,).
 
-    def _tokens(
-        self, corpus: Index, index: Index, documents: tuple[int, int]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield (numbers of documents within a range, tokens held of each); a document may come several times."""
+        Args:
+            corpus: Index of the corpus.
+            index: The member's `index`.
+            documents: Numbers of the documents.
+        """
+        totals = np.zeros(len(documents), np.int64)
+        for listed in self._listed(corpus, index, documents):
+            numbers = listed.documents - documents.start
+            # `bincount` adds up float64, which is exact for the tokens of a document.
+            sums = np.bincount(numbers, listed.tokens.astype(np.float64), len(documents))
+            totals += sums.astype(np.int64)
+        return totals
+
+    def _listed(self, corpus: Index, index: Index, documents: range) -> Iterator[DocumentTokens]:
+        """Yield the documents of a range that it contains."""
         if is_packs(self.dataset):
-            yield from self._tokens_of_packs(corpus, index, documents)
+            yield from self._listed_in_packs(corpus, index, documents)
         else:
-            yield from self._tokens_of_sequences(corpus, index, documents)
+            yield from self._listed_in_sequences(corpus, index, documents)
 
-    def _tokens_of_sequences(
-        self, corpus: Index, index: Index, documents: tuple[int, int]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        # The sequences of the range, and where their tokens begin and end in the corpus's .bin.
-        bounds = corpus.document_indices[documents[0] : documents[1] + 1]
+    def _listed_in_sequences(self, corpus: Index, index: Index, documents: range) -> Iterator[DocumentTokens]:
+        # The corpus's sequences of these documents, and where their tokens start in its .bin.
+        bounds = corpus.document_indices[documents.start : documents.stop + 1]  # (n_documents + 1,)
         first_sequence = int(bounds[0])
-        pointers = np.array(corpus.sequence_pointers[first_sequence : int(bounds[-1])])
+        stop_sequence = int(bounds[-1])
+        pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])  # (n_sequences,) bytes
         if not len(pointers):
             return
-        last = int(bounds[-1])
-        has_more = last < len(corpus.sequence_pointers)
-        stop_pointer = int(corpus.sequence_pointers[last]) if has_more else np.iinfo(np.int64).max
+        stop_pointer = np.iinfo(np.int64).max
+        if stop_sequence < len(corpus.sequence_pointers):
+            stop_pointer = int(corpus.sequence_pointers[stop_sequence])
 
+        # The dataset's sequences that point into this part of the .bin. One may start within a sequence of the corpus.
         low, high = self._rows_between(index, int(pointers[0]), stop_pointer)
-        for begin in range(low, high, _SEQUENCES):
-            some = slice(begin, min(begin + _SEQUENCES, high))
-            own_pointers = np.array(index.sequence_pointers[some])
-            lengths = np.array(index.sequence_lengths[some])
-            is_within = (own_pointers >= pointers[0]) & (own_pointers < stop_pointer) & (lengths > 0)
-            sequences = first_sequence + np.searchsorted(pointers, own_pointers[is_within], side="right") - 1
-            numbers = documents[0] + np.searchsorted(bounds, sequences, side="right") - 1
-            yield numbers, lengths[is_within].astype(np.int64)
+        for start in range(low, high, _SEQUENCES):
+            stop = min(start + _SEQUENCES, high)
+            member_pointers = np.array(index.sequence_pointers[start:stop])
+            lengths = np.array(index.sequence_lengths[start:stop])
+            is_within = (member_pointers >= pointers[0]) & (member_pointers < stop_pointer) & (lengths > 0)
+            sequences = first_sequence + np.searchsorted(pointers, member_pointers[is_within], side="right") - 1
+            numbers = documents.start + np.searchsorted(bounds, sequences, side="right") - 1
+            yield DocumentTokens(numbers, lengths[is_within].astype(np.int64))
 
     def _rows_between(self, index: Index, low: int, high: int) -> tuple[int, int]:
-        """Return the rows, of those that the split has, that may point into a range; fewer if they are in its order."""
+        """Return (start, stop) of the sequences that may point into a range of bytes.
+
+        These are all that the split has, or fewer if they are stored in the order of their tokens.
+        """
         if self._is_ascending is None:
             self._is_ascending = _is_ascending(index, self.rows)
         if not self._is_ascending:
             return self.rows
-        own = index.sequence_pointers[self.rows[0] : self.rows[1]]
-        bounds = places_upto(own, [low - 1, high - 1]) + 1
-        return self.rows[0] + int(bounds[0]), self.rows[0] + int(bounds[1])
+        start, stop = self.rows
+        first, last = places_upto(index.sequence_pointers[start:stop], [low - 1, high - 1])
+        return start + int(first) + 1, start + int(last) + 1
 
-    def _tokens_of_packs(
-        self, corpus: Index, index: Index, documents: tuple[int, int]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        for numbers, lengths in self._pieces(index):
+    def _listed_in_packs(self, corpus: Index, index: Index, documents: range) -> Iterator[DocumentTokens]:
+        for pieces in self._pieces(index):
+            numbers = pieces.documents
             if is_view(self.packed):
                 numbers = documents_in(corpus, index, numbers)
-            is_within = (numbers >= documents[0]) & (numbers < documents[1])
-            yield numbers[is_within], lengths[is_within]
+            is_within = (numbers >= documents.start) & (numbers < documents.stop)
+            yield DocumentTokens(numbers[is_within], pieces.tokens[is_within])
 
-    def _pieces(self, index: Index) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield (documents of the dataset that was packed, tokens of each) of the pieces in the packs of the split."""
+    def _pieces(self, index: Index) -> Iterator[DocumentTokens]:
+        """Yield the pieces in the packs of the split, with the documents numbered in the dataset that was packed."""
         if PIECES_FILE in self.dataset.files:
             for rows in pieces_of(self.dataset).between(*self.rows):
-                yield rows.documents, rows.tokens
+                yield DocumentTokens(rows.documents, rows.tokens)
             return
 
-        # The packs are not built yet: lay them out as they will be.
+        # The packs are not built yet: assign the documents to packs as they will be.
         rules = PackingRules.of(self.dataset.recipe["options"])
         lengths = document_lengths(index.sequence_lengths, index.document_indices)
         _, plan = plan_counts(lengths, rules)
         windows: Iterator[Pieces] = assign(lengths, rules.pieces, plan, rules.seed)
         if rules.tail == "carry":
             windows = carry_room(windows, rules.pieces.length)
-        first = 0
+        first_pack = 0
         for window in windows:
-            count = len(window.bounds) - 1
-            begin = min(max(self.rows[0] - first, 0), count)
-            end = min(max(self.rows[1] - first, begin), count)
-            pieces = window.slice(begin, end)
-            yield pieces.documents, pieces.lengths
-            first += count
+            n_packs = len(window.bounds) - 1
+            start = min(max(self.rows[0] - first_pack, 0), n_packs)
+            stop = min(max(self.rows[1] - first_pack, start), n_packs)
+            pieces = window.slice(start, stop)
+            yield DocumentTokens(pieces.documents, pieces.lengths)
+            first_pack += n_packs
 
 
 def _is_ascending(index: Index, rows: Rows) -> bool:
     """Return whether sequences are stored in the order of their tokens."""
-    for begin in range(rows[0], rows[1], _SEQUENCES):
-        pointers = np.array(index.sequence_pointers[begin : min(begin + _SEQUENCES + 1, rows[1])])
+    start, stop = rows
+    for first in range(start, stop, _SEQUENCES):
+        # One more than these, so that neighbours at the border are compared, too.
+        pointers = np.array(index.sequence_pointers[first : min(first + _SEQUENCES + 1, stop)])
         if (np.diff(pointers) < 0).any():
             return False
     return True
 
 
 def _parts_of(corpus: Manifest, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
-    if len(members) == 1 and members[0].holds_documents_once:
-        lengths = members[0].index().sequence_lengths[slice(*members[0].rows)]
-        total = int(lengths.sum(dtype=np.int64))
+    """Return how many tokens of a corpus have how many copies in each dataset."""
+    # One dataset without repetitions needs no look at documents: all of its tokens have one copy.
+    if len(members) == 1 and members[0].has_documents_once:
+        start, stop = members[0].rows
+        total = int(members[0].index().sequence_lengths[start:stop].sum(dtype=np.int64))
         return (CorpusPart((1,), total),) if total else ()
 
     corpus_index = read_idx(corpus.path(f"{corpus.facts['prefix']}.idx"), validate=False)
@@ -219,78 +243,82 @@ def _parts_of(corpus: Manifest, members: Sequence[_Member]) -> tuple[CorpusPart,
     tokens_by_copies: dict[tuple[int, ...], int] = {}
     n_documents = len(corpus_index.document_indices) - 1
     step = max(_CELLS // len(members), 1)
-    starts = range(0, n_documents, step)
-    for start, stop in pairwise([*starts, n_documents]):
-        # (documents, members) tokens that each member holds of each document
-        columns = [
-            member.held(corpus_index, index, (start, stop)) for member, index in zip(members, indices, strict=True)
-        ]
-        held = np.stack(columns, axis=1)
-        tokens = _document_tokens(corpus_index, start, stop)
-        for copies, count in count_copies(held, tokens):
-            tokens_by_copies[copies] = tokens_by_copies.get(copies, 0) + count
-    return tuple(CorpusPart(copies, count) for copies, count in sorted(tokens_by_copies.items()))
+    for start in range(0, n_documents, step):
+        documents = range(start, min(start + step, n_documents))
+        contained = np.empty((len(documents), len(members)), np.int64)
+        for column, (member, index) in enumerate(zip(members, indices, strict=True)):
+            contained[:, column] = member.tokens_of(corpus_index, index, documents)
+        totals = _document_tokens(corpus_index, documents)
+        for copies, n_tokens in count_copies(contained, totals):
+            tokens_by_copies[copies] = tokens_by_copies.get(copies, 0) + n_tokens
+    return tuple(CorpusPart(copies, n_tokens) for copies, n_tokens in sorted(tokens_by_copies.items()))
 
 
-def _document_tokens(index: Index, start: int, stop: int) -> NDArray[np.int64]:
-    """Return the tokens of documents [start, stop), int64, shape (documents,)."""
-    bounds = index.document_indices[start : stop + 1]
+def _document_tokens(index: Index, documents: range) -> NDArray[np.int64]:
+    """Return the tokens of documents of a corpus, int64, shape (n_documents,)."""
+    bounds = index.document_indices[documents.start : documents.stop + 1]
     lengths = index.sequence_lengths[int(bounds[0]) : int(bounds[-1])]
-    ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    tokens: NDArray[np.int64] = np.diff(ends[bounds - bounds[0]])
+    tokens_before = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # (n_sequences + 1,)
+    tokens: NDArray[np.int64] = np.diff(tokens_before[bounds - bounds[0]])
     return tokens
 
 
-def count_copies(held: NDArray[np.int64], tokens: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield (copies in each member, tokens with so many copies), without tokens that no member holds.
+def count_copies(contained: NDArray[np.int64], tokens: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Count the tokens of documents by the number of their copies in each dataset.
 
-    A member may hold only the first tokens of a document, as packs do that truncate it: these tokens have one copy more
-    in that member than the others. If several members hold a part of one document, all parts are taken to begin at its
-    start. That is exact for truncated documents; it is not for a document whose pieces a split cuts apart, of which
-    there are as many as packs have at the border of a split.
+    A dataset may contain only the first tokens of a document, as packs do that truncate it: these tokens have one copy
+    more in that dataset than the others. If several datasets contain a part of one document, all parts are taken to
+    start at its first token. That is exact for truncated documents. It is not for a document whose pieces are divided
+    between two splits, but at most as many documents are as there are packs at the border of a split.
 
     Args:
-        held: int64, shape (documents, members): tokens that each member holds of each document.
-        tokens: int64, shape (documents,): tokens of each document.
+        contained: int64, shape (n_documents, n_datasets): tokens that each dataset contains of each document.
+        tokens: int64, shape (n_documents,): tokens of each document.
+
+    Yields:
+        The copies in each dataset, and how many tokens have that many; without tokens that no dataset contains.
     """
-    is_held = held.any(axis=1)
-    held = held[is_held]
-    tokens = tokens[is_held]
-    copies = held // tokens[:, None]
-    rest = held % tokens[:, None]
+    is_contained = contained.any(axis=1)
+    contained = contained[is_contained]
+    tokens = tokens[is_contained]
+    copies = contained // tokens[:, None]
+    rest = contained % tokens[:, None]
 
     is_whole = ~rest.any(axis=1)
-    yield from _by_copies(copies[is_whole], tokens[is_whole])
+    yield from _sums_by_copies(copies[is_whole], tokens[is_whole])
 
-    # Cut the other documents where a member's copy ends: (documents, members + 2) bounds in ascending order.
+    # Cut the other documents where the copy of a dataset ends.
     copies = copies[~is_whole]
     rest = rest[~is_whole]
     tokens = tokens[~is_whole]
-    bounds = np.sort(np.column_stack([np.zeros_like(tokens), rest, tokens]), axis=1)
+    bounds = np.column_stack([np.zeros_like(tokens), rest, tokens])  # (n_documents, n_datasets + 2)
+    bounds.sort(axis=1)
     for number in range(bounds.shape[1] - 1):
-        begin = bounds[:, number]
-        width = bounds[:, number + 1] - begin
-        yield from _by_copies(copies + (rest > begin[:, None]), width)
+        starts = bounds[:, number]
+        widths = bounds[:, number + 1] - starts
+        has_one_more = rest > starts[:, None]  # (n_documents, n_datasets)
+        yield from _sums_by_copies(copies + has_one_more, widths)
 
 
-def _by_copies(copies: NDArray[np.int64], tokens: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield (copies in each member, sum of tokens) for each row of copies that occurs."""
-    is_held = copies.any(axis=1) & (tokens > 0)
-    copies = copies[is_held]
-    tokens = tokens[is_held]
+def _sums_by_copies(copies: NDArray[np.int64], tokens: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield each row of copies that occurs, without rows of zeros, and the sum of the tokens that have it."""
+    is_counted = copies.any(axis=1) & (tokens > 0)
+    copies = copies[is_counted]
+    tokens = tokens[is_counted]
     if not len(tokens):
         return
 
-    # One number for each combination of copies: sort only if there may be very many.
-    sizes = copies.max(axis=0) + 1
+    # Number the rows of copies. If few numbers are possible, they are counted without sorting.
+    sizes = copies.max(axis=0) + 1  # (n_datasets,)
+    shape = tuple(sizes.tolist())
     if np.prod(sizes.astype(np.float64)) <= _FEW_CODES:
-        codes = np.ravel_multi_index(tuple(copies.T), tuple(sizes.tolist()))
+        codes = np.ravel_multi_index(tuple(copies.T), shape)
         sums = np.bincount(codes, tokens.astype(np.float64))
         for code in np.flatnonzero(sums).tolist():
-            combination = tuple(int(number) for number in np.unravel_index(code, tuple(sizes.tolist())))
-            yield combination, int(sums[code])
+            combination = np.unravel_index(code, shape)
+            yield tuple(map(int, combination)), int(sums[code])
         return
     combinations, codes = np.unique(copies, axis=0, return_inverse=True)
     sums = np.bincount(codes.ravel(), tokens.astype(np.float64))
-    for row, count in zip(combinations.tolist(), sums.tolist(), strict=True):
-        yield tuple(row), int(count)
+    for row, n_tokens in zip(combinations.tolist(), sums.tolist(), strict=True):
+        yield tuple(row), int(n_tokens)

@@ -106,7 +106,8 @@ def copies_of_tokens(project, member, rows) -> tuple[str, Counter]:
                     copies.update((number, token) for token in range(first, first + length))
                 first += length
         return lineage.corpus, copies
-    for _, _, document, first, length in pieces_of(manifest).of_packs(np.arange(*rows)).tolist():
+    pieces = pieces_of(manifest).of_packs(np.arange(*rows))
+    for document, first, length in zip(pieces.documents, pieces.firsts, pieces.tokens, strict=True):
         copies.update((numbers[document], token) for token in range(first, first + length))
     return lineage.corpus, copies
 
@@ -222,7 +223,7 @@ def test_samples_are_those_that_the_run_reads(blended, blend):
     (row,) = [row for row in project_status(project) if (row.name, row.part) == ("pretrain", "train")]
     stage, part = (BLENDED, "blend") if blend.startswith("{") else (INDEX_MAPPINGS, "index_mappings")
     manifest = project.outputs.current("nanosets", f"pretrain/train/{part}")
-    assert stage.figures(manifest)["samples"] == 40
+    assert stage.show(project, manifest).figures["samples"] == 40
     metadata = split_metadata(project, manifest, "pretrain", "train")
     assert row.figures["samples"] == metadata["samples"] == metadata["dagster/partition_row_count"] == 40
     assert row.figures["unused_samples"] == metadata["unused_samples"] == member["surplus"]
