@@ -1,4 +1,4 @@
-"""Read Megatron-LM's data arguments: a run's arguments → the configuration whose index files it will look for."""
+"""Read Megatron-LM's data arguments: the arguments of a run → the configuration whose index files it will look for."""
 
 from __future__ import annotations
 
@@ -19,39 +19,46 @@ from nanoset_core.stages.mappings.settings import ScheduleSpec
 from nanoset_core.storage.location import location
 from nanoset_core.storage.regular_files import read_regular
 
-_SHARED = ("data_path", "data_args_path", "per_split_data_args_path")
-_OWN = tuple(f"{split}_data_path" for split in SPLITS)
-_PAIRS = "pairs of weight and prefix, such as 0.7 data/a 0.3 data/b; or prefixes alone"
+_SHARED_DATA = ("data_path", "data_args_path", "per_split_data_args_path")
+"""Arguments of which one names the data of all splits."""
+_SPLIT_DATA = tuple(f"{split}_data_path" for split in SPLITS)
+"""Arguments that name the data of one split."""
 
 
 def config_from_arguments(options: Mapping[str, Any], splits: Sequence[SplitName] = SPLITS) -> NanosetConfig:
     """Return the configuration of a run with these arguments.
 
     Args:
-        options: by Megatron-LM's names with underscores; None, "" or () for what was not given.
-        splits: those that are configured; the others get no number of samples.
+        options: Values by Megatron-LM's names with underscores; None, "" or () for what was not given.
+        splits: Those that are configured; the others get no number of samples.
 
     Raises:
-        ConfigError: arguments are missing, or contradict each other.
-        MissingError, FormatError: a file of data arguments is not there, or cannot be parsed.
+        ConfigError: Arguments are missing, or contradict each other.
+        MissingError, FormatError: A file of data arguments does not exist, or cannot be parsed.
     """
     if options["seq_length"] is None:
         raise ConfigError("the length of a sample is not given", where="--seq-length", remedy="give the run's")
+    preset = get_preset(options["preset"])
     data = _data(options)
-    # Also if each split has data of its own: a text that nobody reads is a mistake that should be known.
-    parse_split(options["split"], exactly_three=get_preset(options["preset"]).exactly_three_shares)
+    # Even if each split has data of its own: a text that nobody reads is a mistake that should be known.
+    parse_split(options["split"], exactly_three=preset.exactly_three_shares)
+    cache_path = options["data_cache_path"]
     config = NanosetConfig(
         **data,
         sequence_length=options["seq_length"],
         random_seed=options["seed"],
         split=options["split"],
-        path_to_cache=None if options["data_cache_path"] is None else str(options["data_cache_path"]),
+        path_to_cache=None if cache_path is None else str(cache_path),
         preset=options["preset"],
         tokenizer_identifiers=_identifiers(options),
         trainer_paths=_trainer_paths(data, options["trainer_path"]),
-        compensated_sums=get_preset(options["preset"]).compensates(options.get("trainer_python")),
+        compensated_sums=preset.compensates(options.get("trainer_python")),
     )
-    return config.with_samples({split: count for split, count in _samples(options).items() if split in splits})
+    samples = {split: count for split, count in _samples(options).items() if split in splits}
+    return config.with_samples(samples)
+
+
+# Blends.
 
 
 def blend_from_words(words: Sequence[str], where: object) -> Blend:
@@ -60,44 +67,77 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     An even number of words is pairs of weight and prefix, unless no weight is a number: then all are prefixes.
 
     Args:
-        words: of the data arguments.
-        where: their origin, for the message.
+        words: The words of the data arguments.
+        where: Their origin, for messages.
 
     Raises:
-        ConfigError: there are no words, only some weights are numbers, or a prefix is named twice.
+        ConfigError: There are no words, only some weights are numbers, or a prefix is named twice.
     """
     weights = [_number(word) for word in words[::2]]
-    is_plain = len(words) % 2 == 1 or all(weight is None for weight in weights)
-    prefixes = list(words) if is_plain else list(words[1::2])
-    twice = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
-    what, found, remedy = (
-        "",
-        f"{len(words):,} words: {' '.join(words[:6])}",
-        "name it once, with the sum of its weights",
-    )
-    if not words:
-        what, remedy = "no datasets are named", "name .bin/.idx pairs, without these endings"
-    elif not is_plain and None in weights:
-        found, remedy = repr(words[2 * weights.index(None)]), "put a number before each prefix, or before none"
-        what = "a weight is not a number"
-    elif any(_number(word) is not None for word in twice):
-        what, remedy = "weights and prefixes do not come in pairs", "name what is missing, or leave the last number out"
-    elif twice:
-        what, found = "a dataset is named twice", ", ".join(twice)
-    if what:
-        raise ConfigError(what, where=where, found=found, expected=_PAIRS, remedy=remedy)
+    has_weights = len(words) % 2 == 0 and any(weight is not None for weight in weights)
+    prefixes = list(words[1::2]) if has_weights else list(words)
+    _check_words(words, prefixes, where, has_weights=has_weights)
     check_different_datasets(map(location, prefixes), where, "name it once, with the sum of its weights")
-    if is_plain:
-        return prefixes[0] if len(prefixes) == 1 else prefixes
-    return {prefix: float(word) for prefix, word in zip(prefixes, words[::2], strict=True)}
+    if has_weights:
+        return {prefix: float(word) for prefix, word in zip(prefixes, words[::2], strict=True)}
+    return prefixes[0] if len(prefixes) == 1 else prefixes
+
+
+def _check_words(words: Sequence[str], prefixes: Sequence[str], where: object, *, has_weights: bool) -> None:
+    """Check that words can be a blend.
+
+    Args:
+        words: All words.
+        prefixes: Those that name datasets.
+        where: Their origin, for messages.
+        has_weights: Whether the other words are weights.
+    """
+    expected = "pairs of weight and prefix, such as 0.7 data/a 0.3 data/b; or prefixes alone"
+    excerpt = f"{len(words):,} words: {' '.join(words[:6])}"
+    if not words:
+        raise ConfigError(
+            "no datasets are named",
+            where=where,
+            found=excerpt,
+            expected=expected,
+            remedy="name .bin/.idx pairs, without these endings",
+        )
+    if has_weights:
+        for word in words[::2]:
+            if _number(word) is None:
+                raise ConfigError(
+                    "a weight is not a number",
+                    where=where,
+                    found=repr(word),
+                    expected=expected,
+                    remedy="put a number before each prefix, or before none",
+                )
+    repeated = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
+    # A number that is "named" twice is a weight: the words are no pairs.
+    if any(_number(prefix) is not None for prefix in repeated):
+        raise ConfigError(
+            "weights and prefixes do not come in pairs",
+            where=where,
+            found=excerpt,
+            expected=expected,
+            remedy="name what is missing, or leave the last number out",
+        )
+    if repeated:
+        raise ConfigError(
+            "a dataset is named twice",
+            where=where,
+            found=", ".join(repeated),
+            expected=expected,
+            remedy="name it once, with the sum of its weights",
+        )
 
 
 def read_data_args(path: Path) -> Blend:
     """Read the blend of a --data-args-path file: words between spaces or newlines.
 
     Raises:
-        MissingError, FormatError: the file cannot be read, or is not UTF-8.
-        ConfigError: as `blend_from_words`.
+        MissingError, FormatError: The file cannot be read, or is not UTF-8.
+        ConfigError: As for `blend_from_words`.
     """
     return blend_from_words(_read(path).split(), path)
 
@@ -106,54 +146,87 @@ def read_per_split(path: Path) -> list[Blend | None]:
     """Read the blends of a --per-split-data-args-path file: JSON with a list, a text or null for each split.
 
     Raises:
-        MissingError, FormatError: the file cannot be read, or is none of this kind.
-        ConfigError: as `blend_from_words`.
+        MissingError, FormatError: The file cannot be read, or is none of this kind.
+        ConfigError: As for `blend_from_words`.
     """
     try:
         value = json.loads(_read(path))
-        words = [value[split].split() if isinstance(value[split], str) else value[split] for split in SPLITS]
-        if not all(entry is None or (isinstance(entry, list) and entry) for entry in words):
-            raise TypeError("a split is neither a list, nor a text, nor null")
+        words_by_split = {split: _entry_words(value[split]) for split in SPLITS}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        what, remedy = "the file does not hold data arguments for each split", "write one entry for each of them"
-        expected = '{"train": ["0.8", "prefix", …], "valid": …, "test": null}'
-        raise FormatError(what, where=path, found=repr(error), expected=expected, remedy=remedy) from error
-    return [entry and blend_from_words([str(word) for word in entry], path) for entry in words]
+        raise FormatError(
+            "the file does not hold data arguments for each split",
+            where=path,
+            found=repr(error),
+            expected='{"train": ["0.8", "prefix", …], "valid": …, "test": null}',
+            remedy="write one entry for each of them",
+        ) from error
+    blends: list[Blend | None] = []
+    for words in words_by_split.values():
+        blends.append(None if words is None else blend_from_words(words, path))
+    return blends
+
+
+def _entry_words(entry: object) -> list[str] | None:
+    """Return the words of a split's entry, or None if the split has no data; raises TypeError for anything else."""
+    if entry is None:
+        return None
+    words = entry.split() if isinstance(entry, str) else entry
+    if not isinstance(words, list) or not words:
+        raise TypeError("a split is neither a list, nor a text, nor null")
+    return [str(word) for word in words]
 
 
 def _read(path: Path) -> str:
-    expected, remedy = "UTF-8: the words of --data-path, or JSON", "correct the path, or the file"
+    """Read a file of data arguments."""
     try:
         return read_regular(path).decode()
     except (UnicodeDecodeError, OSError) as error:
-        kind, what = MissingError if isinstance(error, OSError) else FormatError, "the data arguments cannot be read"
-        raise kind(what, where=path, found=error, expected=expected, remedy=remedy) from error
+        kind: type[MissingError | FormatError] = FormatError
+        if isinstance(error, OSError):
+            kind = MissingError
+        raise kind(
+            "the data arguments cannot be read",
+            where=path,
+            found=error,
+            expected="UTF-8: the words of --data-path, or JSON",
+            remedy="correct the path, or the file",
+        ) from error
 
 
 def _number(word: str) -> float | None:
+    """Return a word as a number, or None if it is none."""
     try:
         return float(word)
     except ValueError:
         return None
 
 
+# Arguments.
+
+
 def _data(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return data_path or blend_per_split."""
-    shared = [key for key in _SHARED if options[key]]
-    own = [key for key in _OWN if options[key]]
-    if len(shared) + bool(own) != 1:
-        expected = "one of --data-path, --data-args-path, --per-split-data-args-path, or those of the splits"
-        found = ", ".join(map(_flag, shared + own)) or "none of them"
-        remedy = "leave all but one of them out" if shared or own else "give --data-path"
-        raise ConfigError("the data must be given in one way", found=found, expected=expected, remedy=remedy)
-    if own:
-        blends = [blend_from_words(options[key], _flag(key)) if options[key] else None for key in _OWN]
+    """Return the argument of `NanosetConfig` that names the data: data_path or blend_per_split."""
+    shared = [key for key in _SHARED_DATA if options[key]]
+    per_split = [key for key in _SPLIT_DATA if options[key]]
+    n_ways = len(shared) + bool(per_split)
+    if n_ways != 1:
+        raise ConfigError(
+            "the data must be given in one way",
+            found=", ".join(_flag(key) for key in (*shared, *per_split)) or "none of them",
+            expected="one of --data-path, --data-args-path, --per-split-data-args-path, or those of the splits",
+            remedy="leave all but one of them out" if n_ways else "give --data-path",
+        )
+    if per_split:
+        blends: list[Blend | None] = []
+        for key in _SPLIT_DATA:
+            blends.append(blend_from_words(options[key], _flag(key)) if options[key] else None)
         return {"blend_per_split": blends}
-    given = options[shared[0]]
-    if shared[0] == "per_split_data_args_path":
-        return {"blend_per_split": read_per_split(given)}
-    blend = read_data_args(given) if shared[0] == "data_args_path" else blend_from_words(given, "--data-path")
-    return {"data_path": blend}
+    (key,) = shared
+    if key == "per_split_data_args_path":
+        return {"blend_per_split": read_per_split(options[key])}
+    if key == "data_args_path":
+        return {"data_path": read_data_args(options[key])}
+    return {"data_path": blend_from_words(options[key], _flag(key))}
 
 
 def _flag(key: str) -> str:
@@ -161,47 +234,91 @@ def _flag(key: str) -> str:
 
 
 def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
+    """Return split → samples that the run asks for: as they are given, or by its schedule."""
     samples: dict[SplitName, int | None] = {split: options[f"{split}_samples"] for split in SPLITS}
-    steps, batch = options["train_iters"], options["global_batch_size"]
-    if (steps is None) != (batch is None):
-        what, where = "one of two arguments that belong together is missing", "--train-iters, --global-batch-size"
-        raise ConfigError(what, where=where, found=f"{steps} and {batch}", remedy="give both, or neither")
-    if steps is None:
+    iterations = options["train_iters"]
+    batch_size = options["global_batch_size"]
+    if (iterations is None) != (batch_size is None):
+        raise ConfigError(
+            "one of two arguments that belong together is missing",
+            where="--train-iters, --global-batch-size",
+            found=f"{iterations} and {batch_size}",
+            remedy="give both, or neither",
+        )
+    if iterations is None:
         return samples
-    if given := [f"--{split}-samples" for split in SPLITS if samples[split] is not None]:
-        what, found = "the samples are given twice", f"{', '.join(given)} beside it"
-        raise ConfigError(what, where="--train-iters", found=found, remedy="leave one of them out")
-    return {**ScheduleSpec(steps, batch, options["eval_interval"], options["eval_iters"]).samples()}
+    flags = [f"--{split}-samples" for split in SPLITS if samples[split] is not None]
+    if flags:
+        raise ConfigError(
+            "the samples are given twice",
+            where="--train-iters",
+            found=f"{', '.join(flags)} beside it",
+            remedy="leave one of them out",
+        )
+    schedule = ScheduleSpec(iterations, batch_size, options["eval_interval"], options["eval_iters"])
+    return {**schedule.samples()}
 
 
 def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
-    text, where = options["tokenizer_identifiers"], "--tokenizer-identifiers"
-    if (given := options.get("trainer")) is not None:
-        remedy = f"put a mapping in single quotes: '{EXAMPLE}'"
-        trainer: TrainerSpec = parse(TrainerSpec, parse_yaml(given, "--trainer", remedy=remedy), "", "--trainer")
-        if errors := list(trainer_errors("--", trainer, options["preset"], has_identifiers=text != "{}")):
-            raise combined(errors, "--trainer")
-        return trainer.identifiers()
+    """Return the identifiers of the run's tokenizer: of `--trainer`, of a file, or of a JSON object."""
+    text = options["tokenizer_identifiers"]
+    trainer_text = options.get("trainer")
+    if trainer_text is not None:
+        return _trainer_identifiers(trainer_text, options["preset"], has_identifiers=text != "{}")
     if not text.lstrip().startswith("{"):
-        return read_identifiers(Path(text), where)
+        return read_identifiers(Path(text), "--tokenizer-identifiers")
     try:
         return dict(json.loads(text))
     except (ValueError, TypeError) as error:
-        expected = 'an object such as {"class": "…"}'
-        remedy = "put it in single quotes for the shell, or name a file that holds it"
-        raise ConfigError("not a JSON object", where=where, found=error, expected=expected, remedy=remedy) from error
+        raise ConfigError(
+            "not a JSON object",
+            where="--tokenizer-identifiers",
+            found=error,
+            expected='an object such as {"class": "…"}',
+            remedy="put it in single quotes for the shell, or name a file that holds it",
+        ) from error
+
+
+def _trainer_identifiers(text: str, preset: str, *, has_identifiers: bool) -> dict[str, Any]:
+    """Return the identifiers that follow from the trainer's options, written as YAML."""
+    value = parse_yaml(text, "--trainer", remedy=f"put a mapping in single quotes: '{EXAMPLE}'")
+    trainer: TrainerSpec = parse(TrainerSpec, value, "", "--trainer")
+    errors = list(trainer_errors("--", trainer, preset, has_identifiers=has_identifiers))
+    if errors:
+        raise combined(errors, "--trainer")
+    return trainer.identifiers()
 
 
 def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[str, str]:
-    """Return prefix → the trainer's path of it, by HERE=THERE."""
-    pairs = []
+    """Return prefix → the trainer's spelling of it.
+
+    Args:
+        data: data_path or blend_per_split.
+        spellings: Texts HERE=THERE: the start of a path on this machine, and what the trainer has in its place.
+    """
+    replacements: list[tuple[str, str]] = []
     for spelling in spellings:
         here, _, there = spelling.partition("=")
         if not here or not there:
-            what, remedy = "not two paths", "put = between a path here and what the trainer has in its place"
-            raise ConfigError(what, where="--trainer-path", found=repr(spelling), expected="HERE=THERE", remedy=remedy)
-        pairs.append((here, there))
+            raise ConfigError(
+                "not two paths",
+                where="--trainer-path",
+                found=repr(spelling),
+                expected="HERE=THERE",
+                remedy="put = between a path here and what the trainer has in its place",
+            )
+        replacements.append((here, there))
+
     blends = [data["data_path"]] if "data_path" in data else data["blend_per_split"]
-    prefixes = [one for blend in filter(None, blends) for one in ([blend] if isinstance(blend, str) else blend)]
-    replaced = [(prefix, here, there) for prefix in prefixes for here, there in pairs if prefix.startswith(here)]
-    return {prefix: there + prefix.removeprefix(here) for prefix, here, there in replaced}
+    prefixes: list[str] = []
+    for blend in blends:
+        if isinstance(blend, str):
+            prefixes.append(blend)
+        elif blend is not None:
+            prefixes.extend(blend)
+    trainer_paths: dict[str, str] = {}
+    for prefix in prefixes:
+        for here, there in replacements:
+            if prefix.startswith(here):
+                trainer_paths[prefix] = there + prefix.removeprefix(here)
+    return trainer_paths

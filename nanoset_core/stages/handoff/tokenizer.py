@@ -1,4 +1,4 @@
-"""Make Megatron-LM's arguments for a tokenizer, by the kind of its file.
+"""Megatron-LM's arguments for a tokenizer, by the kind of its file.
 
 Sources: Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tokenizer.py`, `training/arguments.py`,
 `megatron/core/tokenizers/text/libraries/megatron_hf_tokenizer.py`.
@@ -10,66 +10,82 @@ import json
 
 from nanoset_core.tokenizers.files import Definition
 
-_NAMED = ("vocab.json", "tiktoken JSON", "SentencePiece")
+_NAMED_BY_ARGUMENTS = ("vocab.json", "tiktoken JSON", "SentencePiece")
 """Kinds of files that Megatron-LM's arguments can name."""
 
 
 def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
-    """Return lines of arguments; none for a tokenizer.json, which the user names, or where a name holds a space."""
-    source, content, path = definition.source, definition.content, definition.source.path.absolute()
-    kind = "" if _holds_spaces(definition) else definition.kind
-    special = " ".join(source.special_tokens or ())
-    if kind == "vocab.json":
-        merges = source.merges_file.absolute()
-        return "--tokenizer-type GPT2BPETokenizer", f"--vocab-file {path}", f"--merge-file {merges}"
-    if kind == "tiktoken JSON" and content is not None:
+    """Return lines of arguments that name a tokenizer.
+
+    There are none for a tokenizer.json, which Megatron-LM takes as a folder that the user names, and none if a path or
+    a special token contains a space, at which the shell would cut it.
+    """
+    if _contains_spaces(definition):
+        return ()
+    source = definition.source
+    path = source.path.absolute()
+    special_tokens = " ".join(source.special_tokens or ())
+    if definition.kind == "vocab.json":
         return (
+            "--tokenizer-type GPT2BPETokenizer",
+            f"--vocab-file {path}",
+            f"--merge-file {source.merges_file.absolute()}",
+        )
+    if definition.kind == "tiktoken JSON" and definition.content is not None:
+        lines = [
             "--tokenizer-type TikTokenizer",
             f"--tokenizer-model {path}",
             f"--tiktoken-pattern {source.pattern or 'v2'}",
-            f"--tiktoken-num-special-tokens {len(content.special_tokens)}",
-            *([] if source.special_tokens is None else [f"--tiktoken-special-tokens {special}"]),
-            f"--vocab-size {content.vocab_size}",
-        )
-    if kind != "SentencePiece":
-        return ()
-    lines = ["--tokenizer-sentencepiece-legacy"] if source.legacy else []
-    lines += [f"--tokenizer-special-tokens {special}"] if source.legacy and special else []
-    # The older of its names means the same in all versions: the newer one has other tokens up to 0.14.
-    return "--tokenizer-type GPTSentencePieceTokenizer", f"--tokenizer-model {path}", *lines
+            f"--tiktoken-num-special-tokens {len(definition.content.special_tokens)}",
+        ]
+        if source.special_tokens is not None:
+            lines.append(f"--tiktoken-special-tokens {special_tokens}")
+        lines.append(f"--vocab-size {definition.content.vocab_size}")
+        return tuple(lines)
+    if definition.kind == "SentencePiece":
+        # The older of two names, which means the same in all versions: the newer one has other tokens up to 0.14.
+        lines = ["--tokenizer-type GPTSentencePieceTokenizer", f"--tokenizer-model {path}"]
+        if source.legacy:
+            lines.append("--tokenizer-sentencepiece-legacy")
+        if source.legacy and special_tokens:
+            lines.append(f"--tokenizer-special-tokens {special_tokens}")
+        return tuple(lines)
+    return ()
 
 
 def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None:
-    """Return a note for the user where Megatron-LM has no tokenizer for such a file, or reads it differently.
+    """Return a note if Megatron-LM has no tokenizer for such a file, or reads it differently; None otherwise.
 
     Args:
-        definition: of the tokenizer.
-        eod: its end-of-document token.
+        definition: The tokenizer.
+        eod: Its end-of-document token.
     """
-    if definition.kind == "tokenizer.json":
+    kind = definition.kind
+    if kind == "tokenizer.json":
         config = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eod}, ensure_ascii=False)
         return (
             "Megatron-LM's HuggingFaceTokenizer takes a folder (--tokenizer-model FOLDER) of tokenizer.json and "
             "tokenizer_config.json; with the first alone it knows no EOD. Where there is no second, write it: "
             f"{config}"
         )
-    if definition.kind in _NAMED and _holds_spaces(definition):
+    if kind in _NAMED_BY_ARGUMENTS and _contains_spaces(definition):
         return "No arguments name the tokenizer: there is a space in its path, or in a special token."
-    if definition.kind == "vocab.json":
+    if kind == "vocab.json":
         return (
             "With --tokenizer-type GPT2BPETokenizer megatron-core 0.15 to 0.17 take the merges of gpt2 from the "
             "Hugging Face Hub in place of --merge-file. If yours are others, add --legacy-tokenizer (0.15 and 0.16)."
         )
-    if definition.kind not in ("tiktoken", "tekken.json") or definition.content is None:
-        return None
-    return (
-        f"Megatron-LM has no tokenizer for {definition.source.name} ({definition.kind}). Its NullTokenizer trains on "
-        f"tokens that are there: --tokenizer-type NullTokenizer --vocab-size {definition.content.vocab_size}; but its "
-        "EOD is another one, so that options which look for EOD do not find yours."
-    )
+    if kind in ("tiktoken", "tekken.json") and definition.content is not None:
+        return (
+            f"Megatron-LM has no tokenizer for {definition.source.name} ({kind}). Its NullTokenizer trains on "
+            f"tokens that are there: --tokenizer-type NullTokenizer --vocab-size {definition.content.vocab_size}; but "
+            "its EOD is another one, so that options which look for EOD do not find yours."
+        )
+    return None
 
 
-def _holds_spaces(definition: Definition) -> bool:
+def _contains_spaces(definition: Definition) -> bool:
+    """Return whether a path or a special token contains a space."""
     source = definition.source
-    names = [source.path.absolute(), source.merges_file.absolute(), *(source.special_tokens or ())]
-    return any(character.isspace() for name in names for character in str(name))
+    names = [str(source.path.absolute()), str(source.merges_file.absolute()), *(source.special_tokens or ())]
+    return any(character.isspace() for character in "".join(names))

@@ -1,9 +1,11 @@
-"""The run that a nanoset goes on with: from a version of a handoff to what was read of its train split."""
+"""The run that a nanoset continues: from a version of a handoff to what was read of its train split."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, one_of
 from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, PLAN_FILE, STAGE, read_split
@@ -18,89 +20,149 @@ from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.mappings.settings import ContinueSpec
 
 HANDOFF_FOLDER = re.compile(rf"(?:.*/)?{STAGE}/([^/]+)/{HANDOFF}/([^/]+)/?")
-"""A handoff's folder, wherever its root lies: name of the nanoset, and digest or `current`."""
+"""The folder of a handoff, below any root: name of the nanoset, and digest or `current`."""
+_CURRENT_HANDOFF = re.compile(rf"(?:(?:.*/)?{STAGE}/)?([^/]+)(?:/{HANDOFF}/current)?/?")
+"""The current handoff of a nanoset: its folder, or the name of the nanoset alone."""
 
 
-def handoff_named(given: ContinueSpec) -> tuple[str, str]:
-    """Return (nanoset, digest) of the handoff that a run was started with; ConfigError where no version is named."""
-    found = HANDOFF_FOLDER.fullmatch(given.handoff)
-    if found is None or found[2] == "current":
+class HandoffVersion(NamedTuple):
+    """A version of a handoff."""
+
+    nanoset: str
+    digest: str
+
+
+def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
+    """Return the handoff that a run was started with.
+
+    Raises:
+        ConfigError: The settings name no version of a handoff.
+    """
+    match = HANDOFF_FOLDER.fullmatch(continue_from.handoff)
+    if match is None or match[2] == "current":
         raise ConfigError(
             "this names no version of a handoff",
             where="continue_from.handoff",
-            found=given.handoff,
+            found=continue_from.handoff,
             expected=f"…/{STAGE}/<nanoset>/{HANDOFF}/<digest>",
             remedy="give the folder that the run was started with; `current` may be another one by now",
         )
-    return found[1], found[2]
+    return HandoffVersion(match[1], match[2])
 
 
 def versions_before(outputs: OutputRoot, name: str, digest: str) -> dict[str, Manifest]:
-    """Return "handoff" → a version of a handoff, split → its output; MissingError where one is gone."""
-    handoff = _version(outputs, f"{name}/{HANDOFF}", digest)
-    found = {HANDOFF: handoff}
+    """Return a version of a handoff, by the name "handoff", and its splits by their names.
+
+    Args:
+        outputs: The outputs of the project.
+        name: Name of the nanoset.
+        digest: Digest of the handoff.
+
+    Raises:
+        MissingError: One of these versions was deleted.
+    """
+    handoff = _version(outputs, [f"{name}/{HANDOFF}"], digest)
+    versions = {HANDOFF: handoff}
     for split in SPLITS:
-        places = [f"{name}/{split}/{last}" for last in (BLEND, MAPPINGS)]
-        parent = handoff.recipe["parents"][split]
-        folders = (outputs.folder / STAGE / place / parent for place in places)
-        there = next((manifest for folder in folders if (manifest := outputs.manifest_at(folder))), None)
-        found[split] = _version(outputs, places[-1], parent) if there is None else there
-    return found
+        # A handoff is made from the blend of a split, or from its index mappings if it has none.
+        outputs_of_split = [f"{name}/{split}/{BLEND}", f"{name}/{split}/{MAPPINGS}"]
+        versions[split] = _version(outputs, outputs_of_split, handoff.recipe["parents"][split])
+    return versions
 
 
-def read_before(outputs: OutputRoot, given: ContinueSpec) -> Read:
+def _version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest:
+    """Return the version with a digest of the first of these outputs that has it.
+
+    Raises:
+        MissingError: None has it.
+    """
+    for name in names:
+        manifest = outputs.manifest_at(outputs.folder / STAGE / name / digest)
+        if manifest is not None:
+            return manifest
+    name = names[-1]
+    digests = sorted(entry for entry in outputs.access.names(outputs.folder / STAGE / name) if is_digest(entry))
+    raise missing_version(
+        outputs.access,
+        (STAGE, name, digest),
+        "what a run was started with is not there",
+        expected=one_of(digests, "one that was built; none is"),
+        remedy="correct the name of its handoff, or restore it",
+    )
+
+
+def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     """Return what a run has read of the train split of the nanoset that it was started with.
 
     Raises:
-        ConfigError: the handoff is not named, or has no train split.
-        MissingError: it, or its train split, is gone.
+        ConfigError: No version of a handoff is named, or it has no train split.
+        MissingError: The handoff, or its train split, was deleted.
     """
-    found = versions_before(outputs, *handoff_named(given))
-    handoff, train = found[HANDOFF], found["train"]
-    plan, config = train.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
+    nanoset, digest = handoff_named(continue_from)
+    versions = versions_before(outputs, nanoset, digest)
+    handoff = versions[HANDOFF]
+    plan, config = versions["train"].load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
     if plan is None:
-        what, remedy = "the run has no train split to go on from", "name a handoff of a nanoset that has one"
-        raise ConfigError(what, where=handoff.url(), remedy=remedy)
+        raise ConfigError(
+            "the run has no train split to go on from",
+            where=handoff.url(),
+            remedy="name a handoff of a nanoset that has one",
+        )
+
+    # A phase starts where the phases before it ended: the run has consumed their samples, too.
+    samples_before = 0
     options = handoff.recipe["options"]
-    before = options["span"][0] * options["schedule"][1] if options.get("span") else 0
-    return Read(plan, config, given.consumed_samples - before, before)
+    if options.get("span"):
+        first_iteration, _ = options["span"]
+        _, global_batch_size, *_ = options["schedule"]
+        samples_before = first_iteration * global_batch_size
+    return Read(plan, config, continue_from.consumed_samples - samples_before, samples_before)
 
 
 def going_on(project: Project, name: str, handoff: str, consumed_samples: int) -> tuple[Project, str]:
-    """Return the project in which a nanoset goes on with a run, and the lines of nanoset.yaml that say so.
+    """Return the project in which a nanoset continues a run, and the lines of nanoset.yaml that say so.
 
     Args:
-        project: with the nanoset, and its new blend.
-        name: of the nanoset.
-        handoff: folder of the handoff that the run was started with; `current` of it, or the nanoset's name, is the
-            version that is current now.
-        consumed_samples: of train, by all ranks.
+        project: The project, with the nanoset and its new blend.
+        name: Name of the nanoset.
+        handoff: Folder of the handoff that the run was started with. `current` of it, or the name of the nanoset
+            alone, is the version that is current now.
+        consumed_samples: Samples of train that the run has consumed, of all ranks.
 
     Raises:
-        ConfigError: there is no such nanoset, or it cannot go on.
-        MissingError: there is no such handoff.
+        ConfigError: There is no such nanoset, or it cannot continue a run.
+        MissingError: There is no such handoff.
     """
-    config, outputs = project.config, project.outputs
+    config = project.config
     project.nanoset(name)
-    if (named := re.fullmatch(rf"(?:(?:.*/)?{STAGE}/)?([^/]+)(?:/{HANDOFF}/current)?/?", handoff)) is not None:
-        place, remedy = f"{named[1]}/{HANDOFF}", "name the handoff that the run was started with"
-        handoff = f"{STAGE}/{place}/{outputs.require(STAGE, place, remedy=remedy).digest}"
+    handoff = _with_digest(project.outputs, handoff)
     handoff_named(ContinueSpec(handoff, consumed_samples))
+
+    # Add the key to nanoset.yaml as it is written, so that it is checked like a key that the user wrote.
     value, _ = read_yaml(config.file, remedy="correct the line")
-    spec = value.get("nanosets", {}).get(name)
-    if spec is None:
-        what, remedy = "a phase goes on by `continue` alone", "name a nanoset of nanoset.yaml"
-        raise ConfigError(what, where=f"{config.file}: nanosets.{name}", remedy=remedy)
-    given = {"handoff": handoff, "consumed_samples": consumed_samples}
-    changed = value | {"nanosets": value["nanosets"] | {name: spec | {"continue_from": given}}}
-    lines = f"  {name}:\n    continue_from: {{handoff: {yaml_value(handoff)}, consumed_samples: {consumed_samples}}}"
-    return replace(project, config=config_from(changed, config.file)), f"nanosets:\n{lines}"
+    nanosets = value.get("nanosets", {})
+    if name not in nanosets:
+        raise ConfigError(
+            "a phase goes on by `continue` alone",
+            where=f"{config.file}: nanosets.{name}",
+            remedy="name a nanoset of nanoset.yaml",
+        )
+    continue_from = {"handoff": handoff, "consumed_samples": consumed_samples}
+    changed_nanosets = {**nanosets, name: {**nanosets[name], "continue_from": continue_from}}
+    changed_config = config_from({**value, "nanosets": changed_nanosets}, config.file)
+    lines = [
+        "nanosets:",
+        f"  {name}:",
+        f"    continue_from: {{handoff: {yaml_value(handoff)}, consumed_samples: {consumed_samples}}}",
+    ]
+    return replace(project, config=changed_config), "\n".join(lines)
 
 
-def _version(outputs: OutputRoot, name: str, digest: str) -> Manifest:
-    folder = outputs.folder / STAGE / name / digest
-    if (found := outputs.manifest_at(folder)) is None:
-        what, remedy = "what a run was started with is not there", "correct the name of its handoff, or restore it"
-        expected = one_of(sorted(filter(is_digest, outputs.access.names(folder.parent))), "one that was built; none is")
-        raise missing_version(outputs.access, (STAGE, name, digest), what, expected=expected, remedy=remedy)
-    return found
+def _with_digest(outputs: OutputRoot, handoff: str) -> str:
+    """Return the folder of a version, if a name stands for the current handoff; any other name as it is."""
+    match = _CURRENT_HANDOFF.fullmatch(handoff)
+    if match is None:
+        return handoff
+    output = f"{match[1]}/{HANDOFF}"
+    current = outputs.require(STAGE, output, remedy="name the handoff that the run was started with")
+    return f"{STAGE}/{output}/{current.digest}"

@@ -1,18 +1,19 @@
-"""Write index files without a project where a trainer looks for them, and replace no others."""
+"""Write index files without a project, for `nanoset map`, to where a trainer looks for them; never replace others."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.recorded import OutputPlace
 from nanoset_core.sampling.cache import FileSet, index_sets
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.plan import LengthReader, plan_splits
+from nanoset_core.sampling.plan import LengthReader, SplitPlan, plan_splits
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.storage.location import Location, is_remote, remote_location
 from nanoset_core.storage.working_copies import temporary_folder
@@ -30,80 +31,139 @@ class SplitFiles:
     folder: Location | None
     """Folder of the split's own files; None for a blend without a cache folder, which the trainer keeps in memory."""
     made: bool
-    """False where all files were there already."""
+    """False if all files existed already."""
+
+
+class PlacedSet(NamedTuple):
+    """A set of index files, and where it is stored: in its folder, or in a bucket."""
+
+    files: FileSet
+    place: OutputPlace
 
 
 def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list[SplitFiles]:
-    """Write the index files of all splits that have a share, unless they are there.
+    """Write the index files of all splits that have a share of the data, except those that exist.
 
-    Those for a bucket are written below TMPDIR first, one set after the other. ConfigError where files of another
-    dataset or of unknown origin are there, which only `overwrite` replaces; or as `plan_splits`.
+    Those for a bucket are written below TMPDIR first, one set after the other.
+
+    Args:
+        config: Names the data, and the folder of the index files.
+        overwrite: Replace files of another dataset or of unknown origin.
+
+    Raises:
+        ConfigError: There are such files, and they may not be replaced; or as `plan_splits`.
     """
-    reader, bucket = LengthReader(), None
-    plans = [plan for plan in plan_splits(config, SPLITS, reader).values() if plan is not None]
+    planned = plan_splits(config, SPLITS, LengthReader())
+    plans = [plan for plan in planned.values() if plan is not None]
+    _check_cache_folder(config, plans)
     with ExitStack() as stack:
-        remote = next((member.prefix for plan in plans for member in plan.members if is_remote(member.prefix)), None)
-        if config.path_to_cache is None and remote is not None:  # no trainer looks beside it
-            raise ConfigError(
-                "a dataset in a bucket needs a folder for its index files",
-                where="--data-cache-path",
-                found=f"{remote}, and no folder for index files",
-                expected="a folder of this machine, or s3://bucket/path",
-                remedy="name one with --data-cache-path",
-            )
+        bucket: Location | None = None
         if config.path_to_cache is not None and is_remote(config.path_to_cache):
             bucket = remote_location(config.path_to_cache, where="--data-cache-path")
-            config = replace(config, path_to_cache=str(stack.enter_context(temporary_folder("index-files"))))
-        sets = [[(one, OutputPlace(bucket or one.folder)) for one in index_sets(plan, config)] for plan in plans]
-        for files, place in () if overwrite else chain(*sets):
-            _check_own(files, place)
-        found = []
-        for plan, parts in zip(plans, sets, strict=True):
-            own = plan.blend or plan.members[0]
-            in_memory = plan.blend is not None and config.path_to_cache is None
-            made = [_write(files, place) for files, place in parts]
-            folder = None if in_memory else parts[0][1].folder
-            found.append(SplitFiles(plan.split, plan.samples, own.hash, folder, any(made)))
-        return found
+            scratch = stack.enter_context(temporary_folder("index-files"))
+            config = replace(config, path_to_cache=str(scratch))
+
+        # Check all sets before the first is written.
+        sets_by_split: dict[SplitName, list[PlacedSet]] = {}
+        for plan in plans:
+            placed_sets = [PlacedSet(files, OutputPlace(bucket or files.folder)) for files in index_sets(plan, config)]
+            sets_by_split[plan.split] = placed_sets
+            if not overwrite:
+                for placed in placed_sets:
+                    _check_replaceable(placed)
+        return [_write_split(plan, config, sets_by_split[plan.split]) for plan in plans]
 
 
-def _check_own(files: FileSet, place: OutputPlace) -> None:
-    """Refuse to replace files of another origin; those of a killed call for the same set may be replaced."""
-    there = next((name for name in files.files.values() if place.has(name)), None)
-    foreign = None if there is None else files.foreign(there, place.store.read(files.sidecar))
-    if foreign is not None and place.store.read(_mark(files)) != json.dumps(files.made_from).encode():
-        raise ConfigError(
-            "other index files are there already",
-            where=place.folder,
-            found=foreign,
-            expected="none of these names, or those of the same dataset",
-            remedy="name another --data-cache-path, or replace them with --overwrite",
-        )
+def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> None:
+    """Check that datasets in a bucket have a folder for their index files: no trainer looks next to them."""
+    if config.path_to_cache is not None:
+        return
+    for plan in plans:
+        for member in plan.members:
+            if is_remote(member.prefix):
+                raise ConfigError(
+                    "a dataset in a bucket needs a folder for its index files",
+                    where="--data-cache-path",
+                    found=f"{member.prefix}, and no folder for index files",
+                    expected="a folder of this machine, or s3://bucket/path",
+                    remedy="name one with --data-cache-path",
+                )
 
 
-def _write(files: FileSet, place: OutputPlace) -> bool:
-    """Write a set unless it is there; return whether it was written. In a bucket its description is put last."""
-    noted, mark = files.notes_in(place.store.read(files.sidecar)), _mark(files)
-    if noted is not None and all(place.has(name, note["bytes"]) for name, note in noted.items()):
-        if place.has(mark):  # of a call that was killed just after it had written all
+def _check_replaceable(placed: PlacedSet) -> None:
+    """Check that a set replaces no files of another origin.
+
+    A killed call may have left some files of the set, with a mark that says what they are made from.
+
+    Raises:
+        ConfigError: Other files have its names.
+    """
+    files, place = placed
+    existing = next((name for name in files.files.values() if place.has(name)), None)
+    if existing is None:
+        return
+    difference = files.foreign(existing, place.store.read(files.sidecar))
+    if difference is None or place.store.read(_mark_name(files)) == _mark_content(files):
+        return
+    raise ConfigError(
+        "other index files are there already",
+        where=place.folder,
+        found=difference,
+        expected="none of these names, or those of the same dataset",
+        remedy="name another --data-cache-path, or replace them with --overwrite",
+    )
+
+
+def _write_split(plan: SplitPlan, config: NanosetConfig, placed_sets: Sequence[PlacedSet]) -> SplitFiles:
+    """Write the sets of one split."""
+    are_new = [_write_set(placed) for placed in placed_sets]
+    description_hash = plan.members[0].hash if plan.blend is None else plan.blend.hash
+    is_in_memory = plan.blend is not None and config.path_to_cache is None
+    folder = None if is_in_memory else placed_sets[0].place.folder
+    return SplitFiles(plan.split, plan.samples, description_hash, folder, any(are_new))
+
+
+def _write_set(placed: PlacedSet) -> bool:
+    """Write a set unless it exists; return whether it was written."""
+    files, place = placed
+    mark = _mark_name(files)
+    notes = files.notes_in(place.store.read(files.sidecar))
+    if notes is not None and all(place.has(name, note["bytes"]) for name, note in notes.items()):
+        # A call that was killed just after it had written all files leaves its mark.
+        if place.has(mark):
             place.store.delete(mark)
         return False
     with place.writing():
-        place.store.put(mark, json.dumps(files.made_from).encode())
+        place.store.put(mark, _mark_content(files))
         if isinstance(place.folder, Path):
             files.write()
         else:
-            last = [files.files["description"]] if "description" in files.files else []
-            for name in (*last, files.sidecar):
-                place.store.delete(name)
-            sums = files.write()
-            for name in (*(name for name in sums if name not in last), files.sidecar, *last):
-                place.take(files.folder / name, name, sha256=sums.get(name))
+            _write_remote(placed)
         place.store.delete(mark)
     return True
 
 
-def _mark(files: FileSet) -> str:
-    """Return the name of the file that holds `made_from` while a set is written: a killed call may be repeated."""
+def _write_remote(placed: PlacedSet) -> None:
+    """Write a set to its local folder, and move it into the bucket.
+
+    A trainer that finds the description takes the set for complete. So it is deleted first and put last.
+    """
+    files, place = placed
+    descriptions = [files.files["description"]] if "description" in files.files else []
+    for name in (*descriptions, files.sidecar):
+        place.store.delete(name)
+    sha256_by_name = files.write()
+    arrays = [name for name in sha256_by_name if name not in descriptions]
+    for name in (*arrays, files.sidecar, *descriptions):
+        place.take(files.folder / name, name, sha256=sha256_by_name.get(name))
+
+
+def _mark_name(files: FileSet) -> str:
+    """Return the name of the file that marks a set while it is written, so that a killed call can be repeated."""
     sidecar = PurePosixPath(files.sidecar)
     return str(sidecar.with_name(f".{sidecar.name}.begun"))
+
+
+def _mark_content(files: FileSet) -> bytes:
+    """Return the content of that file: what the set is made from."""
+    return json.dumps(files.made_from).encode()
