@@ -36,7 +36,10 @@ def nanotron_files(handoff: Handoff) -> FilesAndNotes:
         "split": config.split,
         "path_to_cache": handoff.cache,
     }
-    sections = {"data": {"dataset": dataset, "seed": config.random_seed}, "tokens": _tokens(handoff)}
+    sections = {
+        "data": {"dataset": dataset, "seed": config.random_seed},
+        "tokens": _tokens(handoff),
+    }
     notes = []
     if config.train_split_samples is not None:
         notes.append(
@@ -63,7 +66,10 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
         "vocab_size": handoff.vocab_size,
         "token_size_in_bytes": np.dtype(dtypes[0]).itemsize,
     }
-    sections = {"data": {"dataset": dataset, "seed": config.random_seed}, "tokens": _tokens(handoff)}
+    sections = {
+        "data": {"dataset": dataset, "seed": config.random_seed},
+        "tokens": _tokens(handoff),
+    }
     notes = [
         f"It needs datatrove's branch nouamane/avoid-s3: `{_AVOID_S3}`. No release up to 0.10.1 takes `folder_path`, "
         "`eos_token_id` and `matched_files`: nanotron would end in a TypeError.",

@@ -24,7 +24,10 @@ _RUN = (
 
 
 def notes_of(
-    config: NanosetConfig, empty: Mapping[SplitName, str], views: Sequence[str], warnings: Sequence[str] = ()
+    config: NanosetConfig,
+    empty: Mapping[SplitName, str],
+    views: Sequence[str],
+    warnings: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield notes on splits without samples, on settings, on views, and on a run that continues another.
 

@@ -87,5 +87,9 @@ def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None
 def _contains_spaces(definition: Definition) -> bool:
     """Return whether a path or a special token contains a space."""
     source = definition.source
-    names = [str(source.path.absolute()), str(source.merges_file.absolute()), *(source.special_tokens or ())]
+    names = [
+        str(source.path.absolute()),
+        str(source.merges_file.absolute()),
+        *(source.special_tokens or ()),
+    ]
     return any(character.isspace() for character in "".join(names))

@@ -27,7 +27,12 @@ _LOADED = re.compile(r"successfully loaded checkpoint from .* at iteration +(\d+
 _STEP = re.compile(r"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+)")
 _RESUMED = ("data_parallel_size", "micro_batch_size", "global_batch_size")
 """Arguments that may change as a run resumes, which become keys of `resumes`."""
-_CONSTANT = ("rampup_batch_size", "step_batch_size_schedule", "decrease_batch_size_if_needed", "dataloader_type")
+_CONSTANT = (
+    "rampup_batch_size",
+    "step_batch_size_schedule",
+    "decrease_batch_size_if_needed",
+    "dataloader_type",
+)
 """The other arguments that become keys of run.yaml."""
 
 

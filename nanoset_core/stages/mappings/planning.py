@@ -268,7 +268,10 @@ class NanosetContext(NanosetLookup):
         """Return the arguments of `NanosetConfig` that name the data."""
         spec = self.spec
         if spec.blend is not None:
-            return {"data_path": _blend_of_prefixes(spec.blend, prefix_by_corpus), "split": spec.shares}
+            return {
+                "data_path": _blend_of_prefixes(spec.blend, prefix_by_corpus),
+                "split": spec.shares,
+            }
 
         # The settings must name data for some split. If none of these splits has any, take those of all.
         splits_with_data = [split for split in splits if spec.blend_of(split) is not None] or SPLITS

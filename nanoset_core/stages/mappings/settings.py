@@ -134,7 +134,13 @@ class NanosetSpec:
     """What a document of valid or test means that train reads too, or a document with the same tokens: a warning, or
     nothing is made that trains on it. Absent = a warning where the same document of a corpus is on both sides."""
     preset: Literal[
-        "megatron", "megatron-0.10", "nemo", "nanotron", "nanotron-000", "nanotron-main", "nanotron-main-bytes"
+        "megatron",
+        "megatron-0.10",
+        "nemo",
+        "nanotron",
+        "nanotron-000",
+        "nanotron-main",
+        "nanotron-main-bytes",
     ] = "megatron"
     """Trainer whose index files are matched bit for bit; nanotron's main reads `exports` of format datatrove."""
     packing: PackingSpec | None = None
