@@ -73,9 +73,11 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     Raises:
         ConfigError: There are no words, only some weights are numbers, or a prefix is named twice.
     """
-    weights = [_number(word) for word in words[::2]]
-    has_weights = len(words) % 2 == 0 and any(weight is not None for weight in weights)
-    prefixes = list(words[1::2]) if has_weights else list(words)
+    numbers = [_number(word) for word in words[::2]]
+    has_weights = len(words) % 2 == 0 and any(number is not None for number in numbers)
+    prefixes = list(words)
+    if has_weights:
+        prefixes = list(words[1::2])
     _check_words(words, prefixes, where, has_weights=has_weights)
     check_different_datasets(map(location, prefixes), where, "name it once, with the sum of its weights")
     if has_weights:

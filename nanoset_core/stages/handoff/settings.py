@@ -295,7 +295,8 @@ def trainer_errors(where: str, trainer: TrainerSpec, preset: str, *, has_identif
 _EXAMPLE_TEXTS = {
     option.name: option.metadata["example"] for option in fields(TrainerSpec) if "example" in option.metadata
 }
-EXAMPLE = "{" + ", ".join(f"{name}: {text}" for name, text in _EXAMPLE_TEXTS.items()) + "}"
+_EXAMPLE_KEYS = [f"{name}: {text}" for name, text in _EXAMPLE_TEXTS.items()]
+EXAMPLE = f"{{{', '.join(_EXAMPLE_KEYS)}}}"
 """What most users write, as YAML."""
 EXAMPLE_VALUES = {name: text.strip('"') for name, text in _EXAMPLE_TEXTS.items()}
 """The same as plain values."""

@@ -54,7 +54,9 @@ class HandoffStage(BoundToMachine, Advising):
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         last_stage = BLENDED if config.nanosets[key.subject].is_blended else INDEX_MAPPINGS
-        nodes: dict[str, Node] = {split: Node(last_stage, Key(key.subject, split)) for split in SPLITS}
+        nodes: dict[str, Node] = {}
+        for split in SPLITS:
+            nodes[split] = Node(last_stage, Key(key.subject, split))
         for name, node in _export_nodes(config, key.subject).items():
             nodes[f"export of {name}"] = node
         return nodes

@@ -68,16 +68,18 @@ class Steps:
 
     def samples(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first sample of steps, and how many samples each has; int64, of their shape."""
-        numbers = np.searchsorted(self._first_steps, steps, "right") - 1
-        sizes = self._batch_sizes[numbers]
-        first_samples = self._first_samples[numbers] + (steps - self._first_steps[numbers]) * sizes
+        stretches = np.searchsorted(self._first_steps, steps, "right") - 1  # the stretch of each step
+        sizes = self._batch_sizes[stretches]
+        steps_before = steps - self._first_steps[stretches]
+        first_samples = self._first_samples[stretches] + steps_before * sizes
         return first_samples, sizes
 
     def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the steps that read samples of the run; int64, of their shape."""
-        numbers = np.searchsorted(self._first_samples, samples, "right") - 1
-        steps_before = (samples - self._first_samples[numbers]) // self._batch_sizes[numbers]
-        steps: NDArray[np.int64] = self._first_steps[numbers] + steps_before
+        stretches = np.searchsorted(self._first_samples, samples, "right") - 1  # the stretch of each sample
+        samples_before = samples - self._first_samples[stretches]
+        steps_before = samples_before // self._batch_sizes[stretches]
+        steps: NDArray[np.int64] = self._first_steps[stretches] + steps_before
         return steps
 
 

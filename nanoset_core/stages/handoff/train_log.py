@@ -161,8 +161,11 @@ class TrainLog:
             steps += 1
 
         # Consecutive steps become one range.
-        run_starts = np.flatnonzero(np.diff(steps) > 1) + 1
-        return [[int(run[0]), int(run[-1])] for run in np.split(steps, run_starts)]
+        starts = np.flatnonzero(np.diff(steps) > 1) + 1
+        ranges = []
+        for consecutive in np.split(steps, starts):
+            ranges.append([int(consecutive[0]), int(consecutive[-1])])
+        return ranges
 
     def differences(self, run: RunSpec) -> list[str]:
         """Return where the consumed samples in the log differ from those that the numbers of a run give."""

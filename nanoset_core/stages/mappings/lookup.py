@@ -85,7 +85,8 @@ class NanosetLookup:
     def trainer_prefix(self, corpus: str) -> str:
         """Return the same path as the trainer spells it, which is part of the names of its index files."""
         dataset = self.dataset(corpus)
-        return f"{self.trainer_root}/{dataset.stage}/{dataset.name}/{dataset.digest}/{dataset.facts['prefix']}"
+        prefix = dataset.facts["prefix"]
+        return f"{self.trainer_root}/{dataset.stage}/{dataset.name}/{dataset.digest}/{prefix}"
 
     # The folders.
 

@@ -30,6 +30,7 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
     where = f"{file}: nanosets.{name}"
     yield from raised(check_asset_name, name, where)
 
+    # The corpora that are named, wherever they are.
     data = [DataKeys("", nanoset.blend, nanoset.mix)]
     for number, phase in enumerate(nanoset.phases):
         data.append(DataKeys(f".phases[{number}]", phase.blend, phase.mix))
@@ -39,6 +40,7 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
     for split, blend in nanoset.blend_per_split.items():
         yield from _blend_errors(file, f"nanosets.{name}.blend_per_split.{split}", blend)
 
+    # Keys that exclude or need each other. Messages of a file are listed in this order.
     yield from _data_errors(where, data[0], nanoset)
     yield from _phase_errors(where, nanoset)
     if nanoset.schedule and nanoset.samples:
@@ -154,7 +156,9 @@ def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     bounds = nanoset.phase_bounds
     ends = [phase.until for phase in nanoset.phases]
     is_ascending = all(start < stop for start, stop in pairwise(bounds))
-    is_complete = None not in ends[:-1] and ends[-1] in (None, bounds[-1])
+    # The last phase ends with the run, whether it says so or not.
+    *inner_ends, last_end = ends
+    is_complete = None not in inner_ends and last_end in (None, bounds[-1])
     if not (is_ascending and is_complete):
         yield ConfigError(
             "phases must follow one another",
@@ -264,8 +268,9 @@ def _trainer_errors(where: str, nanoset: NanosetSpec, trainer: TrainerSpec) -> I
     has_identifiers = bool(nanoset.tokenizer_identifiers)
     errors = list(trainer_errors(f"{where}.", trainer, nanoset.preset, has_identifiers=has_identifiers))
     yield from errors
-    # Only a version that is one can be compared.
-    if nanoset.inter_document_masking and not errors and trainer.minor < DOCUMENTS_SINCE:
+    # A text that is no version has no number to compare.
+    has_version = not errors
+    if nanoset.inter_document_masking and has_version and trainer.minor < DOCUMENTS_SINCE:
         yield _mask_error(f"{where}.{DOCUMENTS}", f"megatron_core {trainer.megatron_core}")
 
 

@@ -65,8 +65,9 @@ def versions_before(outputs: OutputRoot, name: str, digest: str) -> dict[str, Ma
     versions = {HANDOFF: handoff}
     for split in SPLITS:
         # A handoff is made from the blend of a split, or from its index mappings if it has none.
-        outputs_of_split = [f"{name}/{split}/{BLEND}", f"{name}/{split}/{MAPPINGS}"]
-        versions[split] = _version(outputs, outputs_of_split, handoff.recipe["parents"][split])
+        digest_of_split = handoff.recipe["parents"][split]
+        candidates = [f"{name}/{split}/{output}" for output in (BLEND, MAPPINGS)]
+        versions[split] = _version(outputs, candidates, digest_of_split)
     return versions
 
 
@@ -81,7 +82,8 @@ def _version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest
         if manifest is not None:
             return manifest
     name = names[-1]
-    digests = sorted(entry for entry in outputs.access.names(outputs.folder / STAGE / name) if is_digest(entry))
+    entries = outputs.access.names(outputs.folder / STAGE / name)
+    digests = sorted(entry for entry in entries if is_digest(entry))
     raise missing_version(
         outputs.access,
         (STAGE, name, digest),

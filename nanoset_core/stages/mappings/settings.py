@@ -303,7 +303,9 @@ def _phases(name: str, spec: NanosetSpec) -> dict[str, NanosetSpec]:
     corpora_before: list[str] = []
     name_before: str | None = None
     for phase, span in zip(spec.phases, pairwise(spec.phase_bounds), strict=True):
-        phase_spec = _with_samples(replace(spec, blend=phase.blend, mix=phase.mix), span[1] - span[0])
+        start, stop = span
+        phase_spec = replace(spec, blend=phase.blend, mix=phase.mix)
+        phase_spec = _with_samples(phase_spec, stop - start)
 
         # These are no keys of nanoset.yaml, so that the constructor does not take them.
         object.__setattr__(phase_spec, "span", span)

@@ -9,6 +9,7 @@ ranges, so that the memory stays bounded however large the corpus is.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -38,13 +39,25 @@ _FEW_CODES = 1 << 22
 """Combinations of copies up to which tokens are counted by `np.bincount`, without sorting."""
 
 
+Array = NDArray[np.int64]
+
+
 class DocumentTokens(NamedTuple):
     """Tokens that a dataset contains of documents of its corpus; a document may be listed several times."""
 
-    documents: NDArray[np.int64]
+    documents: Array
     """Numbers of the documents in the corpus, int64, shape (n,)."""
-    tokens: NDArray[np.int64]
+    tokens: Array
     """Tokens of each, int64, shape (n,)."""
+
+
+class CopyCount(NamedTuple):
+    """How many tokens of a corpus have the same number of copies in each dataset."""
+
+    copies: tuple[int, ...]
+    """Copies in each dataset."""
+    tokens: int
+    """Tokens that have that many."""
 
 
 class SharedDocuments:
@@ -128,7 +141,7 @@ class _Member:
         """Return the index of the dataset, or of the one that packs were made of."""
         return read_idx(self.packed.path(f"{self.packed.facts['prefix']}.idx"), validate=False)
 
-    def tokens_of(self, corpus: Index, index: Index, documents: range) -> NDArray[np.int64]:
+    def tokens_of(self, corpus: Index, index: Index, documents: range) -> Array:
         """Return how many tokens it contains of each document in a range of the corpus, int64, shape (n_documents,).
 
         Args:
@@ -184,8 +197,9 @@ class _Member:
         if not self._is_ascending:
             return self.rows
         start, stop = self.rows
-        first, last = places_upto(index.sequence_pointers[start:stop], [low - 1, high - 1])
-        return start + int(first) + 1, start + int(last) + 1
+        pointers = index.sequence_pointers[start:stop]  # ascending
+        last_before, last_within = places_upto(pointers, [low - 1, high - 1])
+        return start + int(last_before) + 1, start + int(last_within) + 1
 
     def _listed_in_packs(self, corpus: Index, index: Index, documents: range) -> Iterator[DocumentTokens]:
         for pieces in self._pieces(index):
@@ -235,35 +249,43 @@ def _parts_of(corpus: Manifest, members: Sequence[_Member]) -> tuple[CorpusPart,
     # One dataset without repetitions needs no look at documents: all of its tokens have one copy.
     if len(members) == 1 and members[0].has_documents_once:
         start, stop = members[0].rows
-        total = int(members[0].index().sequence_lengths[start:stop].sum(dtype=np.int64))
+        lengths = members[0].index().sequence_lengths[start:stop]
+        total = int(lengths.sum(dtype=np.int64))
         return (CorpusPart((1,), total),) if total else ()
 
-    corpus_index = read_idx(corpus.path(f"{corpus.facts['prefix']}.idx"), validate=False)
+    prefix = corpus.facts["prefix"]
+    corpus_index = read_idx(corpus.path(f"{prefix}.idx"), validate=False)
     indices = [member.index() for member in members]
-    tokens_by_copies: dict[tuple[int, ...], int] = {}
     n_documents = len(corpus_index.document_indices) - 1
     step = max(_CELLS // len(members), 1)
+    tokens_by_copies: Counter[tuple[int, ...]] = Counter()
     for start in range(0, n_documents, step):
         documents = range(start, min(start + step, n_documents))
+        # (n_documents of the range, n_datasets) tokens that each dataset contains of each document
         contained = np.empty((len(documents), len(members)), np.int64)
-        for column, (member, index) in enumerate(zip(members, indices, strict=True)):
-            contained[:, column] = member.tokens_of(corpus_index, index, documents)
-        totals = _document_tokens(corpus_index, documents)
-        for copies, n_tokens in count_copies(contained, totals):
-            tokens_by_copies[copies] = tokens_by_copies.get(copies, 0) + n_tokens
-    return tuple(CorpusPart(copies, n_tokens) for copies, n_tokens in sorted(tokens_by_copies.items()))
+        for column, member in enumerate(members):
+            contained[:, column] = member.tokens_of(corpus_index, indices[column], documents)
+        for count in count_copies(contained, _document_tokens(corpus_index, documents)):
+            tokens_by_copies[count.copies] += count.tokens
+
+    # In a fixed order, since the parts reach the facts of outputs.
+    combinations = sorted(tokens_by_copies)
+    return tuple(CorpusPart(copies, tokens_by_copies[copies]) for copies in combinations)
 
 
-def _document_tokens(index: Index, documents: range) -> NDArray[np.int64]:
+def _document_tokens(index: Index, documents: range) -> Array:
     """Return the tokens of documents of a corpus, int64, shape (n_documents,)."""
-    bounds = index.document_indices[documents.start : documents.stop + 1]
-    lengths = index.sequence_lengths[int(bounds[0]) : int(bounds[-1])]
+    # A document is a run of sequences; most have one.
+    bounds = index.document_indices[documents.start : documents.stop + 1]  # (n_documents + 1,)
+    first = int(bounds[0])
+    last = int(bounds[-1])
+    lengths = index.sequence_lengths[first:last]  # (n_sequences,)
     tokens_before = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # (n_sequences + 1,)
-    tokens: NDArray[np.int64] = np.diff(tokens_before[bounds - bounds[0]])
+    tokens: Array = np.diff(tokens_before[bounds - first])
     return tokens
 
 
-def count_copies(contained: NDArray[np.int64], tokens: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], int]]:
+def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by the number of their copies in each dataset.
 
     A dataset may contain only the first tokens of a document, as packs do that truncate it: these tokens have one copy
@@ -278,7 +300,8 @@ def count_copies(contained: NDArray[np.int64], tokens: NDArray[np.int64]) -> Ite
     Yields:
         The copies in each dataset, and how many tokens have that many; without tokens that no dataset contains.
     """
-    is_contained = contained.any(axis=1)
+    # How often each dataset contains the whole document, and how many tokens of another copy.
+    is_contained = contained.any(axis=1)  # (n_documents,)
     contained = contained[is_contained]
     tokens = tokens[is_contained]
     copies = contained // tokens[:, None]
@@ -300,7 +323,7 @@ def count_copies(contained: NDArray[np.int64], tokens: NDArray[np.int64]) -> Ite
         yield from _sums_by_copies(copies + has_one_more, widths)
 
 
-def _sums_by_copies(copies: NDArray[np.int64], tokens: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], int]]:
+def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
     """Yield each row of copies that occurs, without rows of zeros, and the sum of the tokens that have it."""
     is_counted = copies.any(axis=1) & (tokens > 0)
     copies = copies[is_counted]
@@ -316,9 +339,11 @@ def _sums_by_copies(copies: NDArray[np.int64], tokens: NDArray[np.int64]) -> Ite
         sums = np.bincount(codes, tokens.astype(np.float64))
         for code in np.flatnonzero(sums).tolist():
             combination = np.unravel_index(code, shape)
-            yield tuple(map(int, combination)), int(sums[code])
+            yield CopyCount(tuple(map(int, combination)), int(sums[code]))
         return
+
+    # Otherwise equal rows are found by sorting them.
     combinations, codes = np.unique(copies, axis=0, return_inverse=True)
     sums = np.bincount(codes.ravel(), tokens.astype(np.float64))
     for row, n_tokens in zip(combinations.tolist(), sums.tolist(), strict=True):
-        yield tuple(row), int(n_tokens)
+        yield CopyCount(tuple(row), int(n_tokens))

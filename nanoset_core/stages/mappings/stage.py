@@ -57,8 +57,9 @@ class _SplitStage(OutsideFiles, SharesFiles):
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         size_by_name = {name: note["bytes"] for name, note in cache_files(manifest).items()}
-        stored = project.outputs.access.sizes(cache_folder(project, key.subject), size_by_name)
-        fault = first_fault(stored, size_by_name)
+        folder = cache_folder(project, key.subject)
+        stored_sizes = project.outputs.access.sizes(folder, size_by_name)
+        fault = first_fault(stored_sizes, size_by_name)
         return None if fault is None else f"an index file is missing or of another size: {fault[0]}"
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
@@ -185,9 +186,12 @@ def mappings_recipe(nanoset: NanosetContext, split: SplitName, datasets: Mapping
         split: One of its splits.
         datasets: Name → digest of the datasets; None takes the current ones.
     """
+    # As they are read from a stored recipe: with lists in place of tuples.
     options = json.loads(json.dumps(nanoset.options(split)))
-    parents = dict(datasets or nanoset.digests(nanoset.spec.corpora_of(split)))
-    return Recipe(STAGE, f"{nanoset.name}/{split}/{MAPPINGS}", VERSION, parents, options)
+    if not datasets:
+        datasets = nanoset.digests(nanoset.spec.corpora_of(split))
+    name = f"{nanoset.name}/{split}/{MAPPINGS}"
+    return Recipe(STAGE, name, VERSION, dict(datasets), options)
 
 
 @holding

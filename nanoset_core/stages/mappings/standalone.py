@@ -127,8 +127,7 @@ def _write_set(placed: PlacedSet) -> bool:
     """Write a set unless it exists; return whether it was written."""
     files, place = placed
     mark = _mark_name(files)
-    notes = files.notes_in(place.store.read(files.sidecar))
-    if notes is not None and all(place.has(name, note["bytes"]) for name, note in notes.items()):
+    if _is_stored(placed):
         # A call that was killed just after it had written all files leaves its mark.
         if place.has(mark):
             place.store.delete(mark)
@@ -141,6 +140,15 @@ def _write_set(placed: PlacedSet) -> bool:
             _write_remote(placed)
         place.store.delete(mark)
     return True
+
+
+def _is_stored(placed: PlacedSet) -> bool:
+    """Return whether a set exists as a whole: its sidecar says what it is made from, and its files have their sizes."""
+    files, place = placed
+    notes = files.notes_in(place.store.read(files.sidecar))
+    if notes is None:
+        return False
+    return all(place.has(name, note["bytes"]) for name, note in notes.items())
 
 
 def _write_remote(placed: PlacedSet) -> None:

@@ -66,11 +66,14 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
         if plan is None:
             return report
 
+        # The files, and the datasets that they were made from.
         cache = cache_folder(project, name)
         file_sets = [member_set(member, config, cache) for member in plan.members]
         _check_files(report, manifest, file_sets, deep)
         for member in plan.members:
             _check_dataset(report, project, name, member)
+
+        # What the files contain, if they are the right ones.
         if report.passed:
             for files, member in zip(file_sets, plan.members, strict=True):
                 with report.catching(BUILD):
@@ -256,9 +259,11 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
         if not is_unknown.any():
             continue
         row, column = np.argwhere(is_unknown)[0]
+        member = nanoset.member
+        sample = samples[span][row]
         report.error(
             "a sample holds a token that is not in the vocabulary",
-            f"{nanoset.member.prefix}, {nanoset.member.split} sample {samples[span][row]}, token {column}",
+            f"{member.prefix}, {member.split} sample {sample}, token {column}",
             tokens[row, column],
             f"at most {max_id}",
             "build again with the tokenizer that made the data",

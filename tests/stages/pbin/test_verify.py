@@ -1,4 +1,4 @@
-"""Every kind of damage to a .pbin, and to a handoff, is found and named."""
+"""Every kind of damage to a .pbin is found and named."""
 
 import shutil
 
@@ -7,9 +7,7 @@ from built_project import one, poke, whats
 
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.stages.handoff import stage as handoff
-from nanoset_core.stages.handoff.verify import verify_handoff
+from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.pbin import stage as packed
 from nanoset_core.stages.pbin.verify import verify_packed
 from nanoset_core.stages.pbin.writing import write_packed
@@ -95,49 +93,3 @@ def test_a_large_pbin_has_a_digest(copy, monkeypatch):
     project = copy()
     manifest = packed.pack(Project.open(project.config.file, rebuild=True), "web")
     assert manifest.files["web.pbin"].sha256 == sha256_file(pbin(project))
-
-
-def file_of(project, name, file):
-    return one(project, f"nanosets/{name}/handoff/*/{file}")
-
-
-@pytest.mark.parametrize("name", ["pretrain", "plain", "several_epochs", "repeated", "nemo"])
-def test_a_sound_handoff(project, name):
-    assert verify_handoff(project, name).findings == []
-    assert f"{name}/handoff" in [target.name for target in targets(project)]
-
-
-def test_a_line_edited_by_hand_is_right_again_after_what_the_remedy_says(copy):
-    project = copy()
-    path = file_of(project, "pretrain", "arguments.txt")
-    path.write_text(path.read_text().replace("--seq-length 32", "--seq-length 64"))
-    (finding,) = verify_handoff(project, "pretrain").errors
-    assert finding.what == "a file has other bytes than when it was written"
-    assert finding.where.endswith("arguments.txt")
-    assert finding.remedy.startswith(f"delete {path.parent.resolve()}, and run `nanoset build`")
-    shutil.rmtree(path.parent.resolve())
-    handoff.write_handoff(project, "pretrain")
-    assert verify_handoff(project, "pretrain").findings == []
-
-
-def test_a_file_cut_emptied_or_gone(copy):
-    project = copy()
-    for file, name in (("data_args.txt", "pretrain"), ("data.yaml", "nemo"), ("START.md", "plain")):
-        path = file_of(project, name, file)
-        for text in (path.read_bytes()[:-1], b""):
-            path.write_bytes(text)
-            (finding,) = verify_handoff(project, name).errors
-            assert finding.where.endswith(file)
-        path.unlink()
-        assert whats(verify_handoff(project, name)) == ["a file is missing"]
-
-
-def test_one_that_is_stale_is_compared_with_what_was_written(copy):
-    project = copy()
-    file = project.config.file
-    file.write_text(file.read_text().replace("seed: 7", "seed: 8"))
-    project = Project.open(file)
-    assert whats(verify_handoff(project, "pretrain"), "warning") == ["this output is stale"]
-    path = file_of(project, "pretrain", "arguments.txt")
-    path.write_text(path.read_text().replace("--seed 7", "--seed 8"))
-    assert whats(verify_handoff(project, "pretrain")) == ["a file has other bytes than when it was written"]

@@ -1,0 +1,86 @@
+"""Every kind of damage to the files of a handoff is found and named."""
+
+import shutil
+
+import pytest
+from built_project import one, whats
+
+from nanoset_core.project.project import Project
+from nanoset_core.project.verify import targets
+from nanoset_core.stages.handoff.stage import write_handoff
+from nanoset_core.stages.handoff.verify import verify_handoff
+
+
+def file_of(project, name, file):
+    return one(project, f"nanosets/{name}/handoff/*/{file}")
+
+
+@pytest.mark.parametrize("name", ["pretrain", "plain", "several_epochs", "repeated", "nemo"])
+def test_a_handoff_as_it_was_written_has_no_findings(project, name):
+    report = verify_handoff(project, name)
+
+    assert report.findings == []
+
+
+def test_every_handoff_is_verified_with_its_project(project):
+    names = [target.name for target in targets(project)]
+
+    assert {"pretrain/handoff", "nemo/handoff"} <= set(names)
+
+
+def test_a_line_edited_by_hand_is_an_error(copy):
+    project = copy()
+    path = file_of(project, "pretrain", "arguments.txt")
+    path.write_text(path.read_text().replace("--seq-length 32", "--seq-length 64"))
+
+    (finding,) = verify_handoff(project, "pretrain").errors
+
+    assert finding.what == "a file has other bytes than when it was written"
+    assert finding.where.endswith("arguments.txt")
+    assert finding.remedy.startswith(f"delete {path.parent.resolve()}, and run `nanoset build`")
+
+
+def test_an_edited_handoff_is_right_again_after_its_remedy(copy):
+    project = copy()
+    path = file_of(project, "pretrain", "arguments.txt")
+    path.write_text("--seq-length 64")
+
+    shutil.rmtree(path.parent.resolve())
+    write_handoff(project, "pretrain")
+
+    assert verify_handoff(project, "pretrain").findings == []
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("data_args.txt", "pretrain"), ("data.yaml", "nemo"), ("START.md", "plain")]
+)
+def test_a_file_that_was_cut_is_an_error(copy, file, name):
+    project = copy()
+    path = file_of(project, name, file)
+    content = path.read_bytes()
+
+    for rest in (content[:-1], b""):
+        path.write_bytes(rest)
+        (finding,) = verify_handoff(project, name).errors
+        assert finding.where.endswith(file)
+
+
+def test_a_file_that_was_deleted_is_an_error(copy):
+    project = copy()
+    file_of(project, "nemo", "data.yaml").unlink()
+
+    assert whats(verify_handoff(project, "nemo")) == ["a file is missing"]
+
+
+def test_a_stale_handoff_is_a_warning_and_still_compared_with_what_was_written(copy):
+    project = copy()
+    config = project.config.file
+    config.write_text(config.read_text().replace("seed: 7", "seed: 8"))
+    project = Project.open(config)
+    path = file_of(project, "pretrain", "arguments.txt")
+    path.write_text(path.read_text().replace("--seed 7", "--seed 8"))
+
+    report = verify_handoff(project, "pretrain")
+
+    assert whats(report, "warning") == ["this output is stale"]
+    assert whats(report) == ["a file has other bytes than when it was written"]
