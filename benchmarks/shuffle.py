@@ -27,8 +27,11 @@ OURS = (
     + """
 import sys
 from pathlib import Path
-from nanoset_core.stages.webdataset import PlanSettings, TokenSource, plan_shuffle
-from nanoset_core.stages.webdataset.writing import WriteOptions, write_shards
+from nanoset_core.stages.webdataset.plan import plan_shuffle
+from nanoset_core.stages.webdataset.plan_settings import PlanSettings
+from nanoset_core.stages.webdataset.sources import TokenSource
+from nanoset_core.stages.webdataset.write_options import WriteOptions
+from nanoset_core.stages.webdataset.writing import write_shards
 
 source, folder, engine, member, budget, workers = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]
 
@@ -92,7 +95,7 @@ def npy_rows(folder: Path, arguments: argparse.Namespace) -> dict[str, Command]:
     subprocess.run(ours(folder, "mmap", "npy", arguments.memory_mib, out="made"), check=True)
     copy = f"mkdir {folder}/out && cp {folder}/made/*.tar {folder}/out/ && sync {folder}/out/*.tar"
     commands = {"cp + sync": writes(folder, ["sh", "-c", copy]), "python -c 'import numpy'": IMPORT_NUMPY}
-    for engine in ("mmap", "tiled", "buckets"):
+    for engine in ("mmap", "buckets"):
         commands[engine] = writes(folder, ours(folder, engine, "npy", arguments.memory_mib))
     commands["mmap, 2 workers"] = writes(folder, ours(folder, "mmap", "npy", arguments.memory_mib, 2))
     return commands | {"numpy.save + tarfile": writes(folder, plain(folder, "npy"))}

@@ -55,7 +55,8 @@ from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.shards import engine_choice
 from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora, settings_warnings
 from nanoset_core.stages.views.stage import VIEW
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
+from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 from nanoset_core.text.contents import awaited
 from nanoset_core.text.pieces import Inventory
 from nanoset_core.untrusted import visible
@@ -209,9 +210,9 @@ PAGES: dict[Stage, Page] = {
     INDEX_MAPPINGS: _split,
     BLENDED: _split,
     TRAINER_FILES: lambda run: handoff_metadata(run.project, run.make(), run.key.subject),
-    shuffling.SHUFFLE_PLAN: _shuffle_plan,
-    shuffling.SHUFFLED_TARS: _tars,
-    shuffling.WEBDATASET: lambda run: webdataset_metadata(run.project, run.make()),
+    SHUFFLE_PLAN: _shuffle_plan,
+    SHUFFLED_TARS: _tars,
+    WEBDATASET: lambda run: webdataset_metadata(run.project, run.make()),
     EXPORT: lambda run: export_metadata(run.make()),
     packed.PACKED: _packed_dataset,
     PACKED_VIEWS: _packed_dataset,

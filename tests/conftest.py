@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from locations import GOLDEN_FILES
 from sample_project import tokenizer_json, write_project
 
 # The same examples in every run, so that a red suite is red for a reason; HYPOTHESIS_PROFILE=search looks for new ones.
@@ -75,6 +76,12 @@ def pytest_collection_finish() -> None:
 def _group(file: Path) -> str:
     name = file.relative_to(Path(__file__).parent)
     return next((room for room in ROOMS if name.is_relative_to(room)), name.as_posix())
+
+
+@pytest.fixture(scope="session")
+def golden_tars() -> Path:
+    """Tars that peers wrote, what their readers saw, and the contexts that tokshuf-rust makes."""
+    return GOLDEN_FILES / "webdataset"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -25,7 +25,7 @@ from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.pbin import stage as packed
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.views import stage as views
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
 
 EOD = "<|endoftext|>"
 

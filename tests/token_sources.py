@@ -11,7 +11,8 @@ from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.plan import plan_shuffle
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings
 from nanoset_core.stages.webdataset.sources import TokenSource
-from nanoset_core.stages.webdataset.writing import WriteOptions, write_shards
+from nanoset_core.stages.webdataset.write_options import WriteOptions
+from nanoset_core.stages.webdataset.writing import write_shards
 
 
 def held(name, tokens):

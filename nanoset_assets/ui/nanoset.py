@@ -31,14 +31,13 @@ from nanoset_core.stages.handoff.start import START
 from nanoset_core.stages.held_out.stage import SHARED
 from nanoset_core.stages.mappings.facts import CORPORA, MIXTURE, samples_read, unused_samples
 from nanoset_core.stages.webdataset.plan import ShufflePlan
-from nanoset_core.stages.webdataset.shards import TarFacts, output_bytes, shard_stem
 from nanoset_core.stages.webdataset.sizing import choose_engine
+from nanoset_core.stages.webdataset.tars import TarFacts, output_bytes, shard_stem
 from nanoset_core.storage.location import is_remote
 from nanoset_core.untrusted import markdown_text, shell_word
 
 Member = Mapping[str, Any]
 """Facts of one corpus in a split: those of MemberCoverage."""
-_ORDER = "Each context's place in the sources (across) and in the tars (down): an even shuffle is noise."
 
 
 def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
@@ -165,12 +164,11 @@ def reader_metadata(project: Project, name: str) -> dict[str, str]:
 
 
 def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a plan: its order as a picture, how well it mixes, and what becomes of each source."""
+    """Return the metadata of a plan: how well its order mixes, and what becomes of each source."""
     size, exact = output_bytes(plan)
     least = choose_engine(plan, available_memory=0, engine="mmap")
     return {
         "summary": markdown(_plan_summary(plan, quality["even"])),
-        "order": markdown(f"![order](data:image/png;base64,{quality['picture']})\n\n{_ORDER}"),
         "quality": table(quality_rows(quality)),
         "sources": table(source_rows(plan, ROWS_SHOWN), len(plan.table.sources)),
         "evenly_shuffled": quality["even"],

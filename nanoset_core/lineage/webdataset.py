@@ -28,10 +28,10 @@ from nanoset_core.stages.datasets import is_packs
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.views.choosing import STAGE as VIEWS
 from nanoset_core.stages.views.stage import is_view
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.order import ranks, ranks_of
 from nanoset_core.stages.webdataset.plan import ShufflePlan
-from nanoset_core.stages.webdataset.shards import shard_stem
+from nanoset_core.stages.webdataset.tars import shard_stem
 
 _BUILD = "run `nanoset build`"
 _KEY = re.compile(r"(?:.*/)?([0-9]+)_([0-9]+)(?:\.npy|\.json\.gz)?")
@@ -177,7 +177,7 @@ class Tars:
             return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
         for begin, count, first in spans:
             end = begin + count
-            contexts = plan.table.holding(source, begin, end)
+            contexts = plan.table.containing(source, begin, end)
             positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
             found = [
                 TarAppearance(position, into, own, self.tar(position), self.key(position))

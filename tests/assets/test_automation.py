@@ -16,7 +16,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
 
 SPLITS = {"train", "valid", "test"}
 DOWNSTREAM_OF_WEB = [

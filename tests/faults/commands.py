@@ -36,7 +36,8 @@ SAID_AFTER = {
 WORDS = ("error: ", "Error: ", "failed: ", "run the same command again")
 _ON_THEIR_WAY = """isal.isal_zlib multiprocessing.synchronize numpy.random pyarrow.dataset pyarrow.parquet rich.console
 rich.status rich.table tokenizers yaml zstandard nanoset_core.lineage.explain nanoset_core.stages.registry
-nanoset_core.stages.webdataset.standalone nanoset_core.project.verify nanoset_core.project.status"""
+nanoset_core.stages.webdataset.standalone.preview
+nanoset_core.stages.webdataset.standalone.shuffle nanoset_core.project.verify nanoset_core.project.status"""
 """What commands import, besides their own modules: forks need no time for it."""
 _NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
 _ANOTHERS = ("nothing says what it was made from", "something else", "would say what it was made from", "already")

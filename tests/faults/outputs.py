@@ -25,9 +25,9 @@ from nanoset_core.sampling.descriptions import read_identifiers
 from nanoset_core.stages.handoff.data_args import read_data_args, read_per_split
 from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.shards.document_table import DocumentRows, counts_by_file
-from nanoset_core.stages.webdataset import stage as shuffling
-from nanoset_core.stages.webdataset.inputs import load_sampling
-from nanoset_core.stages.webdataset.shards import read_markers
+from nanoset_core.stages.webdataset import make as shuffling
+from nanoset_core.stages.webdataset.markers import read_markers
+from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.text.fingerprints import FingerprintMemory
 from nanoset_core.text.survey import known_inventory, list_corpora

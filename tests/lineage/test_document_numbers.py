@@ -27,7 +27,7 @@ from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.shards.shards import DOCUMENTS
 from nanoset_core.stages.views import stage as views
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
 
 CHANGES = {
     "nanosets:\n": """\

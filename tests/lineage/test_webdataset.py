@@ -22,7 +22,7 @@ from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.webdataset import Tars, explain_context
 from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
 
 ALL = ["web", "code", "books"]
 FORMS = {

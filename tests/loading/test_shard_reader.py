@@ -44,7 +44,7 @@ def consumers(folder, world_size, workers, patch):
     found = []
     for rank in range(world_size):
         for worker in range(workers):
-            patch.setattr(reader_module, "_torch_worker", lambda worker=worker: (worker, workers))
+            patch.setattr(reader_module, "_torch_worker", lambda worker=worker: reader_module._Worker(worker, workers))
             found.append(firsts(ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)))
     return found
 
@@ -77,7 +77,7 @@ def test_stopped_and_resumed_anywhere_the_order_is_the_same(folder, world_size, 
     rank = data.draw(st.integers(0, world_size - 1))
     worker = data.draw(st.integers(0, workers - 1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader_module, "_torch_worker", lambda: (worker, workers))
+        patch.setattr(reader_module, "_torch_worker", lambda: reader_module._Worker(worker, workers))
         expected = firsts(ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP))
         found, state = [], None
         for stop in stops:
@@ -114,11 +114,11 @@ def test_states_of_others_are_refused(folder, tmp_path, monkeypatch):
     (tmp_path / "manifest.jsonl").write_text("\n".join(rows[:-1]) + "\n")
     with pytest.raises(StaleError, match="another reader"):
         ShardReader(tmp_path, rank=1, world_size=2, uneven=KEEP).load_state_dict(state)
-    monkeypatch.setattr(reader_module, "_torch_worker", lambda: (0, 2))
+    monkeypatch.setattr(reader_module, "_torch_worker", lambda: reader_module._Worker(0, 2))
     reader = ShardReader(folder)
     next(iter(reader))
     state = reader.state_dict()
-    monkeypatch.setattr(reader_module, "_torch_worker", lambda: (1, 2))
+    monkeypatch.setattr(reader_module, "_torch_worker", lambda: reader_module._Worker(1, 2))
     resumed = ShardReader(folder)
     resumed.load_state_dict(state)
     with pytest.raises(StaleError, match=r"worker 0 of 2"):
@@ -182,7 +182,7 @@ def test_ranks_of_different_numbers_are_refused_or_made_even(tmp_path, tars, ran
 TORCH = """
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from nanoset_core.stages.webdataset import PlanSettings, ShardReader
+from nanoset_core.loading.shard_reader import ShardReader
 
 if __name__ == "__main__":
     reader = ShardReader(FOLDER)
@@ -211,9 +211,9 @@ def digest_in_order(contexts):
 
 
 @pytest.mark.parametrize("name", ["tokshuf_like", "ray_like", "npy"])
-def test_golden_shards_hold_what_their_readers_saw(golden, name):
-    facts, contexts = json.loads((golden / f"{name}.read.json").read_text())["tar"], []
-    for shard in sorted((golden / name).glob("*.tar")):
+def test_golden_shards_hold_what_their_readers_saw(golden_tars, name):
+    facts, contexts = json.loads((golden_tars / f"{name}.read.json").read_text())["tar"], []
+    for shard in sorted((golden_tars / name).glob("*.tar")):
         data = shard.read_bytes()
         members = (one for one in iterate_members(data, shard) if name != "npy" or one.name.endswith(".npy"))
         contexts += [read_member(data, member, shard) for member in members]
@@ -221,8 +221,8 @@ def test_golden_shards_hold_what_their_readers_saw(golden, name):
     assert (len(contexts), sum(map(len, contexts))) == (facts["contexts"], facts["tokens"])
     assert digest_in_order(contexts) == facts["sha256_in_order"]
     if name == "tokshuf_like":  # whose manifest has no final newline
-        assert not (golden / name / "manifest.jsonl").read_text().endswith("\n")
-        assert digest_in_order(iterate_shards(golden / name)) == facts["sha256_in_order"]
+        assert not (golden_tars / name / "manifest.jsonl").read_text().endswith("\n")
+        assert digest_in_order(iterate_shards(golden_tars / name)) == facts["sha256_in_order"]
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def dataset(tmp_path):
     return written(tmp_path, 100)
 
 
-def test_shards_that_are_not_whole(dataset, golden):
+def test_shards_that_are_not_whole(dataset, golden_tars):
     path = dataset / "shard-00000001.tar"
     data = path.read_bytes()
     for kept in (0, 1, 511, 600, 1024, 5000, 10239):
@@ -247,7 +247,7 @@ def test_shards_that_are_not_whole(dataset, golden):
     with pytest.raises(MissingError, match="shard-00000001"):
         list(iterate_shards(dataset))
     with pytest.raises(FormatError, match="does not hold the tokens"):  # a .json beside each .npy
-        list(iterate_shard(golden / "npy" / "shard-000000.tar"))
+        list(iterate_shard(golden_tars / "npy" / "shard-000000.tar"))
 
 
 ROWS = ["", "[]", "{", '{"shard": "a"}', '{"shard": 1, "num_sequences": 2}', '{"shard": "../x", "num_sequences": 1}']
@@ -264,7 +264,8 @@ def test_a_manifest_with_a_bad_row(dataset, line):
 
 def test_reading_and_writing_import_no_more_than_they_need(dataset):
     code = (
-        "import sys; from nanoset_core.stages.webdataset import iterate_shards, writing; "
+        "import sys; from nanoset_core.loading.shard_reader import iterate_shards; "
+        "import nanoset_core.stages.webdataset.writing; "
         f"n = sum(1 for _ in iterate_shards({str(dataset)!r})); "
         "print(n, sorted({'webdataset', 'torch', 'isal', 'pyarrow', 'dagster'} & set(sys.modules)))"
     )

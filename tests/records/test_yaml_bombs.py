@@ -13,7 +13,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.project.settings import load_config
 from nanoset_core.records.parsing import MOST_BYTES, MOST_DEPTH, MOST_VALUES, parse_yaml, read_yaml
 from nanoset_core.stages.handoff.run import read_run
-from nanoset_core.stages.webdataset.inputs import load_sampling
+from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 
 READERS = [load_config, read_run, load_sampling]
 """Everything that reads YAML from a file."""

@@ -7,7 +7,7 @@ import pytest
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.settings import load_config
 from nanoset_core.records.parsing import located, read_yaml
-from nanoset_core.stages.webdataset.inputs import load_sampling
+from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 
 WRONG = {
     "deep nesting": "[" * 2_000,

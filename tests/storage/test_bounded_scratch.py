@@ -23,7 +23,7 @@ from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.report import live_manifest
 from nanoset_core.stages.shards import stage as tokenization
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.s3 import S3Store

@@ -6,9 +6,10 @@ from sample_project import make_corpora, tree
 
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
-from nanoset_core.stages.webdataset import stage as shuffling
-from nanoset_core.stages.webdataset import writing
-from nanoset_core.stages.webdataset.stored_rows import StoredRows
+from nanoset_core.stages.webdataset import make as shuffling
+from nanoset_core.stages.webdataset.plan import plan_shuffle
+from nanoset_core.stages.webdataset.planning import settings_of, sources_of
+from nanoset_core.stages.webdataset.stored_rows import StoredRows, is_worth_storing
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def project(remote_project, monkeypatch) -> Project:
     file.write_text(file.read_text().replace("groups: 3", "groups: 3\n    engine: buckets"))
     project = Project.open(file)
     make_corpora(project)
-    monkeypatch.setattr(shuffling, "_come_here", lambda *_: False)
+    monkeypatch.setattr(shuffling, "_are_copied", lambda *_: False)
     of = StoredRows.of
     monkeypatch.setattr(StoredRows, "of", lambda store, contexts, most: of(store, contexts, min(most, 100)))
     return project
@@ -86,16 +87,9 @@ def test_a_killed_build_goes_on_and_gc_removes_what_another_left(project, monkey
 
 
 def test_rows_are_stored_only_where_that_saves_reading(project):
-    plan = shuffling.plan_shuffle(shuffling._sources(current(project), True), writing_settings(project))
-    sources = shuffling._sources(current(project), True)
-    assert writing._is_worth_storing(plan, sources, 1, "buckets")
-    assert not writing._is_worth_storing(plan, sources, 1, "tiled")
-    assert not writing._is_worth_storing(plan, sources, 1, "auto")  # so few tokens stay with a worker
-
-
-def current(project: Project):
-    return {corpus: project.outputs.current("datasets", corpus) for corpus in ("web", "code", "books")}
-
-
-def writing_settings(project: Project):
-    return shuffling._settings(project, project.webdataset("shuffled"), current(project))
+    datasets = {corpus: project.outputs.current("datasets", corpus) for corpus in ("web", "code", "books")}
+    sources = sources_of(project, datasets, is_stored=True)
+    plan = plan_shuffle(sources, settings_of(project, project.webdataset("shuffled"), datasets))
+    assert is_worth_storing(plan, sources, 1, "buckets")
+    assert not is_worth_storing(plan, sources, 1, "mmap")
+    assert not is_worth_storing(plan, sources, 1, "auto")  # so few tokens stay with a worker

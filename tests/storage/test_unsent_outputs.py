@@ -13,7 +13,8 @@ from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.diff import find_versions
 from nanoset_core.project.project import Project
-from nanoset_core.stages.webdataset.shards import TarFacts, read_markers, write_markers
+from nanoset_core.stages.webdataset.markers import read_markers, write_markers
+from nanoset_core.stages.webdataset.tars import TarFacts
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 

@@ -63,7 +63,8 @@ def test_text_is_read_twice_and_tokens_are_read_once_by_each_who_reads_them_all(
 def test_tokens_that_are_read_in_the_bucket_stay_until_the_next_tars_where_they_are_few(
     place, tmp_path, ranges, monkeypatch, most_kept
 ):
-    monkeypatch.setattr("nanoset_core.stages.webdataset.writing._STORED_BYTES", most_kept)
+    monkeypatch.setattr("nanoset_core.stages.webdataset.gathering.STORED_BYTES", most_kept)
+    monkeypatch.setattr("nanoset_core.stages.webdataset.stored_rows.STORED_BYTES", most_kept)
     tokens = np.random.default_rng(5).integers(0, 50_000, LENGTH * 600).astype(np.uint16)
     here = stored(tmp_path, "web", tokens)
     place.put_file("web.bin", here.path)

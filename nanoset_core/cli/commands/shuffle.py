@@ -13,11 +13,12 @@ from nanoset_core.cli.options import ANY_FOLDER, PATH, ManyValued, flag, option,
 from nanoset_core.cli.progress import progress_bars
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
-from nanoset_core.stages.webdataset.settings import DEFAULT_LENGTH, WebdatasetSpec
+from nanoset_core.stages.webdataset.settings import DEFAULT_LENGTH, WebdatasetSpec, engine_warning
 
 if TYPE_CHECKING:
-    from nanoset_core.stages.webdataset.inputs import ShuffleInputs
-    from nanoset_core.stages.webdataset.standalone import Preview, Shuffled
+    from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
+    from nanoset_core.stages.webdataset.standalone.preview import Preview
+    from nanoset_core.stages.webdataset.standalone.shuffle import Shuffled
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenizers.files import TokenizerPath
 
@@ -32,7 +33,6 @@ _TOTALS = {
     "size of the tars": "{output}",
     "temporary files": "{about}{token_bytes} of tokens, {buckets} of buckets",
     "engine": "{engine.engine}: {engine.reason}",
-    "passes over the tokens": "{engine.passes:,}",
     "memory": "{memory}",
     "inputs left out": "{inputs_left_out:,} (in no source of the sampling file, or in one of frequency 0)",
 }
@@ -85,10 +85,12 @@ def command(
 ) -> None:
     """Shuffle contexts into tars for webdataset, OpenLM and wids: the same bytes for any machine and engine."""
     from nanoset_core.outputs.recorded import check_apart
-    from nanoset_core.stages.webdataset.inputs import find_inputs, load_sampling
     from nanoset_core.stages.webdataset.lists import complete_exp_data
-    from nanoset_core.stages.webdataset.options import ShuffleOptions
-    from nanoset_core.stages.webdataset.standalone import preview, shuffle
+    from nanoset_core.stages.webdataset.standalone.inputs import find_inputs
+    from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions
+    from nanoset_core.stages.webdataset.standalone.preview import preview
+    from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
+    from nanoset_core.stages.webdataset.standalone.shuffle import shuffle
     from nanoset_core.storage.paths import check_utf_8
     from nanoset_core.tokenizers.end_token import end_token
     from nanoset_core.tokenizers.files import tokenizer_files
@@ -112,6 +114,8 @@ def command(
         **options,  # type: ignore[arg-type]
     )
     terminal.print_notices(found.notices)
+    deprecated = engine_warning(settings.engine, "--engine")
+    terminal.print_notices([deprecated] if deprecated is not None else [])
     if plan_only:
         _print_preview(preview(found, settings), found)
         return

@@ -32,11 +32,36 @@ from nanoset_core.storage.regular_files import map_regular
 BLOCK_BYTES = 512
 ARCHIVE_BYTES = 10240
 _CHUNK_BYTES = 1 << 20
-_TEMPLATE = bytes(100) + b"0000644\0" + b"0000000\0" * 2 + bytes(12) + b"0" * 11 + b"\0" + b" " * 8 + b"0"
-_TEMPLATE += bytes(100) + b"ustar\x0000" + bytes(247)
-_WITHOUT_BODY = b"123456"  # links, devices, folders, pipes
+"""Bytes read at once when the end of an archive is checked."""
+
+SIZE_DIGITS = slice(124, 135)
+"""Octal digits of the body's size, in a header."""
+CHECKSUM_DIGITS = slice(148, 154)
+"""Octal digits of the checksum, in a header."""
+_CHECKSUM_END = 154
+_TEMPLATE = b"".join(
+    (
+        bytes(100),  # name
+        b"0000644\0",  # mode
+        b"0000000\0",  # uid
+        b"0000000\0",  # gid
+        bytes(12),  # size
+        b"00000000000\0",  # mtime
+        b" " * 8,  # checksum, which is computed with spaces in its place
+        b"0",  # type
+        bytes(100),  # name of a link's target
+        b"ustar\0",
+        b"00",  # version
+        bytes(247),
+    )
+)
+_WITHOUT_BODY = b"123456"
+"""Types of entries without a body: links, devices, folders, pipes."""
 _REGULAR = b"0\x007"
-_EXTENDED = b"xXLgK"  # of these, g and K say nothing of a regular file's name and size
+"""Types of files."""
+_EXTENDED = b"xXLgK"
+"""Types of extended headers; `g` and `K` say nothing of a file's name and size."""
+_SPARSE = b"S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +86,10 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
     """
     block = np.tile(np.frombuffer(_TEMPLATE, dtype=np.uint8), (len(names), 1))
     block[:, : names.shape[1]] = names
-    block[:, 124:135] = octal(sizes, 11)
-    block[:, 148:154] = octal(block.sum(axis=1, dtype=np.int64), 6)
-    block[:, 154] = 0
+    block[:, SIZE_DIGITS] = octal(sizes, 11)
+    checksums = block.sum(axis=1, dtype=np.int64)
+    block[:, CHECKSUM_DIGITS] = octal(checksums, 6)
+    block[:, _CHECKSUM_END] = 0
     return block
 
 
@@ -76,13 +102,15 @@ def rename(records: NDArray[np.uint8], names: NDArray[np.uint8], unnamed_sum: in
         unnamed_sum: checksum of such a header without a name.
     """
     records[:, : names.shape[1]] = names
-    records[:, 148:154] = octal(names.sum(axis=1, dtype=np.int64) + unnamed_sum, 6)
+    checksums = names.sum(axis=1, dtype=np.int64) + unnamed_sum
+    records[:, CHECKSUM_DIGITS] = octal(checksums, 6)
 
 
 def octal(values: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
     """Return octal digits in ASCII: int64, shape (values,) → uint8, shape (values, width)."""
     shifts = 3 * np.arange(width - 1, -1, -1)
-    return ((values[:, None] >> shifts & 7) + ord("0")).astype(np.uint8)
+    digits = values[:, None] >> shifts & 7  # (values, width)
+    return (digits + ord("0")).astype(np.uint8)
 
 
 def record_bytes(size_bytes: int) -> int:
@@ -100,21 +128,30 @@ class FileBytes:
     """The bytes of an open file, to be sliced without reading or mapping all of it."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._number, self._size = file.fileno(), os.fstat(file.fileno()).st_size
+        self._descriptor = file.fileno()
+        self._size = os.fstat(self._descriptor).st_size
 
     def __len__(self) -> int:
         return self._size
 
     def __getitem__(self, span: slice) -> bytes:
-        begin, end, _ = span.indices(self._size)
-        return os.pread(self._number, max(end - begin, 0), begin)
+        start, stop, _ = span.indices(self._size)
+        return os.pread(self._descriptor, max(stop - start, 0), start)
 
 
 Archive = bytes | mmap.mmap | FileBytes
 
 
 def iterate_members(archive: Archive, where: object) -> Iterator[TarMember]:
-    """Yield the files of an archive in order, and skip links, folders and the like; errors as `iterate_entries`."""
+    """Yield the files of an archive in order; links, folders and the like are passed over.
+
+    Args:
+        archive: Its bytes.
+        where: What messages call it.
+
+    Raises:
+        FormatError: As `iterate_entries`.
+    """
     for entry in iterate_entries(archive, where):
         if entry.is_file:
             yield entry
@@ -123,13 +160,21 @@ def iterate_members(archive: Archive, where: object) -> Iterator[TarMember]:
 def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
     """Yield every entry of an archive in order, also links, folders and the like.
 
+    Args:
+        archive: Its bytes.
+        where: What messages call it.
+
     Raises:
-        FormatError: a damaged header, a body that is cut off, or an archive without its end; `where` names it.
+        FormatError: A damaged header, a body that is cut off, or an archive without its end.
     """
     offset = 0
     overrides: dict[str, Any] = {}  # what extended headers say of the entry after them
-    while (header := archive[offset : offset + BLOCK_BYTES]).strip(b"\0") and len(header) == BLOCK_BYTES:
-        member, kind = _parse(header, where, offset)
+    while True:
+        header = archive[offset : offset + BLOCK_BYTES]
+        if len(header) < BLOCK_BYTES or not header.strip(b"\0"):
+            break
+        member = _parse_header(header, where, offset)
+        kind = header[156:157]
         is_extended = kind in _EXTENDED
         stored_bytes = 0 if kind in _WITHOUT_BODY else member.size_bytes
         if overrides and not is_extended:
@@ -141,72 +186,115 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
         # The body must be complete before anything in it is believed.
         offset = member.offset + record_bytes(stored_bytes) - BLOCK_BYTES
         if offset > len(archive):
-            raise _malformed(where, member.offset, f"the body of {member.name!r} is cut off", f"{len(archive)} bytes")
+            what = f"the body of {member.name!r} is cut off"
+            raise _malformed(where, member.offset, what, f"{len(archive)} bytes")
         if is_extended:
             body = archive[member.offset : member.offset + stored_bytes]
-            overrides |= _extended(kind, body, where, member.offset)
-        elif kind == b"S":
+            overrides |= _read_extended(kind, body, where, member.offset)
+        elif kind == _SPARSE:
             raise _malformed(where, member.offset, f"{member.name!r} is stored with holes", "a sparse file")
         else:
             is_file = kind in _REGULAR and not member.name.endswith("/")
             yield member if is_file else replace(member, is_file=False)
+    _check_end(archive, where, offset)
 
-    # The end: two or more zero blocks and nothing else.
+
+def _check_end(archive: Archive, where: object, offset: int) -> None:
+    """Check that an archive ends in two or more zero blocks and nothing else."""
     size = len(archive) - offset
-    parts = (archive[begin : begin + _CHUNK_BYTES] for begin in range(offset, len(archive), _CHUNK_BYTES))
-    if size < 2 * BLOCK_BYTES or size % BLOCK_BYTES or any(part.strip(b"\0") for part in parts):
+    is_closed = size >= 2 * BLOCK_BYTES and size % BLOCK_BYTES == 0
+    for start in range(offset, len(archive), _CHUNK_BYTES):
+        if archive[start : start + _CHUNK_BYTES].strip(b"\0"):
+            is_closed = False
+            break
+    if not is_closed:
         raise _malformed(where, offset, "the archive does not end in two or more zero blocks", f"{size} bytes")
 
 
-def _parse(header: bytes, where: object, offset: int) -> tuple[TarMember, bytes]:
+def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
+    """Return the entry that a header describes.
+
+    Args:
+        header: 512 bytes.
+        where: What messages call the archive.
+        offset: Of the header within it.
+    """
     try:
-        stored = int(header[148:156].strip(b" \0"), 8)
-        digits = header[124:136].split(b"\0", 1)[0].strip(b" ") or b"0"  # as tarfile reads it
-        if header[124] == 0x80:  # GNU's form of sizes above 8 GiB
-            size = int.from_bytes(header[125:136], "big")
-        elif digits.isdigit():  # int() would take signs and underscores
-            size = int(digits, 8)
-        else:
-            raise ValueError("the size is not a number")
+        stored_checksum = int(header[148:156].strip(b" \0"), 8)
+        size = _parse_size(header[124:136])
     except ValueError as error:
         raise _malformed(where, offset, "not a tar header", repr(header[:32])) from error
-    computed = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-    if stored != computed:
-        raise _malformed(where, offset, "the header's checksum is wrong", f"{stored} stored, {computed} computed")
+    checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    if stored_checksum != checksum:
+        sums = f"{stored_checksum} stored, {checksum} computed"
+        raise _malformed(where, offset, "the header's checksum is wrong", sums)
     name = _text(header[:100])
     if header[257:263] == b"ustar\0" and header[345]:
         name = f"{_text(header[345:500])}/{name}"
-    return TarMember(name, offset + BLOCK_BYTES, size), header[156:157]
+    return TarMember(name, offset + BLOCK_BYTES, size)
+
+
+def _parse_size(field: bytes) -> int:
+    """Read the size field of a header, 12 bytes, as Python's tarfile does."""
+    if field[0] == 0x80:  # GNU's form of sizes above 8 GiB
+        return int.from_bytes(field[1:], "big")
+    digits = field.split(b"\0", 1)[0].strip(b" ") or b"0"
+    if not digits.isdigit():  # int() would take signs and underscores
+        raise ValueError("the size is not a number")
+    return int(digits, 8)
 
 
 def _text(field: bytes) -> str:
+    """Decode a field that ends at its first NUL."""
     return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
-def _extended(kind: bytes, body: bytes, where: object, offset: int) -> dict[str, Any]:
+def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict[str, Any]:
+    """Return the fields of `TarMember` that an extended header gives for the entry after it.
+
+    Args:
+        kind: One of `_EXTENDED`.
+        body: Its body.
+        where: What messages call the archive.
+        offset: Of the body within it.
+    """
     if kind == b"L":
         return {"name": _text(body)}
-    given: dict[str, Any] = {}
-    while kind in b"xX" and body.strip(b"\0"):
+    overrides: dict[str, Any] = {}
+    if kind not in b"xX":
+        return overrides
+    # pax records: "length key=value\n", where the length counts the whole record
+    while body.strip(b"\0"):
         record = re.match(rb"([0-9]{1,9}) ([^=]*)=", body)
-        if record is None or not record.end() < (end := int(record[1])) <= len(body):
+        stop = 0 if record is None else int(record[1])
+        if record is None or not record.end() < stop <= len(body):
             raise _malformed(where, offset, "an extended header that cannot be read", repr(body[:32]))
-        value = body[record.end() : end].rstrip(b"\n")
+        value = body[record.end() : stop].rstrip(b"\n")
         if record[2] == b"path":
-            given["name"] = _text(value)
+            overrides["name"] = _text(value)
         elif record[2] == b"size" and value[:16].isdigit():
-            given["size_bytes"] = int(value[:16])
-        body = body[end:]
-    return given
+            overrides["size_bytes"] = int(value[:16])
+        body = body[stop:]
+    return overrides
 
 
 def _malformed(where: object, offset: int, what: str, found: str) -> FormatError:
-    where, expected = f"{where}, offset {offset}", "a whole, uncompressed tar of regular files"
-    return FormatError(what, where=where, found=found, expected=expected, remedy="make it again, or fetch it again")
+    """Return the error for an archive that is damaged at an offset."""
+    return FormatError(
+        what,
+        where=f"{where}, offset {offset}",
+        found=found,
+        expected="a whole, uncompressed tar of regular files",
+        remedy="make it again, or fetch it again",
+    )
 
 
 def map_archive(path: Path) -> mmap.mmap | bytes:
-    """Return the bytes of an archive as a read-only map (an empty file as no bytes); raise MissingError without it."""
+    """Return the bytes of an archive as a read-only map; an empty file as no bytes.
+
+    Raises:
+        MissingError: There is no such file.
+    """
     try:
         return map_regular(path)
     except FileNotFoundError as error:

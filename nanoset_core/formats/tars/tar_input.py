@@ -26,7 +26,10 @@ from nanoset_core.storage.regular_files import open_regular, read_regular
 
 _PERHAPS_TEXT = ("json", "txt")
 """Of `DATA_KEYS`, those that descriptions have as well, such as `info.json` and `README.txt`."""
+_PERHAPS_TEXT_ENDINGS = tuple(f".{data_key}" for data_key in _PERHAPS_TEXT)
+_DATA_ENDINGS = tuple(f".{data_key}" for data_key in DATA_KEYS)
 _CHUNK_BYTES = 1 << 20
+"""Bytes of tokens written at once."""
 _TOKENS = "tokens.bin"
 
 
@@ -89,15 +92,21 @@ def survey_tars(
         FormatError: a tar is damaged or holds no tokens, or some samples have them in another kind of member.
     """
     if data_key not in (None, *DATA_KEYS):
-        what, expected = "members of this kind are not supported", f"one of {', '.join(DATA_KEYS)}"
-        raise ConfigError(what, where="--data-key", found=data_key, expected=expected, remedy="leave it out")
+        raise ConfigError(
+            "members of this kind are not supported",
+            where="--data-key",
+            found=data_key,
+            expected=f"one of {', '.join(DATA_KEYS)}",
+            remedy="leave it out",
+        )
     tars: list[TarSource] = []
     for path in paths:
         first_key = tars[0].data_key if tars else None
         tars.append(_survey(path, data_key, first_key))
     data_key = tars[0].data_key
     first = next(_contexts(tars[0]))
-    dtype = dtype or (first.dtype.newbyteorder("=").name if data_key == "npy" else "int32")
+    if dtype is None:
+        dtype = first.dtype.newbyteorder("=").name if data_key == "npy" else "int32"
     return TarInput(tuple(tars), sequence_length or len(first), dtype)
 
 
@@ -113,7 +122,7 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
     contexts = 0
     passed_over = 0
     example = ""
-    counts = Counter[str]()  # extension → members
+    counts: Counter[str] = Counter()  # extension → members
     with open_regular(path) as file:
         archive = FileBytes(file)
         for sample in iterate_samples(archive, path):
@@ -133,10 +142,14 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
         chosen = next((ending for ending in _PERHAPS_TEXT if counts[ending]), None)
         contexts = counts[chosen or ""]
     if chosen is None or not contexts:
-        text = ", ".join(f"{count:,} .{extension}" for extension, count in counts.items()) or "no members"
-        expected = f"members ending in {chosen or ', '.join(DATA_KEYS)}"
-        what, remedy = "the tar holds no members with tokens", "name their ending with --data-key, or leave the tar out"
-        raise FormatError(what, where=f"{path}, offset 0", found=text, expected=expected, remedy=remedy)
+        members = ", ".join(f"{count:,} .{extension}" for extension, count in counts.items())
+        raise FormatError(
+            "the tar holds no members with tokens",
+            where=f"{path}, offset 0",
+            found=members or "no members",
+            expected=f"members ending in {chosen or ', '.join(DATA_KEYS)}",
+            remedy="name their ending with --data-key, or leave the tar out",
+        )
     return TarSource(path, chosen, contexts, passed_over, example)
 
 
@@ -169,8 +182,8 @@ def _may_hold_tokens(member: TarMember, archive: Archive, path: Path) -> bool:
     it is not taken for a description and lost.
     """
     name = member.name.lower()
-    if not name.endswith(tuple(f".{ending}" for ending in _PERHAPS_TEXT)):
-        return name.endswith(tuple(f".{ending}" for ending in DATA_KEYS))
+    if not name.endswith(_PERHAPS_TEXT_ENDINGS):
+        return name.endswith(_DATA_ENDINGS)
     try:
         read_member(archive, member, path)
     except FormatError:
@@ -187,57 +200,110 @@ def _contexts(tar: TarSource) -> Iterator[NDArray[np.integer[Any]]]:
                 yield read_member(archive, member, tar.path)
 
 
-def flatten_tars(found: TarInput, folder: Path, *, workers: int, listener: ProgressCallback = silent) -> Path:
-    """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished are left alone."""
+@dataclass(frozen=True, slots=True)
+class _FlattenTask:
+    """One tar to decode; it pickles."""
+
+    folder: Path
+    """Of the token file."""
+    number: int
+    """Of the tar within its input."""
+    tar: TarSource
+    first_context: int
+    """Contexts of the tars before this one."""
+    tar_input: TarInput
+    """What all contexts have in common."""
+
+
+def flatten_tars(tar_input: TarInput, folder: Path, *, workers: int, listener: ProgressCallback = silent) -> Path:
+    """Decode all contexts into `folder/tokens.bin`, in order; tars that an earlier call finished are left alone.
+
+    Args:
+        tar_input: The tars.
+        folder: Where the token file goes.
+        workers: Processes.
+        listener: Progress callback.
+
+    Returns:
+        Path of the token file.
+
+    Raises:
+        FormatError: A member does not hold the tokens of a context.
+        InputError: Contexts have different lengths, or a token does not fit the vocabulary or the dtype.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    target, size = folder / _TOKENS, found.tokens * np.dtype(found.dtype).itemsize
+    target = folder / _TOKENS
+    size = tar_input.tokens * np.dtype(tar_input.dtype).itemsize
     with target.open("ab") as file:
+        # Reserved here, so that a full disk is noticed now; workers fill their places in any order.
         os.posix_fallocate(file.fileno(), 0, max(size, 1))
         file.truncate(size)
-    firsts = np.cumsum([0, *(tar.contexts for tar in found.tars)]).tolist()
-    tasks = [(folder, number, replace(found, tars=(tar,)), firsts[number]) for number, tar in enumerate(found.tars)]
+
+    tasks: list[_FlattenTask] = []
+    first_context = 0
+    for number, tar in enumerate(tar_input.tars):
+        tasks.append(_FlattenTask(folder, number, tar, first_context, replace(tar_input, tars=(tar,))))
+        first_context += tar.contexts
     for finished, _ in enumerate(run_tasks(_flatten, tasks, workers), start=1):
         listener(Progress("read", "tars", finished, len(tasks), unit="tars"))
     return target
 
 
-def _flatten(task: tuple[Path, int, TarInput, int]) -> None:
-    folder, number, found, first_row = task
-    (tar,), length, dtype = found.tars, found.sequence_length, np.dtype(found.dtype)
+def _flatten(task: _FlattenTask) -> None:
+    """Decode the contexts of one tar to their place in the token file, unless an earlier call has done so."""
+    tar = task.tar
     identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}
-    done = folder / f"done-{number}.json"
-    if done.exists() and json.loads(read_regular(done)) == identity:
+    marker = task.folder / f"done-{task.number}.json"
+    if marker.exists() and json.loads(read_regular(marker)) == identity:
         return
-    rows = max(1, _CHUNK_BYTES // (length * dtype.itemsize))
-    contexts = (_checked(tokens, f"{tar.path}, context {at}", found) for at, tokens in enumerate(_contexts(tar)))
-    with (folder / _TOKENS).open("r+b") as file:
-        file.seek(first_row * length * dtype.itemsize)
-        while chunk := list(islice(contexts, rows)):
+    dtype = np.dtype(task.tar_input.dtype)
+    context_bytes = task.tar_input.sequence_length * dtype.itemsize
+    contexts_at_once = max(1, _CHUNK_BYTES // context_bytes)
+    contexts = _checked_contexts(tar, task.tar_input)
+    with (task.folder / _TOKENS).open("r+b") as file:
+        file.seek(task.first_context * context_bytes)
+        while chunk := list(islice(contexts, contexts_at_once)):
             file.write(np.array(chunk, dtype).tobytes())
         file.flush()
         os.fsync(file.fileno())
-    write_atomic(done, json.dumps(identity).encode())
+    write_atomic(marker, json.dumps(identity).encode())
 
 
-def _checked(tokens: NDArray[np.integer[Any]], where: str, found: TarInput) -> NDArray[np.integer[Any]]:
-    if len(tokens) != found.sequence_length:
-        what, expected = "the contexts of the tars must have one length", f"{found.sequence_length}, as in the first"
-        remedy = "shuffle tars of different lengths apart"
-        raise InputError(what, where=where, found=f"{len(tokens)} tokens", expected=expected, remedy=remedy)
-    limit = int(np.iinfo(found.dtype).max)
+def _checked_contexts(tar: TarSource, tar_input: TarInput) -> Iterator[NDArray[np.integer[Any]]]:
+    """Yield the contexts of a tar, each of shape (sequence_length,)."""
+    for number, tokens in enumerate(_contexts(tar)):
+        _check_context(tokens, f"{tar.path}, context {number}", tar_input)
+        yield tokens
+
+
+def _check_context(tokens: NDArray[np.integer[Any]], where: str, tar_input: TarInput) -> None:
+    """Check the length of a context, and that its tokens are in the vocabulary and fit the dtype."""
+    if len(tokens) != tar_input.sequence_length:
+        raise InputError(
+            "the contexts of the tars must have one length",
+            where=where,
+            found=f"{len(tokens)} tokens",
+            expected=f"{tar_input.sequence_length}, as in the first",
+            remedy="shuffle tars of different lengths apart",
+        )
+    limit = int(np.iinfo(tar_input.dtype).max)
+    greatest_id = tar_input.greatest_id
     least = int(tokens.min())
-    most = int(tokens.max())
-    if found.greatest_id is not None and found.greatest_id < limit and (least < 0 or most > found.greatest_id):
-        foreign = np.flatnonzero((tokens < 0) | (tokens > found.greatest_id))
+    greatest = int(tokens.max())
+    if greatest_id is not None and greatest_id < limit and (least < 0 or greatest > greatest_id):
+        number = np.flatnonzero((tokens < 0) | (tokens > greatest_id))[0]
         raise InputError(
             "a token is not in the vocabulary",
-            where=f"{where}, token {foreign[0]}",
-            found=f"id {tokens[foreign[0]]}",
-            expected=f"0 to {found.greatest_id}",
+            where=f"{where}, token {number}",
+            found=f"id {tokens[number]}",
+            expected=f"0 to {greatest_id}",
             remedy="name the tokenizer that made the tokens, or leave --tokenizer out",
         )
-    if least < 0 or most > limit:
-        expected, what = f"0 to {limit} ({found.dtype})", "a token does not fit the token type"
-        remedy = "name the tokenizer that made the tokens with --tokenizer"
-        raise InputError(what, where=where, found=f"{least} to {most}", expected=expected, remedy=remedy)
-    return tokens
+    if least < 0 or greatest > limit:
+        raise InputError(
+            "a token does not fit the token type",
+            where=where,
+            found=f"{least} to {greatest}",
+            expected=f"0 to {limit} ({tar_input.dtype})",
+            remedy="name the tokenizer that made the tokens with --tokenizer",
+        )

@@ -1,4 +1,4 @@
-"""The lists that name the shards of a webdataset: for OpenLM, for wids, and DCLM's record, which can be completed."""
+"""The lists that name the tars of a webdataset: for OpenLM, for wids, and DCLM's record, which can be completed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.stages.webdataset.contexts import SourceContexts
 from nanoset_core.stages.webdataset.plan import ShufflePlan
-from nanoset_core.stages.webdataset.shards import TarFacts
+from nanoset_core.stages.webdataset.tars import TarFacts
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import writing_to
@@ -23,35 +23,55 @@ from nanoset_core.storage.regular_files import read_regular
 WIDS_NAME = "index.json"
 EXP_DATA_NAME = "exp_data.json"
 LISTS = (MANIFEST_NAME, WIDS_NAME, EXP_DATA_NAME)
-"""What names the tars."""
+"""Files that name the tars."""
 
 
 def write_lists(
     plan: ShufflePlan,
-    shards: Sequence[TarFacts],
+    tars: Sequence[TarFacts],
     folder: Path,
     *,
     name: str,
     tokenizer: str | None = None,
     sources: Sequence[SourceContexts] | None = None,
 ) -> dict[str, FileFact]:
-    """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) beside a plan's shards.
+    """Write `index.json` (wids), `exp_data.json` (DCLM) and, last, `manifest.jsonl` (OpenLM) beside a plan's tars.
 
     Args:
-        plan: of the shards.
-        shards: what each holds.
-        folder: of the tars.
-        name: of the dataset.
-        tokenizer: what DCLM's record calls the tokenizer.
-        sources: counts of the sources; None: those of the plan.
+        plan: Of the tars.
+        tars: What each holds.
+        folder: Of the tars.
+        name: Of the dataset.
+        tokenizer: What DCLM's record calls the tokenizer.
+        sources: Counts of the sources. None: those of the plan.
 
     Returns:
         File name → size and sha256 of all tars and lists.
     """
-    # wids needs no md5sum, and checks none: the sha256 in the manifest is the one to check.
-    tars = [{"url": f"{one.stem}.tar", "nsamples": one.sequences, "filesize": one.size_bytes} for one in shards]
-    rows = [
-        {
+    exp_data = _exp_data(plan, tars, name, tokenizer, sources or plan.table.sources)
+    texts = {
+        WIDS_NAME: _indented(_wids_index(tars, name)),
+        EXP_DATA_NAME: _indented(exp_data),
+        MANIFEST_NAME: _openlm_manifest(tars),
+    }
+    files = {f"{facts.stem}.tar": FileFact(facts.size_bytes, facts.sha256) for facts in tars}
+    for file_name, text in texts.items():
+        write_atomic(folder / file_name, text)
+        files[file_name] = FileFact(len(text), hashlib.sha256(text).hexdigest())
+    return files
+
+
+def _wids_index(tars: Sequence[TarFacts], name: str) -> dict[str, Any]:
+    """Return the index of wids. It needs no md5sum, and checks none: the manifest's sha256 is the one to check."""
+    shards = [{"url": f"{facts.stem}.tar", "nsamples": facts.sequences, "filesize": facts.size_bytes} for facts in tars]
+    return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": name, "shardlist": shards}
+
+
+def _openlm_manifest(tars: Sequence[TarFacts]) -> bytes:
+    """Return OpenLM's list of the tars, one a line."""
+    lines: list[bytes] = []
+    for facts in tars:
+        row = {
             "shard": facts.stem,
             "num_sequences": facts.sequences,
             "tokens": facts.tokens,
@@ -59,39 +79,30 @@ def write_lists(
             "bytes": facts.size_bytes,
             "sha256": facts.sha256,
         }
-        for facts in shards
-    ]
-    texts = {
-        WIDS_NAME: _pretty({"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": name, "shardlist": tars}),
-        EXP_DATA_NAME: _pretty(_exp_data(plan, shards, name, tokenizer, sources or plan.table.sources)),
         # OpenLM drops what follows the last newline, so the last line needs its own.
-        MANIFEST_NAME: b"".join(orjson.dumps(row) + b"\n" for row in rows),
-    }
-    files = {f"{facts.stem}.tar": FileFact(facts.size_bytes, facts.sha256) for facts in shards}
-    for file_name, text in texts.items():
-        write_atomic(folder / file_name, text)
-        files[file_name] = FileFact(len(text), hashlib.sha256(text).hexdigest())
-    return files
+        lines.append(orjson.dumps(row) + b"\n")
+    return b"".join(lines)
 
 
 def _exp_data(
     plan: ShufflePlan,
-    shards: Sequence[TarFacts],
+    tars: Sequence[TarFacts],
     name: str,
     tokenizer: str | None,
     sources: Sequence[SourceContexts],
 ) -> dict[str, Any]:
+    """Return DCLM's record of a dataset."""
     return {
         "name": name,
         "dataset_url": "./",
         "manifest_url": f"./{MANIFEST_NAME}",
         "tokenized": True,
         "tokenizer": tokenizer,
-        "num_tokens": sum(facts.tokens for facts in shards),
-        "pad_tokens": sum(facts.pad_tokens for facts in shards),
+        "num_tokens": sum(facts.tokens for facts in tars),
+        "pad_tokens": sum(facts.pad_tokens for facts in tars),
         "num_sequences": plan.contexts,
         "sequence_length": plan.sequence_length,
-        "size": sum(facts.size_bytes for facts in shards),
+        "size": sum(facts.size_bytes for facts in tars),
         "seed": plan.settings.seed,
         "eod": plan.settings.eod,
         "pad_id": plan.settings.pad_id,
@@ -99,37 +110,71 @@ def _exp_data(
     }
 
 
-def _pretty(value: Mapping[str, Any]) -> bytes:
+def _indented(value: Mapping[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
 
 
 def complete_exp_data(
-    folder: Location, given: Path | None, target: Path, *, overwrite: bool = True, only_check: bool = False
+    folder: Location,
+    record_file: Path | None,
+    target: Path,
+    *,
+    overwrite: bool = True,
+    only_check: bool = False,
 ) -> None:
     """Complete DCLM's record of a data set with what a shuffle made of it, as tokshuf-rust's `--output-json` does.
 
-    `dataset_url`, `manifest_url` and `tokenized` are set; our other counts are added where the record `given`, a JSON
-    object, has none. With `only_check` nothing is written, but raised what would be once there are tars.
+    `dataset_url`, `manifest_url` and `tokenized` are set; our other counts are added if the record has none.
+
+    Args:
+        folder: Of the tars.
+        record_file: The record to complete, a JSON object. None: an empty one.
+        target: Where the completed record goes.
+        overwrite: Whether another record in `target` is replaced.
+        only_check: Write nothing, and raise what can be known before there are tars.
+
+    Raises:
+        MissingError: The record, or the one of the tars, is missing.
+        FormatError: The record is not a JSON object.
+        ConfigError: `target` holds another record.
     """
-    data = store_of(folder).read(EXP_DATA_NAME)
-    if data is None and not only_check:
+    counts = store_of(folder).read(EXP_DATA_NAME)
+    if counts is None and not only_check:
         raise MissingError("no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again")
+    record = _read_record(record_file)
+
+    url = f"{folder.absolute()}/"
+    urls = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
+    text = _indented(orjson.loads(counts or b"{}") | record | urls)
+    exists = target.exists()
+    is_complete = exists and read_regular(target) == text
+    if exists and not is_complete and not overwrite:
+        raise ConfigError(
+            "another record is there already",
+            where=target,
+            remedy="name another --output-json, or replace this one with --overwrite",
+        )
+    if not is_complete and not only_check:
+        with writing_to(target.parent):
+            write_atomic(target, text)
+
+
+def _read_record(path: Path | None) -> dict[str, Any]:
+    """Read the record that a user names; without one, return an empty one."""
+    if path is None:
+        return {}
     try:
-        record = {} if given is None else orjson.loads(read_regular(given))
+        record = orjson.loads(read_regular(path))
         if not isinstance(record, dict):
             raise ValueError(f"a {type(record).__name__}")
     except FileNotFoundError as error:
-        raise MissingError("no such record", where=given, remedy="correct the path of --input-json") from error
+        raise MissingError("no such record", where=path, remedy="correct the path of --input-json") from error
     except ValueError as error:
-        what, remedy = "not a record", "give a file with one JSON object to --input-json"
-        raise FormatError(what, where=given, found=str(error), expected="one JSON object", remedy=remedy) from error
-    url = f"{folder.absolute()}/"
-    set_here = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
-    text = _pretty(orjson.loads(data or b"{}") | record | set_here)
-    is_other = not target.exists() or read_regular(target) != text
-    if is_other and target.exists() and not overwrite:
-        remedy = "name another --output-json, or replace this one with --overwrite"
-        raise ConfigError("another record is there already", where=target, remedy=remedy)
-    if is_other and not only_check:
-        with writing_to(target.parent):
-            write_atomic(target, text)
+        raise FormatError(
+            "not a record",
+            where=path,
+            found=str(error),
+            expected="one JSON object",
+            remedy="give a file with one JSON object to --input-json",
+        ) from error
+    return record

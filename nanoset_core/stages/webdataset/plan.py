@@ -18,20 +18,36 @@ from nanoset_core.stages.webdataset.sources import TOKEN_DTYPES, TokenSource, co
 
 _VERSION = 2
 _SETTINGS = (
-    *("sequence_length", "preset", "tail", "pad_id", "bos_id", "eod"),
-    *("samples_per_shard", "even", "seed", "member"),
+    "sequence_length",
+    "preset",
+    "tail",
+    "pad_id",
+    "bos_id",
+    "eod",
+    "samples_per_shard",
+    "even",
+    "seed",
+    "member",
 )
-"""Keys of plan.json that are settings."""
+"""Keys of plan.json that are settings, in the order in which they are written."""
 _FACTS = (
-    *("dtype", "compressor", "contexts", "contexts_left_out", "shards", "tokens"),
-    *("tokens_dropped", "tokens_left_out", "pad_tokens", "left_out_pad_tokens"),
+    "dtype",
+    "compressor",
+    "contexts",
+    "contexts_left_out",
+    "shards",
+    "tokens",
+    "tokens_dropped",
+    "tokens_left_out",
+    "pad_tokens",
+    "left_out_pad_tokens",
 )
 """Keys of plan.json that follow from settings and sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShufflePlan:
-    """Everything that decides the bytes of the shards, besides the tokens themselves."""
+    """Everything that decides the bytes of the shards, except the tokens themselves."""
 
     settings: PlanSettings
     table: ContextTable
@@ -61,12 +77,16 @@ class ShufflePlan:
     @property
     def shard_size(self) -> int:
         """Contexts in each shard but the last, and in the last too when `even`."""
-        return self.table.contexts // self.shards if self.settings.even else self.settings.samples_per_shard
+        if self.settings.even:
+            return self.table.contexts // self.shards
+        return self.settings.samples_per_shard
 
     @property
     def contexts(self) -> int:
         """Contexts in all shards; the order is that of `table.contexts`, which can be a few more (`even`)."""
-        return self.shards * self.shard_size if self.settings.even else self.table.contexts
+        if self.settings.even:
+            return self.shards * self.shard_size
+        return self.table.contexts
 
     @property
     def contexts_left_out(self) -> int:
@@ -94,30 +114,51 @@ class ShufflePlan:
         return sum(source.pad_tokens for source in self.table.sources) - self.left_out_pad_tokens
 
     def shard_ranks(self, shard: int) -> tuple[int, int]:
-        """Return the ranks (begin, end excl) that a shard holds; raise SampleIndexError where there is none."""
+        """Return the ranks [start, stop) that a shard holds.
+
+        Raises:
+            SampleIndexError: The plan has no such shard.
+        """
         if not 0 <= shard < self.shards:
             raise SampleIndexError("no such shard in the plan", found=shard, expected=f"[0, {self.shards})")
-        begin = shard * self.shard_size
-        return begin, min(begin + self.shard_size, self.contexts)
+        start = shard * self.shard_size
+        return start, min(start + self.shard_size, self.contexts)
 
     def shard_contexts(self, shard: int) -> NDArray[np.int64]:
         """Return the context numbers that a shard holds, in its order, int64, shape (samples,)."""
-        return ranks(self.table.contexts, self.settings.seed, *self.shard_ranks(shard))
+        start, stop = self.shard_ranks(shard)
+        return ranks(self.table.contexts, self.settings.seed, start, stop)
 
     def check_sources(self, sources: Sequence[TokenSource]) -> None:
-        """Raise StaleError where names, order, token counts or dtype of sources are not those that were planned."""
-        planned = [(source.name, source.tokens) for source in self.table.sources], self.dtype
-        given = [(source.name, source.count) for source in sources], common_dtype(sources)
-        if planned != given:
-            what, remedy = "the sources are not those of the plan", "plan the shuffle again"
-            raise StaleError(what, found=given, expected=planned, remedy=remedy)
+        """Check that sources are those that were planned.
+
+        Raises:
+            StaleError: Their names, order, token counts or dtype are others.
+        """
+        planned = [(source.name, source.tokens) for source in self.table.sources]
+        present = [(source.name, source.count) for source in sources]
+        dtype = common_dtype(sources)
+        if planned != present or self.dtype != dtype:
+            raise StaleError(
+                "the sources are not those of the plan",
+                found=(present, dtype),
+                expected=(planned, self.dtype),
+                remedy="plan the shuffle again",
+            )
 
     def check_compressor(self) -> None:
-        """Raise StaleError where this machine's compressor would write other bytes than the one that was planned."""
+        """Check that this machine's compressor writes the same bytes as the one that was planned.
+
+        Raises:
+            StaleError: It is another one.
+        """
         if self.compressor not in (None, compressor_identity()):
-            what = "this machine's compressor writes other bytes than the plan's"
-            remedy = "install the planned version, plan the shuffle again, or use member 'npy'"
-            raise StaleError(what, found=compressor_identity(), expected=self.compressor, remedy=remedy)
+            raise StaleError(
+                "this machine's compressor writes other bytes than the plan's",
+                found=compressor_identity(),
+                expected=self.compressor,
+                remedy="install the planned version, plan the shuffle again, or use member 'npy'",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values, counts included."""
@@ -130,58 +171,101 @@ class ShufflePlan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ShufflePlan:
-        """Return the plan that `to_json` gave; raise FormatError for anything else, a changed count included."""
+        """Return the plan that `to_json` gave.
+
+        Raises:
+            FormatError: It gave something else; a changed count is noticed.
+        """
         try:
-            sources = [SourceContexts(**source) for source in value["sources"]]
-            settings = PlanSettings(
-                **{name: value[name] for name in _SETTINGS},
-                streams={source.name: source.streams for source in sources if source.streams is not None},
-                frequencies={source.name: source.frequency for source in sources},
-            )
-            if value["dtype"] not in TOKEN_DTYPES or (value["compressor"] is None) != (settings.member == "npy"):
-                raise ValueError("dtype, member and compressor do not go together")
-            table = ContextTable([(source.name, source.tokens) for source in sources], settings)
-            plan = cls(settings, table, value["dtype"], value["compressor"], value["left_out_pad_tokens"])
+            plan = cls._from_json(value)
             if plan.to_json() != value:
                 raise ValueError("its counts do not follow from its settings")
-        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
-            expected, remedy = f"what ShufflePlan.to_json gives, version {_VERSION}", "plan the shuffle again"
-            raise FormatError("not a shuffle plan", found=repr(error), expected=expected, remedy=remedy) from error
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            raise FormatError(
+                "not a shuffle plan",
+                found=repr(error),
+                expected=f"what ShufflePlan.to_json gives, version {_VERSION}",
+                remedy="plan the shuffle again",
+            ) from error
         return plan
+
+    @classmethod
+    def _from_json(cls, value: Mapping[str, Any]) -> ShufflePlan:
+        """Return the plan of these settings and sources; its counts are computed."""
+        sources = [SourceContexts(**source) for source in value["sources"]]
+        settings = PlanSettings(
+            **{name: value[name] for name in _SETTINGS},
+            streams={source.name: source.streams for source in sources if source.streams is not None},
+            frequencies={source.name: source.frequency for source in sources},
+        )
+        dtype = value["dtype"]
+        compressor = value["compressor"]
+        if dtype not in TOKEN_DTYPES or (compressor is None) != (settings.member == "npy"):
+            raise ValueError("dtype, member and compressor do not go together")
+        table = ContextTable([(source.name, source.tokens) for source in sources], settings)
+        return cls(settings, table, dtype, compressor, value["left_out_pad_tokens"])
 
 
 def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> ShufflePlan:
-    """Plan the shards of these sources, in the order that numbers the contexts, as `plan_lengths`; reads no tokens."""
-    return plan_lengths([(source.name, source.count) for source in sources], common_dtype(sources), settings)
+    """Plan the shards of these sources, in the order that numbers the contexts; reads no tokens.
+
+    Raises:
+        ConfigError: Settings do not fit these sources.
+        InputError: The sources do not fill a single context.
+    """
+    lengths = [(source.name, source.count) for source in sources]
+    return plan_lengths(lengths, common_dtype(sources), settings)
 
 
 def plan_lengths(lengths: Sequence[tuple[str, int]], dtype: str, settings: PlanSettings) -> ShufflePlan:
-    """Plan the shards of sources, given by unique name and tokens, in the order that numbers the contexts.
+    """Plan the shards of sources that are given by their lengths.
 
-    `dtype` is the integer dtype that holds the tokens of all of them.
+    Args:
+        lengths: Unique name and tokens of each source, in the order that numbers the contexts.
+        dtype: Integer dtype that holds the tokens of all of them.
+        settings: Of the plan.
 
     Raises:
-        ConfigError: settings that do not fit these sources.
-        InputError: the sources do not fill a single context.
+        ConfigError: Settings do not fit these sources.
+        InputError: The sources do not fill a single context.
     """
     table = ContextTable(lengths, settings)
-    if settings.weights is not None:  # frequencies follow from the rows that one pass over each source gives
+    if settings.weights is not None:
+        # Frequencies follow from the rows that one pass over each source gives.
         rows = {source.name: source.rows for source in table.sources}
-        shares = frequencies_of_weights(rows, settings.weights, settings.contexts)
-        settings = replace(settings, weights=None, frequencies=dict.fromkeys(rows, 0.0) | shares)
+        frequencies = dict.fromkeys(rows, 0.0)
+        frequencies |= frequencies_of_weights(rows, settings.weights, settings.contexts)
+        settings = replace(settings, weights=None, frequencies=frequencies)
         table = ContextTable(lengths, settings)
     if not table.contexts:
-        what, expected = "the sources do not fill a single context", f"{settings.sequence_length} tokens in one source"
-        remedy = "add text, lower sequence_length, or pad tails (tail='pad')"
-        raise InputError(what, found=f"{list(lengths)}", expected=expected, remedy=remedy)
-    limit = min(int(np.iinfo(dtype).max) + 1, settings.vocab_size or 1 << 63)
+        raise InputError(
+            "the sources do not fill a single context",
+            found=f"{list(lengths)}",
+            expected=f"{settings.sequence_length} tokens in one source",
+            remedy="add text, lower sequence_length, or pad tails (tail='pad')",
+        )
+    _check_special_tokens(settings, dtype)
+
+    compressor = compressor_identity() if settings.member == "json.gz" else None
+    plan = ShufflePlan(settings, table, dtype, compressor)
+    if plan.contexts_left_out and settings.pad_id is not None:
+        left_out = ranks(table.contexts, settings.seed, plan.contexts, table.contexts)
+        plan = replace(plan, left_out_pad_tokens=table.pad_tokens(left_out))
+    return plan
+
+
+def _check_special_tokens(settings: PlanSettings, dtype: str) -> None:
+    """Check that the vocabulary, and the width of a token, have the special tokens."""
+    limit = int(np.iinfo(dtype).max) + 1
+    if settings.vocab_size:
+        limit = min(limit, settings.vocab_size)
     for name in ("pad_id", "bos_id", "eod"):
-        if not 0 <= (getattr(settings, name) or 0) < limit:
-            what = "a token that the tokenizer or the token width does not have"
-            expected, remedy = f"0 <= {name} < {limit}", "take the id from the tokenizer that made the tokens"
-            raise ConfigError(what, where=name, found=getattr(settings, name), expected=expected, remedy=remedy)
-    plan = ShufflePlan(settings, table, dtype, compressor_identity() if settings.member == "json.gz" else None)
-    if not plan.contexts_left_out or settings.pad_id is None:
-        return plan
-    left_out = ranks(table.contexts, settings.seed, plan.contexts, table.contexts)
-    return replace(plan, left_out_pad_tokens=table.pad_tokens(left_out))
+        token = getattr(settings, name)
+        if not 0 <= (token or 0) < limit:
+            raise ConfigError(
+                "a token that the tokenizer or the token width does not have",
+                where=name,
+                found=token,
+                expected=f"0 <= {name} < {limit}",
+                remedy="take the id from the tokenizer that made the tokens",
+            )

@@ -1,12 +1,9 @@
-"""Measure how well a plan shuffles: what is left of the sources' order and of their blocks."""
+"""Measure how well a plan shuffles: how much of the sources' order and of their blocks remains."""
 
 from __future__ import annotations
 
-import base64
 import math
-import struct
-import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,145 +14,178 @@ from nanoset_core.stages.webdataset.order import WINDOW, keys_of, ranks
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 
 SAMPLE = 1_000_000
-"""Contexts that are looked at, at the most."""
-_LEAST = 5.0  # variance of a count from which a standard error says something
-_CELLS = 4_000_000  # counts of a source in a shard, at the most
+"""Most contexts that are looked at."""
+_MIN_VARIANCE = 5.0
+"""Variance of a count from which on a standard error is meaningful."""
+_MAX_COUNTS = 4_000_000
+"""Most counts of a source in a shard."""
+_MAX_ERRORS = 4
+"""Standard errors within which a measure of an even shuffle is."""
+_MIX_MARGIN = 1.5
+"""Standard errors by which the largest of many deviations may exceed the one expected."""
+
+
+class _Neighbours(NamedTuple):
+    """Pairs of neighbours in the shards."""
+
+    pairs: int
+    same_source: int
+    """Pairs that come from one source."""
+    touching: int
+    """Of these, pairs that touch, or are the same, in their source."""
+
+
+class _Correlation(NamedTuple):
+    """Spearman's rank correlation of the places in the sources and in the shards."""
+
+    value: float
+    standard_error: float
 
 
 def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
-    """Measure a plan's order. Reads no tokens, and needs some 100 MB and a second at the most for a million contexts.
+    """Measure a plan's order. Reads no tokens, and needs at most some 100 MB and a second for a million contexts.
 
-    Plans of more are sampled: evenly spread contexts for the correlation and the picture, the first shards for the
-    rest, which are taken whole so that neighbours are neighbours.
+    Plans of more are sampled: evenly spread contexts for the correlation, the first shards for the rest, which are
+    taken whole so that neighbours are neighbours.
 
     Returns:
-        JSON values. All measures but the counts have no unit, and stand beside what an even shuffle gives:
-        `same_source` and `neighbours` are shares of neighbours in the shards that come from one source, and that touch,
-        or are the same, in their source. `rank_correlation` is Spearman's, of the places in the sources and in the
-        shards, with its standard error. `mix_mean` and `mix_max` are the deviations of a source's count in a shard from
-        its share, in standard errors. `picture` is a PNG in base64: places in the sources from left to right, in the
-        shards from top to bottom. `even` says whether every measure is within four standard errors of chance, the
-        largest deviation within some more.
+        JSON values. All measures except the counts have no unit, and are next to what an even shuffle gives:
+
+        - `same_source`, `neighbours`: shares of neighbours in the shards that come from one source, and that touch, or
+          are the same, in their source.
+        - `rank_correlation`: Spearman's, of the places in the sources and in the shards, with its standard error.
+        - `mix_mean`, `mix_max`: deviations of a source's count in a shard from its share, in standard errors.
+        - `even`: whether every measure is within four standard errors of chance, the largest deviation within some
+          more.
     """
-    size = plan.shard_size
-    shards = max(1, min(plan.shards, SAMPLE // size, _CELLS // max(len(plan.table.sources), 1)))
-    numbers = np.arange(shards)
-    if plan.contexts <= WINDOW:  # all shards alike; of more contexts each window of the order takes seconds
-        numbers = numbers * plan.shards // shards
-    order = [ranks(plan.table.contexts, plan.settings.seed, *plan.shard_ranks(int(shard))) for shard in numbers]
-    same, touching, pairs = _adjacency(plan, order)
-    deviation = np.concatenate([_deviations(plan, contexts) for contexts in order])
-    correlation, error, picture = _positions(plan)
-    sources, possible = plan.table.sources, max(plan.table.contexts * (plan.table.contexts - 1), 1)
-    found: dict[str, Any] = {
+    # Contexts of the shards that are looked at, in the order of each shard.
+    shards = _sampled_shards(plan)
+    contexts_of_shards: list[NDArray[np.int64]] = []
+    for shard in shards.tolist():
+        start, stop = plan.shard_ranks(shard)
+        contexts_of_shards.append(ranks(plan.table.contexts, plan.settings.seed, start, stop))
+    sampled = sum(map(len, contexts_of_shards))
+
+    neighbours = _neighbours(plan, contexts_of_shards)
+    n_pairs = max(neighbours.pairs, 1)
+    deviations = np.concatenate([_deviations(plan, contexts) for contexts in contexts_of_shards])
+    correlation = _rank_correlation(plan)
+
+    # What chance gives, by the ordered pairs of different contexts.
+    sources = plan.table.sources
+    possible_pairs = max(plan.table.contexts * (plan.table.contexts - 1), 1)
+    same_source_pairs = sum(source.contexts * (source.contexts - 1) for source in sources)
+    mix_mean = 0.0
+    mix_max_expected = 0.0
+    if len(deviations):
+        mix_mean = float(deviations.mean())
+        mix_max_expected = math.sqrt(2 * math.log(2 * len(deviations)))
+
+    measures: dict[str, Any] = {
         "contexts": plan.contexts,
-        "sampled": sum(map(len, order)),
-        "same_source": same / pairs,
-        "same_source_expected": sum(source.contexts * (source.contexts - 1) for source in sources) / possible,
-        "neighbours": touching / pairs,
-        "neighbours_expected": plain_sum(map(_touching, sources)) / possible,
-        "rank_correlation": correlation,
-        "rank_correlation_error": error,
-        "shards": len(numbers),
-        "mix_mean": float(deviation.mean()) if len(deviation) else 0.0,
-        "mix_max": float(deviation.max(initial=0.0)),
-        "mix_max_expected": math.sqrt(2 * math.log(2 * len(deviation))) if len(deviation) else 0.0,
+        "sampled": sampled,
+        "same_source": neighbours.same_source / n_pairs,
+        "same_source_expected": same_source_pairs / possible_pairs,
+        "neighbours": neighbours.touching / n_pairs,
+        "neighbours_expected": plain_sum(map(_expected_touching, sources)) / possible_pairs,
+        "rank_correlation": correlation.value,
+        "rank_correlation_error": correlation.standard_error,
+        "shards": len(shards),
+        "mix_mean": mix_mean,
+        "mix_max": float(deviations.max(initial=0.0)),
+        "mix_max_expected": mix_max_expected,
     }
-    looked_at = max(found["sampled"] - 1, 1)
-    even = (
-        abs(correlation) <= 4 * error
-        and _within(found["same_source"], found["same_source_expected"], looked_at)
-        and _within(found["neighbours"], found["neighbours_expected"], looked_at)
-        and found["mix_max"] <= found["mix_max_expected"] + 1.5
+    measures["even"] = _is_even(measures)
+    return measures
+
+
+def _is_even(measures: dict[str, Any]) -> bool:
+    """Return whether all measures are as chance gives them."""
+    n_pairs = max(measures["sampled"] - 1, 1)
+    return bool(
+        abs(measures["rank_correlation"]) <= _MAX_ERRORS * measures["rank_correlation_error"]
+        and _is_by_chance(measures["same_source"], measures["same_source_expected"], n_pairs)
+        and _is_by_chance(measures["neighbours"], measures["neighbours_expected"], n_pairs)
+        and measures["mix_max"] <= measures["mix_max_expected"] + _MIX_MARGIN
     )
-    return found | {"even": even, "picture": base64.b64encode(picture).decode()}
 
 
-def _adjacency(plan: ShufflePlan, order: list[NDArray[np.int64]]) -> tuple[int, int, int]:
-    same = touching = pairs = 0
-    for contexts in order:
-        source, start, _ = plan.table.locate(contexts)
-        alike = source[1:] == source[:-1]
-        same, pairs = same + int(alike.sum()), pairs + len(alike)
-        touching += int((alike & (np.abs(np.diff(start)) <= plan.settings.row_tokens)).sum())
-    return same, touching, max(pairs, 1)
+def _is_by_chance(share: float, expected: float, n_pairs: int) -> bool:
+    """Return whether a share of pairs is within four standard errors, and two pairs, of what is expected."""
+    standard_error = math.sqrt(expected * (1 - expected) / n_pairs)
+    return abs(share - expected) <= _MAX_ERRORS * standard_error + 2 / n_pairs
+
+
+def _sampled_shards(plan: ShufflePlan) -> NDArray[np.int64]:
+    """Return the numbers of the shards that are looked at, int64, shape (shards,)."""
+    n_sources = max(len(plan.table.sources), 1)
+    count = max(1, min(plan.shards, SAMPLE // plan.shard_size, _MAX_COUNTS // n_sources))
+    numbers = np.arange(count)
+    if plan.contexts > WINDOW:
+        return numbers  # the first ones: each window of the order takes seconds
+    return numbers * plan.shards // count
+
+
+def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) -> _Neighbours:
+    """Count the neighbours in shards that come from one source, and those that touch in it."""
+    pairs = 0
+    same_source = 0
+    touching = 0
+    for contexts in contexts_of_shards:
+        places = plan.table.locate(contexts)
+        is_same = places.sources[1:] == places.sources[:-1]
+        is_near = np.abs(np.diff(places.starts)) <= plan.settings.row_tokens
+        pairs += len(is_same)
+        same_source += int(is_same.sum())
+        touching += int((is_same & is_near).sum())
+    return _Neighbours(pairs, same_source, touching)
 
 
 def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return by how many standard errors of the hypergeometric distribution each source's count in a shard is off."""
-    counts = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
-    total, drawn = counts.sum(), len(contexts)
-    share = counts / total
-    source = np.searchsorted(plan.table.first_contexts, contexts, side="right") - 1
+    """Return by how many standard errors the counts of sources in a shard differ from their shares.
+
+    A count has the hypergeometric distribution. Sources whose count has too little variance are left out.
+    """
+    source_contexts = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
+    total = source_contexts.sum()
+    drawn = len(contexts)
+    share = source_contexts / total
     variance = drawn * share * (1 - share) * (total - drawn) / max(total - 1, 1)
-    counted = variance >= _LEAST
-    off = np.abs(np.bincount(source, minlength=len(counts)) - drawn * share)
-    found: NDArray[np.float64] = off[counted] / np.sqrt(variance[counted])
-    return found
+
+    source = np.searchsorted(plan.table.first_contexts, contexts, side="right") - 1
+    counts = np.bincount(source, minlength=len(source_contexts))
+    difference = np.abs(counts - drawn * share)
+    has_variance = variance >= _MIN_VARIANCE
+    deviations: NDArray[np.float64] = difference[has_variance] / np.sqrt(variance[has_variance])
+    return deviations
 
 
-def _positions(plan: ShufflePlan) -> tuple[float, float, bytes]:
+def _rank_correlation(plan: ShufflePlan) -> _Correlation:
+    """Return how much the places of contexts in the sources tell of their places in the shards."""
     total = plan.table.contexts
     count = min(total, SAMPLE)
-    numbers = np.arange(count) * total // count
-    # the order is that of the keys, so ranks within the sample need no order of all contexts
-    place = np.argsort(np.argsort(keys_of(numbers.astype(np.uint64), plan.settings.seed)))
-    picture = scatter_png(numbers / total, place / count)
     if count < 2:
-        return 0.0, 1.0, picture
-    # Spearman's rho without ties: 1 - 6 sum(d^2) / (n (n^2 - 1)); the sum of a million squares needs more than float32
-    distance = float(((place - np.arange(count)).astype(np.float64) ** 2).sum())
-    return 1 - 6 * distance / (count * (count**2 - 1.0)), 1 / math.sqrt(count - 1), picture
+        return _Correlation(0.0, 1.0)
+
+    # The order is that of the keys, so ranks within the sample need no order of all contexts.
+    numbers = np.arange(count) * total // count
+    keys = keys_of(numbers.astype(np.uint64), plan.settings.seed)
+    sample_ranks = np.argsort(np.argsort(keys))
+
+    # Spearman's rho without ties: 1 - 6 sum(d^2) / (n (n^2 - 1)). The sum needs more than float32.
+    distances = (sample_ranks - np.arange(count)).astype(np.float64)
+    sum_of_squares = float((distances**2).sum())
+    rho = 1 - 6 * sum_of_squares / (count * (count**2 - 1.0))
+    return _Correlation(rho, 1 / math.sqrt(count - 1))
 
 
-def _touching(source: SourceContexts) -> float:
-    """Return how many ordered pairs of a source's contexts hold the same row, or rows that touch, by chance."""
-    rows, whole = source.rows, source.repeats
+def _expected_touching(source: SourceContexts) -> float:
+    """Return how many ordered pairs of a source's contexts hold the same row, or rows that touch."""
+    rows = source.rows
     if not rows:
         return 0.0
-    part = source.chosen / rows
-    alike = rows * ((1 - part) * whole * (whole - 1) + part * (whole + 1) * whole)
-    return alike + 2 * (rows - 1) * (source.contexts / rows) ** 2
-
-
-def _within(found: float, expected: float, pairs: int) -> bool:
-    return abs(found - expected) <= 4 * math.sqrt(expected * (1 - expected) / pairs) + 2 / pairs
-
-
-WIDTH, HEIGHT = 128, 64
-MAX_BASE64 = 700
-"""Characters of the picture; markdown metadata shows pictures inline below 1,000."""
-
-_POINTS = 512
-
-
-def scatter_png(across: NDArray[np.float64], down: NDArray[np.float64]) -> bytes:
-    """Draw a black-on-white PNG, 128 x 64, of points at `across` and `down`, float64, shape (points,), in [0, 1).
-
-    Only as many of the points, evenly chosen, are drawn as keep it below 700 characters in base64. Even noise shows an
-    even shuffle; a line or blocks show what is left of the sources' order.
-    """
-    count = min(len(across), _POINTS)
-    while True:
-        chosen = np.arange(count) * len(across) // max(count, 1)
-        ink = np.zeros((HEIGHT, WIDTH), dtype=bool)
-        ink[(down[chosen] * HEIGHT).astype(int), (across[chosen] * WIDTH).astype(int)] = True
-        png = one_bit_png(ink)
-        if len(base64.b64encode(png)) <= MAX_BASE64 or not count:
-            return png
-        count = count * 15 // 16
-
-
-def one_bit_png(ink: NDArray[np.bool_]) -> bytes:
-    """Return PNG bytes (ISO/IEC 15948) of ink, bool, shape (height, width): one bit a pixel, no filter, one IDAT."""
-    height, width = ink.shape
-    # (height, width) -> (height, bytes); a zero in front of each row says that it has no filter
-    rows = np.packbits(~ink, axis=1)
-    lines = np.concatenate([np.zeros((height, 1), dtype=np.uint8), rows], axis=1)
-    head = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in parts)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    repeats = source.repeats
+    chosen_share = source.chosen / rows
+    # Chosen rows occur once more than the others.
+    pairs_of_a_row = (1 - chosen_share) * repeats * (repeats - 1) + chosen_share * (repeats + 1) * repeats
+    return rows * pairs_of_a_row + 2 * (rows - 1) * (source.contexts / rows) ** 2

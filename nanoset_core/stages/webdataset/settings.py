@@ -1,4 +1,7 @@
-"""Settings of webdatasets: sets of shuffled tar shards."""
+"""The section `webdatasets` of nanoset.yaml, and the rules of its keys.
+
+`plan_settings.py` has what a plan needs, whether this section or a call of `nanoset shuffle` asks for it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.formats.tars.members import MemberKind
 from nanoset_core.outputs.names import check_asset_name, check_corpora
-from nanoset_core.records.parsing import broken, out_of_range
+from nanoset_core.records.parsing import out_of_range
 from nanoset_core.records.settings import Range
 from nanoset_core.stages.packs.settings import PackingSpec
 
@@ -19,36 +22,18 @@ if TYPE_CHECKING:
 
 ShufflePreset = Literal["default", "tokshuf"]
 ShuffleEngine = Literal["auto", "mmap", "tiled", "buckets"]
+"""How tars are written, see `sizing.py`. `tiled` is deprecated, see `DEPRECATED_ENGINES`."""
 ContextTail = Literal["drop", "pad", "carry"]
 ContextLength = Annotated[int, Range(1, 1 << 24)]
 ShardSize = Annotated[int, Range(1, 10**8 - 1)]
 ShuffleSeed = Annotated[int, Range(0, 2**64 - 1)]
 
-_TEXTS = {
-    "pad": ("tail: pad needs a padding token", 'name it, for example pad: "<|padding|>", or set tail to drop'),
-    "bos": (
-        "bos needs a begin-of-document token",
-        'name it, for example bos: "<s>", or set bos to false',
-    ),
-    "left out": ("every corpus is left out", "give one of them a frequency, 1 for each context once"),
-    "weights": (
-        "mix: weights needs a weight for each corpus",
-        "give each corpus its weight, such as {web: 0.7, code: 0.3}, or remove the key mix",
-    ),
-    "contexts": ("a number of contexts goes with weights", "set mix to weights, or remove the key"),
-    "tokshuf": ("the preset tokshuf pads each file, and adds no BOS", "remove them, or the preset"),
-    "framing": (
-        "the preset tokshuf needs an end token after every document, empty ones too",
-        "set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text",
-        "preset: tokshuf, append_eod: true",
-    ),
-}
-"""Rule of a webdataset → what is wrong, and the remedy; see `broken`."""
-
 DEFAULT_LENGTH = 2049
 DEFAULT_SHARD_SIZE = 8192
 DEFAULT_SHUFFLE_SEED = 1234
 LEAST_MEMORY_MIB = 16
+DEPRECATED_ENGINES: Mapping[ShuffleEngine, ShuffleEngine] = {"tiled": "auto"}
+"""Name of an engine that was removed → the one that takes its place. Every engine writes the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +67,7 @@ class WebdatasetSpec:
     groups: Annotated[int, Range(1, 1000)] = 4
     """Number of Dagster partitions that write the tars; does not change them."""
     engine: ShuffleEngine = "auto"
-    """How the tars are written; does not change them."""
+    """How the tars are written; does not change them. `tiled` is deprecated and means `auto`."""
     memory_mib: Annotated[int, Range(LEAST_MEMORY_MIB, 1 << 24)] = 1024
     """Memory for writing the tars, in MiB; does not change them."""
 
@@ -102,6 +87,14 @@ class WebdatasetSpec:
         return dict(self.corpora) if isinstance(self.corpora, Mapping) else None
 
 
+def engine_warning(engine: ShuffleEngine, where: str) -> str | None:
+    """Return the warning of an engine that was removed, set by the key or option `where`; None for any other one."""
+    if engine not in DEPRECATED_ENGINES:
+        return None
+    replacement = DEPRECATED_ENGINES[engine]
+    return f"{where}: {engine} is deprecated, and {replacement} is used, which writes the same tars: remove it"
+
+
 def webdataset_errors(
     file: Path, name: str, spec: WebdatasetSpec, tokenizer: TokenizerSpec, tokenization: TokenizationSpec
 ) -> Iterator[ConfigError]:
@@ -110,22 +103,80 @@ def webdataset_errors(
     where = f"{file}: {path}"
     yield from raised(check_asset_name, name, where)
     yield from raised(check_corpora, file, f"{path}.corpora", spec.names)
+    yield from _token_errors(file, where, spec, tokenizer)
+    yield from _mix_errors(where, spec)
+    if spec.preset == "tokshuf":
+        yield from _tokshuf_errors(file, where, spec, tokenization)
+
+
+def _token_errors(file: Path, where: str, spec: WebdatasetSpec, tokenizer: TokenizerSpec) -> Iterator[ConfigError]:
+    """Yield an error for each special token that contexts need and the tokenizer's section does not name."""
     if spec.bos and spec.sequence_length < 2:
         yield out_of_range(Range(2), spec.sequence_length, f"{where}.sequence_length")
-    weights, numbers, is_tokshuf = spec.mix == "weights", spec.numbers or {}, spec.preset == "tokshuf"
+    if spec.tail == "pad" and tokenizer.pad is None:
+        yield ConfigError(
+            "tail: pad needs a padding token",
+            where=f"{file}: tokenizer.pad",
+            remedy='name it, for example pad: "<|padding|>", or set tail to drop',
+        )
+    if spec.bos and tokenizer.bos is None:
+        yield ConfigError(
+            "bos needs a begin-of-document token",
+            where=f"{file}: tokenizer.bos",
+            remedy='name it, for example bos: "<s>", or set bos to false',
+        )
+
+
+def _mix_errors(where: str, spec: WebdatasetSpec) -> Iterator[ConfigError]:
+    """Yield an error for each mistake in the frequencies or weights of the corpora."""
+    numbers = spec.numbers or {}
+    has_weights = spec.mix == "weights"
+    if numbers and not any(numbers.values()):
+        yield ConfigError(
+            "every corpus is left out",
+            where=f"{where}.corpora",
+            found="frequencies of 0",
+            remedy="give one of them a frequency, 1 for each context once",
+        )
+    if has_weights and not numbers:
+        yield ConfigError(
+            "mix: weights needs a weight for each corpus",
+            where=f"{where}.corpora",
+            remedy="give each corpus its weight, such as {web: 0.7, code: 0.3}, or remove the key mix",
+        )
+    if spec.contexts is not None and not has_weights:
+        yield ConfigError(
+            "a number of contexts goes with weights",
+            where=f"{where}.contexts",
+            found="mix: frequencies",
+            remedy="set mix to weights, or remove the key",
+        )
+    if has_weights and any(numbers.values()):
+        allowed = Range(1e-9, 1e6)
+        for corpus, weight in numbers.items():
+            if weight not in allowed:
+                yield out_of_range(allowed, weight, f"{where}.corpora.{corpus}")
+
+
+def _tokshuf_errors(
+    file: Path, where: str, spec: WebdatasetSpec, tokenization: TokenizationSpec
+) -> Iterator[ConfigError]:
+    """Yield an error for each setting that excludes the preset tokshuf."""
+    if spec.tail != "drop" or spec.bos:
+        yield ConfigError(
+            "the preset tokshuf pads each file, and adds no BOS",
+            where=where,
+            found=f"tail: {spec.tail}, bos: {spec.bos}",
+            remedy="remove them, or the preset",
+        )
+    # tokshuf-rust ends every document with a token, also an empty one, which Megatron-LM leaves out.
     framing = f"preset: {tokenization.preset}, append_eod: {tokenization.append_eod}".lower()
-    is_framed = framing == "preset: tokshuf, append_eod: true"
-    yield from broken(
-        f"{file}: ",
-        _TEXTS,
-        (spec.tail == "pad" and tokenizer.pad is None, "pad", "tokenizer.pad", None),
-        (spec.bos and tokenizer.bos is None, "bos", "tokenizer.bos", None),
-        (numbers and not any(numbers.values()), "left out", f"{path}.corpora", "frequencies of 0"),
-        (weights and not numbers, "weights", f"{path}.corpora", None),
-        (spec.contexts is not None and not weights, "contexts", f"{path}.contexts", "mix: frequencies"),
-        (is_tokshuf and (spec.tail != "drop" or spec.bos), "tokshuf", path, f"tail: {spec.tail}, bos: {spec.bos}"),
-        (is_tokshuf and not is_framed, "framing", "tokenization.preset", framing),
-    )
-    for corpus, number in numbers.items():
-        if weights and any(numbers.values()) and number not in (allowed := Range(1e-9, 1e6)):
-            yield out_of_range(allowed, number, f"{where}.corpora.{corpus}")
+    expected = "preset: tokshuf, append_eod: true"
+    if framing != expected:
+        yield ConfigError(
+            "the preset tokshuf needs an end token after every document, empty ones too",
+            where=f"{file}: tokenization.preset",
+            found=framing,
+            expected=expected,
+            remedy=("set tokenization.preset: tokshuf, or use `nanoset shuffle --preset tokshuf` on the raw text"),
+        )

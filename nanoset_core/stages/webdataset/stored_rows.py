@@ -8,28 +8,50 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.execution.processes import run_tasks
+from nanoset_core.execution.progress import Progress
+from nanoset_core.stages.webdataset.gathering import STORED_BYTES, sweep
 from nanoset_core.stages.webdataset.order import context_keys, keys_of
 from nanoset_core.stages.webdataset.plan import ShufflePlan
-from nanoset_core.stages.webdataset.sizing import CHUNK_BYTES
+from nanoset_core.stages.webdataset.settings import ShuffleEngine
+from nanoset_core.stages.webdataset.sizing import CHUNK_BYTES, ROW_BYTES
+from nanoset_core.stages.webdataset.sources import TokenSource, opened_once
+from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.s3_requests import MULTIPART_BYTES
 from nanoset_core.storage.store import Store, in_parallel
 
 ROWS = ".rows"
 """Folder of the parts, within that of the tars; unfinished work by their names."""
 _PART = re.compile(rf"{re.escape(UNFINISHED)}([1-9]\d*)-from-(\d+)")
-_READ_AT_ONCE = 4
+_READS_AT_ONCE = 4
+_MAX_SWEEPS = 3
+"""Sweeps over tokens in a store that cost as much as reading them once, storing their rows and reading these."""
+_SENDING_BYTES = 5 * MULTIPART_BYTES
+"""Memory of an object that is being sent."""
+
+
+class _Piece(NamedTuple):
+    """Rows that one request reads."""
+
+    part: range
+    first_row: int
+    """Number of the first row within the part."""
+    targets: NDArray[np.int64]
+    """Where this row and those after it go, int64, shape (rows,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The parts of one plan; raises as the store does."""
+    """The parts of one plan. Its methods raise what the store raises."""
 
     store: Store
     """Holds them, and those with other numbers of contexts, as builds with other memory leave them."""
@@ -39,53 +61,137 @@ class StoredRows:
     """Contexts in each part but the last."""
 
     @classmethod
-    def of(cls, store: Store, contexts: int, most: int) -> tuple[StoredRows, list[range]]:
-        """Return rows in parts of up to `most` contexts, or of as many as those that are there; and what is missing."""
-        there: dict[int, set[int]] = defaultdict(set)
-        for match in filter(None, (_PART.fullmatch(one.name) for one in store.list())):
-            there[int(match[1])].add(int(match[2]))
-        begins = {size: set(range(0, contexts, size)) - own for size, own in there.items()}
-        usable = [size for size, missing in begins.items() if size <= most or not missing]
-        size = max(usable, key=lambda one: one * len(there[one]), default=most)
+    def of(cls, store: Store, contexts: int, max_contexts: int) -> tuple[StoredRows, list[range]]:
+        """Return rows in parts, and the parts that are missing.
+
+        Parts have up to `max_contexts` contexts, or as many as those that another build stored.
+        """
+        # Size of parts → first contexts of those that are stored
+        stored: dict[int, set[int]] = defaultdict(set)
+        for entry in store.list():
+            match = _PART.fullmatch(entry.name)
+            if match is not None:
+                stored[int(match[1])].add(int(match[2]))
+
+        # Continue with the size of which most is stored, if memory holds such a part or none has to be made.
+        size = max_contexts
+        most_stored = 0
+        for candidate, firsts in stored.items():
+            is_complete = firsts.issuperset(range(0, contexts, candidate))
+            stored_contexts = candidate * len(firsts)
+            if (candidate <= max_contexts or is_complete) and stored_contexts > most_stored:
+                size = candidate
+                most_stored = stored_contexts
         rows = cls(store, contexts, size)
-        return rows, [rows.part(begin) for begin in range(0, contexts, size) if begin not in there[size]]
+        firsts = stored[size]
+        missing = [rows.part(first) for first in range(0, contexts, size) if first not in firsts]
+        return rows, missing
 
     def part(self, context: int) -> range:
         """Return the contexts of the part that holds one of them."""
-        begin = context - context % self.size
-        return range(begin, min(begin + self.size, self.contexts))
+        start = context - context % self.size
+        return range(start, min(start + self.size, self.contexts))
 
     def name(self, part: range) -> str:
         """Return the name of a part's object."""
         return f"{UNFINISHED}{self.size}-from-{part.start}"
 
-    def is_there(self, part: range) -> bool:
+    def has(self, part: range) -> bool:
         """Return whether the store has a part."""
         return self.store.stat(self.name(part)) is not None
 
     def put(self, part: range, rows: NDArray[np.integer[Any]]) -> None:
         """Store a part's rows, shape (contexts, sequence_length), which are in the global order."""
         step = max(1, CHUNK_BYTES // rows[0].nbytes)
-        self.store.put_parts(self.name(part), (rows[at : at + step].tobytes() for at in range(0, len(rows), step)))
+        blocks = (rows[start : start + step].tobytes() for start in range(0, len(rows), step))
+        self.store.put_parts(self.name(part), blocks)
 
     def read(self, plan: ShufflePlan, contexts: NDArray[np.int64], rows: NDArray[np.integer[Any]]) -> None:
-        """Put the rows of contexts that follow each other in the global order into `rows`, by 32 MiB at once."""
+        """Read the rows of contexts that follow each other in the global order, by 32 MiB at once.
 
-        def read(piece: tuple[range, int, NDArray[np.int64]]) -> None:
-            part, begin, places = piece
-            first, end = begin * plan.row_bytes, (begin + len(places)) * plan.row_bytes
-            data = self.store.read_range(self.name(part), first, end)
-            rows[places] = np.frombuffer(data, dtype=plan.dtype).reshape(len(places), -1)
+        Args:
+            plan: Of the rows.
+            contexts: Their numbers, int64, shape (contexts,).
+            rows: Filled, shape (contexts, sequence_length).
+        """
 
-        in_parallel(read, self._pieces(plan, contexts), _READ_AT_ONCE)
+        def read(piece: _Piece) -> None:
+            start = piece.first_row * plan.row_bytes
+            stop = start + len(piece.targets) * plan.row_bytes
+            data = self.store.read_range(self.name(piece.part), start, stop)
+            rows[piece.targets] = np.frombuffer(data, dtype=plan.dtype).reshape(len(piece.targets), -1)
 
-    def _pieces(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[tuple[range, int, NDArray[np.int64]]]:
-        """Yield (part, number of the first row within it, where this row and those after it go)."""
-        step, seed = max(1, CHUNK_BYTES // plan.row_bytes), plan.settings.seed
-        first = keys_of(contexts[:1].astype(np.uint64), seed)
-        places = np.argsort(contexts // self.size, kind="stable")
-        for own in np.split(places, np.flatnonzero(np.diff(contexts[places] // self.size)) + 1):
-            part = self.part(int(contexts[own[0]]))
-            before = int(np.count_nonzero(context_keys(part.start, part.stop, seed) < first))
-            for at in range(0, len(own), step):
-                yield part, before + at, own[at : at + step]
+        in_parallel(read, self._pieces(plan, contexts), _READS_AT_ONCE)
+
+    def _pieces(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_Piece]:
+        """Yield the ranges of parts that hold these contexts."""
+        step = max(1, CHUNK_BYTES // plan.row_bytes)
+        seed = plan.settings.seed
+        first_key = keys_of(contexts[:1].astype(np.uint64), seed)
+
+        # Group the contexts by their part; within one they stay in the global order.
+        part_of_context = contexts // self.size
+        order = np.argsort(part_of_context, kind="stable")
+        bounds = np.flatnonzero(np.diff(part_of_context[order])) + 1
+        for targets in np.split(order, bounds):
+            part = self.part(int(contexts[targets[0]]))
+            # Rows of the part that come before all of these contexts.
+            part_keys = context_keys(part.start, part.stop, seed)
+            first_row = int(np.count_nonzero(part_keys < first_key))
+            for start in range(0, len(targets), step):
+                yield _Piece(part, first_row + start, targets[start : start + step])
+
+
+def is_worth_storing(plan: ShufflePlan, sources: Sequence[TokenSource], max_shards: int, engine: ShuffleEngine) -> bool:
+    """Return whether rows are put into the store: on request, or if all tars would take more than three sweeps.
+
+    Args:
+        plan: Of the tars.
+        sources: Of the plan, in a store.
+        max_shards: Shards whose rows one sweep gathers.
+        engine: As requested.
+    """
+    if engine == "buckets":
+        return True
+    source_bytes = sum(source.bytes for source in sources)
+    return plan.shards > _MAX_SWEEPS * max_shards and source_bytes > STORED_BYTES
+
+
+def store_rows(
+    plan: ShufflePlan,
+    sources: tuple[TokenSource, ...],
+    store: Store,
+    memory_bytes: int,
+    options: WriteOptions,
+) -> StoredRows:
+    """Put the rows of all contexts into a store, except those parts that it has already; reads each token once.
+
+    Args:
+        plan: Of the tars.
+        sources: Of the plan.
+        store: Where the rows go.
+        memory_bytes: For each worker.
+        options: How shards are written.
+    """
+    room = max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
+    max_contexts = max(1, room // (plan.row_bytes + ROW_BYTES))
+    contexts = plan.table.contexts
+    rows, missing = StoredRows.of(store, contexts, max_contexts)
+
+    stored_contexts = contexts - sum(map(len, missing))
+    work = partial(_store_part, plan, sources, rows)
+    for number, _ in run_tasks(work, missing, options.workers, options.executor):
+        stored_contexts += len(missing[number])
+        stored_bytes = stored_contexts * plan.row_bytes
+        options.listener(Progress("buckets", options.name, stored_bytes, contexts * plan.row_bytes))
+    return rows
+
+
+def _store_part(plan: ShufflePlan, sources: tuple[TokenSource, ...], stored: StoredRows, part: range) -> None:
+    """Gather and store one part, in any process."""
+    if stored.has(part):  # another build has stored it meanwhile
+        return
+    contexts = part.start + np.argsort(context_keys(part.start, part.stop, plan.settings.seed))
+    rows = np.empty((len(contexts), plan.sequence_length), dtype=plan.dtype)
+    sweep(plan, opened_once(sources), contexts, rows)
+    stored.put(part, rows)

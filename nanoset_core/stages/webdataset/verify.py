@@ -1,12 +1,12 @@
-"""Are a webdataset's plan and tars there, and do the tars hold the contexts of the plan?"""
+"""Verify a webdataset: its plan and tars are as they were written, and the tars hold the contexts of the plan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,94 +23,137 @@ from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.report import AGAIN, BUILD, PART_BYTES, Parts, Report, Run, check_file, run_here, runs
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views.stage import is_view
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset.gathering import gather
+from nanoset_core.stages.webdataset.make import STAGE, current_plan, group_facts
 from nanoset_core.stages.webdataset.plan import ShufflePlan
-from nanoset_core.stages.webdataset.shards import shard_stem
-from nanoset_core.stages.webdataset.sources import TokenSource, gather
+from nanoset_core.stages.webdataset.sources import TokenSource
+from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
+from nanoset_core.stages.webdataset.tars import shard_stem
 
 _REMOVE = f"delete the tar, and {BUILD}"
 _TARS_OPENED = 8
+"""Tars that the quick check opens."""
 _TILE = 256
-_MOST_PARTS = 64
+"""Contexts that are compared at once."""
+_MAX_PARTS = 64
+"""Most parts of deep work: each part reads the plan, which grows with the tars."""
 
 
 def verify_webdataset(project: Project, name: str, deep: bool = False, run: Run = run_here) -> Report:
     """Check the current version of a webdataset.
 
-    Every tar is there, of the size written (`deep`: sha256), and so are the lists that name them, by sha256; in 8 tars,
-    spread evenly (`deep`: all), the members are counted, their first and last (`deep`: all) have one length, tokens of
-    the vocabulary, and no pad tokens but at their end. They are those that the plan names; where the datasets lie in a
-    bucket and no copy may stay here, the first and last of each tar are compared.
+    All tars must exist and have the size written, and the lists that name them the sha256 written. Some tars, spread
+    evenly, are opened: their members are counted, and the first and last are compared with the contexts of the plan.
+    With `deep`, all tars are read, and all members compared; if the datasets are in a bucket and no copy may stay here,
+    only the first and last of each tar.
+
+    Args:
+        project: The project.
+        name: Of the webdataset.
+        deep: Read every byte.
+        run: Has the parts of deep work done.
     """
 
     def check(report: Report, manifest: Manifest, is_fresh: bool) -> None:
-        plan, _ = shuffling.current_plan(project, name)
-        if plan.digest == manifest.recipe["parents"]["plan"]:  # or it is of another version: a finding already
+        plan, _ = current_plan(project, name)
+        if plan.digest == manifest.recipe["parents"]["plan"]:  # a stale webdataset is reported already
             _check_evenness(report, plan)
         manifest = replace(manifest, stored=manifest.sizes())
-        rows = manifest.facts["shards_written"]
-        tars = {_tar(row): number for number, row in enumerate(rows)}
-        whole = {file for file in manifest.files if check_file(report, manifest, file, file not in tars, AGAIN)}
-        numbers = [number for tar, number in tars.items() if tar in whole]
-        # Each part reads the plan, which grows with the tars.
-        sizes = [rows[number]["size_bytes"] for number in numbers]
-        parts = [numbers[part.start : part.stop] for part in runs(sizes, max(PART_BYTES, sum(sizes) // _MOST_PARTS))]
-        if not deep:
-            parts = [spread_rows(len(rows), _TARS_OPENED).tolist()] if len(whole) == len(manifest.files) else []
-        look = partial(_look, name=name, digest=manifest.digest, deep=deep)
-        (run if deep else run_here)(report, Parts(look, parts, project=project))
+        intact = _intact_files(report, manifest)
+        if deep:
+            parts = _deep_parts(manifest, intact)
+        elif len(intact) == len(manifest.files):
+            n_tars = len(manifest.facts["shards_written"])
+            parts = [spread_rows(n_tars, _TARS_OPENED).tolist()]
+        else:
+            parts = []
+        check_part = partial(_check_part, name=name, digest=manifest.digest, deep=deep)
+        run_parts = run if deep else run_here
+        run_parts(report, Parts(check_part, parts, project=project))
 
-    names = ("shards", "sequences", "tokens", "pad_tokens", "tokens_dropped")
-    return check_current(project, shuffling.WEBDATASET, Key(name), check, *names)
+    figures = ("shards", "sequences", "tokens", "pad_tokens", "tokens_dropped")
+    return check_current(project, WEBDATASET, Key(name), check, *figures)
+
+
+def _intact_files(report: Report, manifest: Manifest) -> set[str]:
+    """Return the files that exist and have the size written; lists must have the sha256 written, too."""
+    tars = {_tar_name(row) for row in manifest.facts["shards_written"]}
+    return {name for name in manifest.files if check_file(report, manifest, name, name not in tars, AGAIN)}
+
+
+def _deep_parts(manifest: Manifest, intact: set[str]) -> list[list[int]]:
+    """Divide the tars that can be read into parts of similar size, each a list of numbers of tars."""
+    rows = manifest.facts["shards_written"]
+    numbers = [number for number, row in enumerate(rows) if _tar_name(row) in intact]
+    sizes = [rows[number]["size_bytes"] for number in numbers]
+    part_bytes = max(PART_BYTES, sum(sizes) // _MAX_PARTS)
+    return [numbers[part.start : part.stop] for part in runs(sizes, part_bytes)]
 
 
 def verify_plan(project: Project, name: str) -> Report:
     """Check that the current plan of a webdataset is as it was written, and as even as chance gives."""
 
-    def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
+    def check(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         for file in manifest.files:
             check_file(report, manifest, file, True, AGAIN)
         _check_evenness(report, manifest)
 
-    return check_current(project, shuffling.SHUFFLE_PLAN, Key(name), look)
+    return check_current(project, SHUFFLE_PLAN, Key(name), check)
 
 
 def verify_group(project: Project, name: str, group: str) -> Report:
-    """Check one group of a webdataset's tars, complete or not: all are there, of the sizes written; the first holds the
-    contexts of its plan, as in `verify_webdataset`."""
-    report = Report(f"{shuffling.STAGE}/{name}/tars {group}")
+    """Check one group of a webdataset's tars, whether the webdataset is complete or not.
+
+    All its tars must exist and have the sizes written. The first is opened, as in `verify_webdataset`.
+    """
+    report = Report(f"{STAGE}/{name}/tars {group}")
     with report.catching(BUILD):
-        access, facts = project.outputs.access, shuffling.group_facts(project, name, int(group))
-        for tar, fact in facts.items():
-            if fact is None:
-                what = "a tar is missing, or has another size than when it was written"
-                report.error(what, access.url(tar), None, None, BUILD)
-        report.figures["shards"] = len(facts)
+        access = project.outputs.access
+        facts_by_tar = group_facts(project, name, int(group))
+        for tar, facts in facts_by_tar.items():
+            if facts is None:
+                report.error(
+                    "a tar is missing, or has another size than when it was written",
+                    access.url(tar),
+                    None,
+                    None,
+                    BUILD,
+                )
+        report.figures["shards"] = len(facts_by_tar)
         report.count("contexts_read", 0)
-        plan, _ = shuffling.current_plan(project, name)
-        for tar, fact in list(facts.items())[:1]:
-            if fact is not None:
+
+        plan, _ = current_plan(project, name)
+        first_tar = next(iter(facts_by_tar), None)
+        if first_tar is not None:
+            facts = facts_by_tar[first_tar]
+            if facts is not None:
                 with report.catching(_REMOVE):
-                    _check_tar(
-                        report, access.fetch(tar), asdict(fact), _wanted(project, plan, plan.digest, False), False
-                    )
-                access.drop([tar])
+                    path = access.fetch(first_tar)
+                    expected = _expected_contexts(project, plan, plan.digest, deep=False)
+                    _check_tar(report, path, asdict(facts), expected, deep=False)
+                access.drop([first_tar])
     return report
 
 
-def _look(project: Project, part: Sequence[int], name: str, digest: str, deep: bool) -> Report:
-    report, gone = Report(f"{shuffling.STAGE}/{name}"), "the webdataset was removed meanwhile"
-    manifest = project.outputs.version(shuffling.STAGE, name, digest, gone, "verify again")
-    wanted = _wanted(project, manifest, manifest.recipe["parents"]["plan"], deep)
+def _check_part(project: Project, part: Sequence[int], name: str, digest: str, deep: bool) -> Report:
+    """Check some tars of a webdataset, given by their numbers, in any process."""
+    report = Report(f"{STAGE}/{name}")
+    manifest = project.outputs.version(STAGE, name, digest, "the webdataset was removed meanwhile", "verify again")
+    expected = _expected_contexts(project, manifest, manifest.recipe["parents"]["plan"], deep)
     report.count("contexts_read", 0)
-    for row in (manifest.facts["shards_written"][number] for number in part):
+    for number in part:
+        row = manifest.facts["shards_written"][number]
+        tar = manifest.folder / _tar_name(row)
         with report.catching(_REMOVE):
-            # What is fetched is compared with its sha256 on the way.
-            is_here = not manifest.access.has_copies or (manifest.folder / _tar(row)).is_file()
-            if not (deep and is_here) or check_file(report, manifest, _tar(row), deep, AGAIN):
-                _check_tar(report, manifest.path(_tar(row)), row, wanted, deep)
-        manifest.access.drop([manifest.folder / _tar(row)])
-        for source in wanted.sources:
+            # A tar that is fetched from a bucket is compared with its sha256 on the way.
+            is_here = not manifest.access.has_copies or tar.is_file()
+            is_intact = True
+            if deep and is_here:
+                is_intact = check_file(report, manifest, tar.name, deep, AGAIN)
+            if is_intact:
+                _check_tar(report, manifest.path(tar.name), row, expected, deep)
+        manifest.access.drop([tar])
+        for source in expected.sources:
             source.evict()
     return report
 
@@ -119,88 +162,127 @@ def _check_evenness(report: Report, plan: Manifest) -> None:
     """Check that an order is as even as chance gives, by the measures that were taken when it was planned."""
     quality = plan.facts["quality"]
     report.figures["rank_correlation"] = round(quality["rank_correlation"], 6)
-    if not quality["even"]:
-        report.warn(
-            "the contexts are not shuffled as evenly as chance would have it",
-            plan.folder,
-            f"rank correlation {quality['rank_correlation']:.4f} (by chance 0 ± "
-            f"{quality['rank_correlation_error']:.4f}), a source's neighbour is of the same source "
-            f"{quality['same_source']:.4f} of the time (by chance {quality['same_source_expected']:.4f})",
-            "measures within four standard errors of chance, as all but one seed in thousands gives",
-            f"set another webdatasets.{plan.name}.seed",
-        )
+    if quality["even"]:
+        return
+    measures = (
+        f"rank correlation {quality['rank_correlation']:.4f} "
+        f"(by chance 0 ± {quality['rank_correlation_error']:.4f}), "
+        f"a source's neighbour is of the same source {quality['same_source']:.4f} of the time "
+        f"(by chance {quality['same_source_expected']:.4f})"
+    )
+    report.warn(
+        "the contexts are not shuffled as evenly as chance would have it",
+        plan.folder,
+        measures,
+        "measures within four standard errors of chance, as all but one seed in thousands gives",
+        f"set another webdatasets.{plan.name}.seed",
+    )
 
 
-def _tar(row: Mapping[str, Any]) -> str:
+def _tar_name(row: Mapping[str, Any]) -> str:
+    """Return the file name of a tar, by its row in a manifest's facts."""
     return f"{shard_stem(row['shard'])}.tar"
 
 
-def _check_tar(report: Report, path: Path, row: Mapping[str, Any], wanted: _Wanted, deep: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _ExpectedContexts:
+    """What the contexts of tars must be."""
+
+    length: int
+    greatest_id: int
+    """Greatest id that may occur."""
+    plan: ShufflePlan | None = None
+    """The plan, if it is still the current one and its datasets still exist."""
+    sources: tuple[TokenSource, ...] = ()
+    """Of the plan."""
+
+
+def _expected_contexts(project: Project, manifest: Manifest, plan_digest: str, deep: bool) -> _ExpectedContexts:
+    """Return what contexts must be, by the manifest of a webdataset or of its plan."""
+    expected = _ExpectedContexts(manifest.facts["sequence_length"], project.tokenizer.max_id)
+    try:
+        current, plan = current_plan(project, manifest.name)
+        if current.digest != plan_digest:
+            return expected
+        # The preset tokshuf pads with an id of its own.
+        expected = replace(expected, greatest_id=max(expected.greatest_id, plan.settings.pad_id or 0))
+        sources = [_source(project, source.name, deep) for source in plan.table.sources]
+        plan.check_sources(sources)
+    except NanosetError:  # length and ids can be checked without the datasets
+        return expected
+    return replace(expected, plan=plan, sources=tuple(sources))
+
+
+def _check_tar(report: Report, path: Path, row: Mapping[str, Any], expected: _ExpectedContexts, deep: bool) -> None:
     """Check one tar up to the first context that is not as it must be, and count the contexts that were read."""
     archive = map_archive(path)
     members = list(iterate_token_members(archive, path))
     what = "a tar has another number of members than it should"
     if not report.compare(what, path, len(members), row["sequences"], _REMOVE):
         return
-    chosen = range(len(members)) if deep else sorted({0, len(members) - 1})
-    for begin in range(0, len(chosen), _TILE):
-        tile = chosen[begin : begin + _TILE]
-        planned = _planned(wanted, row["shard"], tile)
+
+    numbers = list(range(len(members)))
+    if not deep:
+        numbers = sorted({0, len(members) - 1})
+    for begin in range(0, len(numbers), _TILE):
+        tile = numbers[begin : begin + _TILE]
+        planned = _planned_contexts(expected, row["shard"], tile)
         for number in tile:
             context = read_member(archive, members[number], path)
-            if len(context) != wanted.length:
-                wrong = f"{len(context):,} tokens", f"{wanted.length:,} tokens"
-            elif context.min() < 0 or context.max() > wanted.greatest:
-                wrong = f"ids {context.min()} to {context.max()}", f"ids 0 to {wanted.greatest}"
-            elif number in planned and not np.array_equal(context, planned[number]):
-                wrong = f"{context[:8].tolist()} …", f"{planned[number][:8].tolist()} …, by the plan"
-            else:
-                continue
-            report.error(f"context {number} of a tar is not what it must be", path, *wrong, _REMOVE)
-            return
+            difference = _difference(context, expected, planned.get(number))
+            if difference is not None:
+                what = f"context {number} of a tar is not what it must be"
+                report.error(what, path, difference.found, difference.expected, _REMOVE)
+                return
         report.count("contexts_read", len(tile))
 
 
-class _Wanted(NamedTuple):
-    length: int
-    greatest: int
-    """Greatest id that may occur."""
-    plan: ShufflePlan | None = None
-    """Where it is still the live one, on the datasets that it was made from."""
-    sources: tuple[TokenSource, ...] = ()
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """What a context is, and what it must be."""
+
+    found: str
+    expected: str
 
 
-def _wanted(project: Project, manifest: Manifest, digest: str, deep: bool) -> _Wanted:
-    """Return what contexts must be, by the manifest of a webdataset or of its plan, and the plan of this digest."""
-    unplanned = _Wanted(manifest.facts["sequence_length"], project.tokenizer.max_id)
-    try:
-        found, plan = shuffling.current_plan(project, manifest.name)
-        if found.digest != digest:
-            return unplanned
-        # The preset tokshuf pads with an id of its own.
-        unplanned = unplanned._replace(greatest=max(unplanned.greatest, plan.settings.pad_id or 0))
-        sources = tuple(_source(project, source.name, deep) for source in plan.table.sources)
-        plan.check_sources(sources)
-    except NanosetError:
-        return unplanned
-    return unplanned._replace(plan=plan, sources=sources)
+def _difference(
+    context: NDArray[np.integer[Any]],
+    expected: _ExpectedContexts,
+    planned: NDArray[np.integer[Any]] | None,
+) -> _Difference | None:
+    """Return how a context differs from what is expected, and, if given, from what is planned; None if it does not."""
+    if len(context) != expected.length:
+        return _Difference(f"{len(context):,} tokens", f"{expected.length:,} tokens")
+    least = context.min()
+    greatest = context.max()
+    if least < 0 or greatest > expected.greatest_id:
+        return _Difference(f"ids {least} to {greatest}", f"ids 0 to {expected.greatest_id}")
+    if planned is not None and not np.array_equal(context, planned):
+        return _Difference(f"{context[:8].tolist()} …", f"{planned[:8].tolist()} …, by the plan")
+    return None
 
 
-def _planned(wanted: _Wanted, shard: int, numbers: Sequence[int]) -> dict[int, NDArray[Any]]:
+def _planned_contexts(
+    expected: _ExpectedContexts, shard: int, numbers: Sequence[int]
+) -> dict[int, NDArray[np.integer[Any]]]:
     """Return number → tokens of those contexts of a shard that are compared."""
-    if wanted.plan is None:
+    if expected.plan is None:
         return {}
-    planned = wanted.plan.shard_contexts(shard)
-    if any(source.access is not None for source in wanted.sources):
-        # The others' tokens lie scattered over datasets in a bucket, of which no copies are made.
-        numbers = [number for number in numbers if number in (0, len(planned) - 1)]
-    contexts = gather(wanted.sources, wanted.plan.table, planned[list(numbers)]) if numbers else ()
-    return dict(zip(numbers, contexts, strict=True))
+    contexts = expected.plan.shard_contexts(shard)
+    if any(source.access is not None for source in expected.sources):
+        # The tokens of all others are scattered over datasets in a bucket, of which no copies are made.
+        numbers = [number for number in numbers if number in (0, len(contexts) - 1)]
+    if not numbers:
+        return {}
+    tokens = gather(expected.sources, expected.plan.table, contexts[list(numbers)])
+    return dict(zip(numbers, tokens, strict=True))
 
 
 def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
-    """Open a corpus's tokens, which are fetched as they are needed where no copy is here, nor may be made."""
+    """Open a corpus's tokens, which are fetched as they are needed if no copy is here, nor may be made."""
     dataset = current_dataset(project, corpus)
-    access, is_here = dataset.access, (dataset.folder / f"{dataset.facts['prefix']}.bin").is_file()
-    is_stored = access.has_copies and not is_here and (not deep or access.capacity is not None)
+    access = dataset.access
+    is_here = (dataset.folder / f"{dataset.facts['prefix']}.bin").is_file()
+    may_be_copied = deep and access.capacity is None
+    is_stored = access.has_copies and not is_here and not may_be_copied
     return TokenSource.of_output(corpus, dataset, is_stored=is_stored, is_chosen=is_view(dataset))

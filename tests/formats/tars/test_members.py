@@ -19,15 +19,15 @@ from locations import REPOSITORY
 
 from nanoset_core.errors import FormatError
 from nanoset_core.formats.tars.members import (
-    MOST_MEMBER_BYTES,
+    MAX_MEMBER_BYTES,
     MemberCompressor,
+    NpyRecords,
     json_gz_records,
     member_names,
     npy_header,
-    npy_records,
     read_member,
 )
-from nanoset_core.formats.tars.tar import TarMember, iterate_members, rename
+from nanoset_core.formats.tars.tar import TarMember, iterate_members
 
 
 def numpy_saves(array):
@@ -53,13 +53,12 @@ def test_names_count_within_the_shard():
 @settings(deadline=None, max_examples=40)
 @given(rows=st.integers(0, 5), length=st.integers(1, 300), dtype=st.sampled_from([np.uint16, np.int32]))
 def test_npy_tiles_hold_what_numpy_saves_in_every_use(rows, length, dtype):
-    whole, tokens, unnamed_sum = npy_records(rows, length, np.dtype(dtype), name_bytes=21)
+    records = NpyRecords(rows, length, np.dtype(dtype), name_bytes=21)
     for use in range(3):
         names = member_names(use, 7, 7 + max(rows - use, 0), "npy")
-        records, data = whole[: len(names)], tokens[: len(names)]
-        rename(records, names, unnamed_sum)
+        data = records.tokens[: len(names)]
         data[:] = np.arange(data.size).reshape(data.shape) + use
-        archive = records.tobytes() + bytes(1024)
+        archive = bytes(records.named(names)) + bytes(1024)
         members = list(iterate_members(archive, "here"))
         assert [member.name for member in members] == [name.tobytes().decode() for name in names]
         bodies = [archive[m.offset : m.offset + m.size_bytes] for m in members]
@@ -132,14 +131,14 @@ def test_a_body_that_unpacks_to_very_much():
     try:
         with pytest.raises(FormatError, match="unpacks to more than"):
             decoded("k.json.gz", bomb)
-        assert tracemalloc.get_traced_memory()[1] < 4 * MOST_MEMBER_BYTES
+        assert tracemalloc.get_traced_memory()[1] < 4 * MAX_MEMBER_BYTES
     finally:
         tracemalloc.stop()
 
 
 def test_members_larger_than_any_context():
     with pytest.raises(FormatError, match="67,108,865 bytes"):
-        read_member(b"", TarMember("k.npy", 512, MOST_MEMBER_BYTES + 1), "here")
+        read_member(b"", TarMember("k.npy", 512, MAX_MEMBER_BYTES + 1), "here")
 
 
 # Leaves memory of all sizes behind, filled with what looks like places in a text, then prints a digest of each member.

@@ -124,19 +124,19 @@ def rows_of(found, folder, **options):
 
 @pytest.mark.parametrize("name", ["ray_like", "tokshuf_like"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_golden_tars_become_their_contexts(golden, tmp_path, name, workers):
-    tars = sorted((golden / name).glob("*.tar"))
+def test_golden_tars_become_their_contexts(golden_tars, tmp_path, name, workers):
+    tars = sorted((golden_tars / name).glob("*.tar"))
     found = survey_tars(tars)
     expected = np.concatenate([read_shard(tar) for tar in tars])
     assert (found.tokens, found.sequence_length, found.dtype) == (expected.size, expected.shape[1], "int32")
     assert np.array_equal(rows_of(found, tmp_path, workers=workers), expected)
 
 
-def test_the_json_beside_npy_is_left_out(golden, tmp_path):
-    found = survey_tars(sorted((golden / "npy").glob("*.tar")))
+def test_the_json_beside_npy_is_left_out(golden_tars, tmp_path):
+    found = survey_tars(sorted((golden_tars / "npy").glob("*.tar")))
     assert [(tar.data_key, tar.contexts) for tar in found.tars] == [("npy", 25)] * 2
     assert found.dtype == "uint16"
-    ray = survey_tars(sorted((golden / "ray_like").glob("*.tar")), dtype="uint16")
+    ray = survey_tars(sorted((golden_tars / "ray_like").glob("*.tar")), dtype="uint16")
     a, b = rows_of(found, tmp_path / "a"), rows_of(ray, tmp_path / "b")
     assert sorted(map(bytes, a)) == sorted(map(bytes, b))
 
@@ -165,8 +165,8 @@ def test_chunks_that_end_with_a_tar_and_others(tmp_path, monkeypatch, contexts):
     assert rows_of(survey_tars([path]), tmp_path / "out").tolist() == rows
 
 
-def test_finished_tars_are_left_alone(golden, tmp_path, monkeypatch):
-    tars = sorted((golden / "ray_like").glob("*.tar"))
+def test_finished_tars_are_left_alone(golden_tars, tmp_path, monkeypatch):
+    tars = sorted((golden_tars / "ray_like").glob("*.tar"))
     found = survey_tars(tars)
     expected = rows_of(found, tmp_path)
     (tmp_path / "done-1.json").unlink()
@@ -199,11 +199,11 @@ def test_members_that_hold_no_contexts(tmp_path, members, error, message):
     assert "a.tar" in str(caught.value)
 
 
-def test_a_kind_of_member_that_cannot_be_read(golden):
+def test_a_kind_of_member_that_cannot_be_read(golden_tars):
     with pytest.raises(ConfigError, match="cbor"):
-        survey_tars([golden / "npy" / "shard-000000.tar"], data_key="cbor")
+        survey_tars([golden_tars / "npy" / "shard-000000.tar"], data_key="cbor")
     with pytest.raises(FormatError, match=r"25 \.json, 25 \.npy"):
-        survey_tars([golden / "npy" / "shard-000000.tar"], data_key="txt")
+        survey_tars([golden_tars / "npy" / "shard-000000.tar"], data_key="txt")
 
 
 def test_names_and_kinds_of_a_hostile_tar_reach_nothing(tmp_path):

@@ -29,8 +29,9 @@ from nanoset_core.stages.mappings import verify as nanoset
 from nanoset_core.stages.mappings.verify import verify_blend, verify_mappings
 from nanoset_core.stages.report import live_manifest
 from nanoset_core.stages.shards.verify import verify_shards
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset import verify as webdataset
+from nanoset_core.stages.webdataset.stage import WEBDATASET
 from nanoset_core.stages.webdataset.verify import verify_webdataset
 from nanoset_core.storage.atomic import sha256_file
 
@@ -94,7 +95,7 @@ def test_each_output_is_looked_up_once_to_tell_whether_another_is_fresh(project,
         return real(outputs, folder, name)
 
     monkeypatch.setattr(OutputRoot, "current_version", current_version)
-    for asset, subject in ((handoff.TRAINER_FILES, "pretrain"), (shuffling.WEBDATASET, "shuffled")):
+    for asset, subject in ((handoff.TRAINER_FILES, "pretrain"), (WEBDATASET, "shuffled")):
         assert stale_reasons(project, asset, stage.Key(subject)) == []
     assert asked["datasets", "web"] == asked["datasets", "code"] == 2, "once for each of the two"
     assert max(asked.values()) == 2
@@ -424,11 +425,11 @@ def test_pads_outside_of_the_vocabulary_where_the_datasets_are_gone(project, mon
     manifest, plan = shuffling.current_plan(project, "shuffled")
     pad = project.tokenizer.max_id + 3
     padded = SimpleNamespace(settings=SimpleNamespace(pad_id=pad), table=plan.table)
-    monkeypatch.setattr(webdataset.shuffling, "current_plan", lambda *_: (manifest, padded))
+    monkeypatch.setattr(webdataset, "current_plan", lambda *_: (manifest, padded))
     monkeypatch.setattr(webdataset, "_source", Mock(side_effect=MissingError("the dataset is gone")))
     tars = live_manifest(project.outputs, "webdatasets", "shuffled")
-    found = webdataset._wanted(project, tars, tars.recipe["parents"]["plan"], True)
-    assert (found.greatest, found.plan) == (pad, None)
+    found = webdataset._expected_contexts(project, tars, tars.recipe["parents"]["plan"], deep=True)
+    assert (found.greatest_id, found.plan) == (pad, None)
 
 
 def test_documents_of_another_length_than_before_are_a_warning(copy):

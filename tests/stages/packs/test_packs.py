@@ -39,7 +39,7 @@ from nanoset_core.stages.packs.stage import PACKS, make_packs, planned_packs
 from nanoset_core.stages.pbin import stage as packed
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views import stage as views
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
 
 CHANGES = {
     "nanosets:\n": "views:\n  some: {of: web, tokens: 9e3, repeat: 1.5}\npacks:\n"

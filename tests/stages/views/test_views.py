@@ -41,10 +41,11 @@ from nanoset_core.stages.stage import Key, Node
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.views.choosing import plan_view
 from nanoset_core.stages.views.verify import verify_view
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
+from nanoset_core.stages.webdataset.gathering import gather
 from nanoset_core.stages.webdataset.plan import plan_shuffle
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings
-from nanoset_core.stages.webdataset.sources import TokenSource, gather
+from nanoset_core.stages.webdataset.sources import TokenSource
 
 VIEWS = """\
 views:

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from token_sources import held, stored
 
 from nanoset_core.errors import ConfigError, SampleIndexError
-from nanoset_core.stages.webdataset import sources as sources_module
+from nanoset_core.stages.webdataset import gathering
 from nanoset_core.stages.webdataset.contexts import ContextTable, SourceContexts
+from nanoset_core.stages.webdataset.gathering import gather
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings
-from nanoset_core.stages.webdataset.sources import TokenSource, gather
+from nanoset_core.stages.webdataset.sources import TokenSource
 
 
 def rows_one_by_one(lengths, sequence_length, tail):
@@ -96,7 +97,7 @@ def test_the_contexts_that_hold_tokens_are_those_that_are_located_there(
         begin, end = min(span[0], tokens), min(sum(span), tokens)
         wanted = set(range(bounds[source] + begin, bounds[source] + end))
         expected = [context for context, own in enumerate(held) if own & wanted]
-        assert sorted(table.holding(source, begin, end).tolist()) == expected
+        assert sorted(table.containing(source, begin, end).tolist()) == expected
 
 
 @settings(deadline=None, max_examples=150)
@@ -216,7 +217,7 @@ def test_rows_equal_the_streams_cut_one_by_one(files, dtypes, sequence_length, b
     assert len(expected) == table.contexts
     wanted = data.draw(st.lists(st.integers(0, len(expected) - 1), max_size=20)) if expected else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources_module, "_COPY_BYTES", block_bytes)
+        patch.setattr(gathering, "_COPY_BYTES", block_bytes)
         assert gather(sources, table, np.arange(table.contexts)).tolist() == expected
         assert gather(sources, table, np.arange(table.contexts)[::-1]).tolist() == expected[::-1]
         strided = np.zeros((len(wanted), sequence_length + 3), dtype=np.int64)

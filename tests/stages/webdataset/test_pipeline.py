@@ -26,7 +26,8 @@ from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.registry import sweep
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.stage import Key
-from nanoset_core.stages.webdataset import stage as shuffling
+from nanoset_core.stages.webdataset import make as shuffling
+from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
 from nanoset_core.storage.atomic import discard, open_unfinished
 
 LENGTH = 33
@@ -128,31 +129,40 @@ def test_what_reaches_the_bytes_is_in_the_digest(project):
     changes = [{"seed": 1}, {"even": True}, {"tail": "carry"}, {"member": "json.gz"}, half, half | {"mix": "weights"}]
     changes += [{"corpora": {"web": 1.0, "code": 1.0}}, half | {"mix": "weights", "contexts": 30}]
     opened = project(**{f"a{i}": {"corpora": ["web", "code"]} | change for i, change in enumerate([{}, *changes])})
-    found = [shuffling.SHUFFLE_PLAN.recipe(opened, Key(name), {}).options for name in opened.config.webdatasets]
+    found = [SHUFFLE_PLAN.recipe(opened, Key(name), {}).options for name in opened.config.webdatasets]
     assert len({canonical_json(options) for options in found}) == len(changes) + 1
 
 
-def tokshuf_settings(golden):
+def tokshuf_settings(golden_tars):
     return {
-        "tokenizer": {"path": str(golden / "tokenizer" / "tokenizer.json"), "eod": "<|endoftext|>"},
+        "tokenizer": {"path": str(golden_tars / "tokenizer" / "tokenizer.json"), "eod": "<|endoftext|>"},
         "tokenization": {"preset": "tokshuf", "workers": 1, "range_mib": 0.02},
     }
 
 
-def test_the_preset_tokshuf_gives_the_command_s_tars(project, golden, tmp_path):
+def test_the_preset_tokshuf_gives_the_command_s_tars(project, golden_tars, tmp_path):
     spec = {"corpora": ["web"], "preset": "tokshuf"}
-    manifest = made(project(tokshuf_settings(golden), like=spec), "like")
+    manifest = made(project(tokshuf_settings(golden_tars), like=spec), "like")
     arguments = ["--input", tmp_path / "project/raw/web", "--output", tmp_path / "out", "--preset", "tokshuf"]
-    arguments += ["--tokenizer", golden / "tokenizer", "--seqlen", LENGTH, "--wds-chunk-size", 16, "--member", "npy"]
+    arguments += [
+        "--tokenizer",
+        golden_tars / "tokenizer",
+        "--seqlen",
+        LENGTH,
+        "--wds-chunk-size",
+        16,
+        "--member",
+        "npy",
+    ]
     arguments += ["--workers", 1, "--max-rejected-fraction", 0.5]
     outcome = CliRunner().invoke(nanoset, ["shuffle", *map(str, arguments)], catch_exceptions=False)
     assert outcome.exit_code == 0
     assert tars(tmp_path / "out") == tars(manifest.folder)
 
 
-def test_the_preset_tokshuf_wants_its_own_tokens_and_files(project, golden, tmp_path):
+def test_the_preset_tokshuf_wants_its_own_tokens_and_files(project, golden_tars, tmp_path):
     spec = {"corpora": ["web"], "preset": "tokshuf"}
-    settings = tokshuf_settings(golden)
+    settings = tokshuf_settings(golden_tars)
     other = settings | {"tokenizer": settings["tokenizer"] | {"eod": "<|padding|>"}}
     with pytest.raises(ConfigError, match="the token 0"):
         shuffling.make_plan(project(other, like=spec), "like")
@@ -178,10 +188,10 @@ def test_tars_that_are_missing(project):
     folder, access = next(opened.outputs.folder.glob("webdatasets/a/*")), opened.outputs.access
     markers = sorted((folder / ".shards").iterdir())
     markers[0].write_text('{"made_fr')  # as a kill leaves it
-    assert f".shards/{markers[0].name}" in shuffling.WEBDATASET.unfinished_files(access, folder)
+    assert f".shards/{markers[0].name}" in WEBDATASET.unfinished_files(access, folder)
     assert not shuffling.is_group_written(opened, "a", 0)
     markers[1].write_text('{"made_from": "something else"}')
-    assert shuffling.WEBDATASET.unfinished_files(access, folder) is None
+    assert WEBDATASET.unfinished_files(access, folder) is None
     with pytest.raises(MissingError, match="some shards have not been written"):
         shuffling.finish(opened, "a")
 
@@ -198,7 +208,7 @@ def test_tars_are_made_of_the_planned_datasets_alone(project, tmp_path):
         stage(opened, "web")
     assert current_dataset(opened, "web").facts["tokens"] == before
     for group in (0, 1):  # one is written already
-        with pytest.raises(StaleError, match="made from other datasets"):
+        with pytest.raises(StaleError, match="made from other inputs"):
             shuffling.write_group(opened, "a", group)
     assert sorted(rows_of(made(opened, "a"))) == sorted(rows(opened, "web"))
 

@@ -1,7 +1,4 @@
-import base64
 import json
-import struct
-import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +11,6 @@ from nanoset_core.stages.webdataset import quality
 from nanoset_core.stages.webdataset.order import ranks
 from nanoset_core.stages.webdataset.plan import plan_shuffle
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings
-from nanoset_core.stages.webdataset.quality import HEIGHT, MAX_BASE64, WIDTH, scatter_png
 from nanoset_core.stages.webdataset.sources import TokenSource
 
 
@@ -27,23 +23,6 @@ def plan_of(tokens, **changes):
 def shuffle_quality(plan):
     """The measures of a plan, by name; they are JSON values."""
     return SimpleNamespace(**json.loads(json.dumps(quality.shuffle_quality(plan))))
-
-
-def decoded(png):
-    """Ink of a one-bit PNG, bool[height, width], read by the letter of its format."""
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    chunks, at = {}, 8
-    while at < len(png):
-        (length,) = struct.unpack(">I", png[at : at + 4])
-        kind, data = png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
-        assert struct.unpack(">I", png[at + 8 + length : at + 12 + length])[0] == zlib.crc32(kind + data)
-        chunks[kind] = data
-        at += 12 + length
-    width, height, depth, colour = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
-    assert (depth, colour, list(chunks)) == (1, 0, [b"IHDR", b"IDAT", b"IEND"])
-    lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), dtype=np.uint8).reshape(height, -1)
-    assert not lines[:, 0].any()
-    return ~np.unpackbits(lines[:, 1:], axis=1)[:, :width].astype(bool)
 
 
 def slowly(plan):
@@ -113,10 +92,6 @@ def test_an_order_that_is_none_is_found_out(monkeypatch):
     assert found.same_source > 0.9
     assert found.rank_correlation == pytest.approx(1)
     assert found.mix_max > 5
-    diagonal = decoded(base64.b64decode(found.picture))
-    assert diagonal.any(axis=0).sum() > 100
-    rows, columns = np.nonzero(diagonal)
-    assert np.abs(rows * 2 - columns).max() <= 2
 
 
 def test_samples_of_large_plans(monkeypatch):
@@ -132,15 +107,5 @@ def test_samples_of_large_plans(monkeypatch):
 
 
 @pytest.mark.parametrize("counts", [[1], [2], [1, 0, 1], [50_000]])
-def test_the_picture_is_small(counts):
-    found = shuffle_quality(plan_of([8 * count for count in counts]))
-    assert found.even is True
-    assert len(found.picture) <= MAX_BASE64
-    ink = decoded(base64.b64decode(found.picture))
-    assert ink.shape == (HEIGHT, WIDTH)
-    assert min(sum(counts), 200) <= ink.sum() <= 512
-
-
-def test_points_are_drawn_where_they_are():
-    ink = decoded(scatter_png(np.array([0.0, 0.5, 0.999]), np.array([0.0, 0.25, 0.999])))
-    assert list(zip(*np.nonzero(ink), strict=True)) == [(0, 0), (HEIGHT // 4, WIDTH // 2), (HEIGHT - 1, WIDTH - 1)]
+def test_the_smallest_plans_are_even(counts):
+    assert shuffle_quality(plan_of([8 * count for count in counts])).even is True

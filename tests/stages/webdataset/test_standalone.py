@@ -25,11 +25,11 @@ from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.stages.shards.preprocess import PreprocessOptions, preprocess
 from nanoset_core.stages.webdataset import lists as webdataset
-from nanoset_core.stages.webdataset import standalone
-from nanoset_core.stages.webdataset.inputs import find_inputs
-from nanoset_core.stages.webdataset.options import ShuffleOptions
 from nanoset_core.stages.webdataset.order import Choice, choice_seed
-from nanoset_core.stages.webdataset.standalone import shuffle
+from nanoset_core.stages.webdataset.standalone import shuffle as shuffle_module
+from nanoset_core.stages.webdataset.standalone.inputs import find_inputs
+from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions
+from nanoset_core.stages.webdataset.standalone.shuffle import shuffle
 
 LENGTH = 33
 
@@ -120,7 +120,7 @@ def test_outputs_of_one_name_can_share_a_scratch_folder(raw, tmp_path, tokenizer
     text = ("--tokenizer", tokenizer_file, "--eod", EOD, "--workers", 2, "--scratch", tmp_path / "s")
     for corpus in ("web", "code"):
         made(tmp_path / "alone" / corpus / "tars", "--input", raw / corpus, *text[:-2])
-    plainly, other = standalone.plan_shuffle, []
+    plainly, other = shuffle_module.plan_shuffle, []
 
     def plan_while_another_call_runs(*arguments):
         if not other:
@@ -128,7 +128,7 @@ def test_outputs_of_one_name_can_share_a_scratch_folder(raw, tmp_path, tokenizer
             made(tmp_path / "code" / "tars", "--input", raw / "code", *text)
         return plainly(*arguments)
 
-    monkeypatch.setattr(standalone, "plan_shuffle", plan_while_another_call_runs)
+    monkeypatch.setattr(shuffle_module, "plan_shuffle", plan_while_another_call_runs)
     made(tmp_path / "web" / "tars", "--input", raw / "web", *text)
     for corpus in ("web", "code"):
         assert tars(tmp_path / corpus / "tars") == tars(tmp_path / "alone" / corpus / "tars")
@@ -293,7 +293,7 @@ def test_what_others_put_into_an_output_is_not_removed_unasked(pairs, tmp_path):
 
 def test_what_others_put_there_meanwhile_is_not_removed(pairs, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    real = standalone._write
+    real = shuffle_module._write_draft
 
     def write(*arguments):
         manifest = real(*arguments)
@@ -302,7 +302,7 @@ def test_what_others_put_there_meanwhile_is_not_removed(pairs, tmp_path, monkeyp
         return manifest
 
     with monkeypatch.context() as patch, pytest.raises(ConfigError, match="something else"):
-        patch.setattr(standalone, "_write", write)
+        patch.setattr(shuffle_module, "_write_draft", write)
         made(out, "--input", *pairs)
     assert {path.name: path.read_text() for path in out.iterdir()} == {"mine.tar": "mine"}
     (out / "mine.tar").unlink()
@@ -379,7 +379,7 @@ def test_a_full_disk_publishes_nothing(pairs, tmp_path, monkeypatch):
 
     inputs, options = find_inputs(pairs), ShuffleOptions(sequence_length=LENGTH, samples_per_shard=16, workers=1)
     with monkeypatch.context() as patch:
-        patch.setattr(standalone, "write_lists", full)
+        patch.setattr(shuffle_module, "write_lists", full)
         with pytest.raises(StorageError, match="disk is full"):
             shuffle(inputs, tmp_path / "out", options)
     assert not (tmp_path / "out").exists()

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.loading.shard_reader import iterate_shards
-from nanoset_core.stages.webdataset.inputs import load_sampling
-from nanoset_core.stages.webdataset.plan_settings import tokshuf_tokens
+from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
+from nanoset_core.stages.webdataset.tokshuf import TokshufTokens, tokshuf_tokens
 
 PAD = 50256
 
@@ -24,9 +24,9 @@ def digest_of_any_order(rows):
     return hashlib.sha256("".join(row_digests(rows)).encode()).hexdigest()
 
 
-def shuffled(folder, golden, inputs, *arguments):
+def shuffled(folder, golden_tars, inputs, *arguments):
     call = ["shuffle", "--input", *map(str, inputs), "--output", str(folder), "--preset", "tokshuf", "--workers", "1"]
-    call += ["--tokenizer", str(golden / "tokenizer"), "--wds-chunk-size", "24", *arguments]
+    call += ["--tokenizer", str(golden_tars / "tokenizer"), "--wds-chunk-size", "24", *arguments]
     outcome = CliRunner().invoke(nanoset, call, catch_exceptions=False)
     assert outcome.exit_code == 0, outcome.output
     return list(iterate_shards(folder)), json.loads((folder / "manifest.json").read_bytes())["facts"]["plan"]
@@ -34,9 +34,11 @@ def shuffled(folder, golden, inputs, *arguments):
 
 @pytest.mark.parametrize("length", [65, 2049])
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
-def test_all_files_give_the_golden_set_of_contexts(tmp_path, golden, length, member):
-    expected = json.loads((golden / f"expected.seqlen{length}.json").read_bytes())
-    rows, plan = shuffled(tmp_path / "out", golden, [golden / "input"], "--seqlen", str(length), "--member", member)
+def test_all_files_give_the_golden_set_of_contexts(tmp_path, golden_tars, length, member):
+    expected = json.loads((golden_tars / f"expected.seqlen{length}.json").read_bytes())
+    rows, plan = shuffled(
+        tmp_path / "out", golden_tars, [golden_tars / "input"], "--seqlen", str(length), "--member", member
+    )
     assert len(rows) == expected["contexts"]
     assert sum(map(len, rows)) == expected["tokens"]
     assert sum(int(row.sum()) for row in rows) == expected["token_sum"]
@@ -48,32 +50,32 @@ def test_all_files_give_the_golden_set_of_contexts(tmp_path, golden, length, mem
 
 
 @pytest.mark.parametrize("length", [65, 2049])
-def test_each_file_gives_its_golden_contexts(tmp_path, golden, length):
-    for number, file in enumerate(json.loads((golden / f"expected.seqlen{length}.json").read_bytes())["files"]):
+def test_each_file_gives_its_golden_contexts(tmp_path, golden_tars, length):
+    for number, file in enumerate(json.loads((golden_tars / f"expected.seqlen{length}.json").read_bytes())["files"]):
         arguments = ("--seqlen", str(length), "--member", "npy", "--max-rejected-fraction", "1")
-        rows, _ = shuffled(tmp_path / str(number), golden, [golden / "input" / file["file"]], *arguments)
+        rows, _ = shuffled(tmp_path / str(number), golden_tars, [golden_tars / "input" / file["file"]], *arguments)
         assert (len(rows), digest_of_any_order(rows)) == (file["contexts"], file["sha256_of_sorted"]), file["file"]
         assert sum((np.asarray(row) == PAD).all() for row in rows) == file["all_pad"]
 
 
-def test_an_empty_file_gives_a_context_of_padding(tmp_path, golden):
+def test_an_empty_file_gives_a_context_of_padding(tmp_path, golden_tars):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "empty.jsonl").write_bytes(b"")
     (tmp_path / "in" / "one.jsonl").write_bytes(b'{"text": ""}\n')
-    rows, _ = shuffled(tmp_path / "out", golden, [tmp_path / "in"], "--seqlen", "4", "--member", "npy")
+    rows, _ = shuffled(tmp_path / "out", golden_tars, [tmp_path / "in"], "--seqlen", "4", "--member", "npy")
     assert sorted(row.tolist() for row in rows) == [[0, PAD, PAD, PAD], [PAD] * 4]
 
 
-def test_tokenizers_that_it_knows(golden, tmp_path, tokenizer_file):
+def test_tokenizers_that_it_knows(golden_tars, tmp_path, tokenizer_file):
     from tokenizers import Tokenizer, models
 
-    assert tokshuf_tokens(golden / "tokenizer" / "tokenizer.json") == ("<|endoftext|>", PAD)
+    assert tokshuf_tokens(golden_tars / "tokenizer" / "tokenizer.json") == TokshufTokens("<|endoftext|>", PAD)
     with pytest.raises(ConfigError, match="default preset"):
         tokshuf_tokens(tokenizer_file)
     # the ids that tell Llama-3's apart, at their places; its token 0 is an exclamation mark
     vocabulary = {"!": 0, "<|begin_of_text|>": 128000, "<|end_of_text|>": 128001}
     Tokenizer(models.WordLevel(vocabulary, unk_token="!")).save(str(tmp_path / "tokenizer.json"))
-    assert tokshuf_tokens(tmp_path / "tokenizer.json") == ("!", 128258)
+    assert tokshuf_tokens(tmp_path / "tokenizer.json") == TokshufTokens("!", 128258)
 
 
 GOOD = """\

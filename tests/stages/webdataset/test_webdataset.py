@@ -12,7 +12,7 @@ from token_sources import read_shard, stored, write, write_webdataset
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.tar import TarMember
 from nanoset_core.loading.shard_reader import iterate_shards
-from nanoset_core.stages.webdataset import shards
+from nanoset_core.stages.webdataset import tars
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 
 LENGTH = 33
@@ -106,7 +106,7 @@ def test_bytes_do_not_depend_on_order_of_writing_or_tiles(tmp_path, sources, mem
     random.Random(1).shuffle(order)
     for number, tile_bytes in enumerate([1, 3 * LENGTH * 2, 7 * LENGTH * 2, 1 << 20]):
         folder, again = tmp_path / f"b{number}", ShufflePlan.from_json(plan.to_json())
-        monkeypatch.setattr(shards, "TILE_BYTES", tile_bytes)
+        monkeypatch.setattr(tars, "TILE_BYTES", tile_bytes)
         for shard in order:
             write(again, sources, folder, [shard])
         write_webdataset(again, sources, folder)
@@ -120,7 +120,7 @@ def test_npy_shards_have_known_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
-def test_facts_and_lists_tell_the_truth(tmp_path, sources, golden, member):
+def test_facts_and_lists_tell_the_truth(tmp_path, sources, golden_tars, member):
     plan = plan_of(sources, member, tail="pad", pad_id=60_000)
     facts, files = write_webdataset(plan, sources, tmp_path)
     assert {name: fact.sha256 for name, fact in files.items()} == digests(tmp_path)
@@ -142,7 +142,7 @@ def test_facts_and_lists_tell_the_truth(tmp_path, sources, golden, member):
         {"shard": f"shard-{fact.shard:08d}"} | {name: getattr(fact, keys.get(name, name)) for name in names}
         for fact in facts
     ]
-    index, theirs = (json.loads((folder / "index.json").read_text()) for folder in (tmp_path, golden / "npy"))
+    index, theirs = (json.loads((folder / "index.json").read_text()) for folder in (tmp_path, golden_tars / "npy"))
     assert set(index) == set(theirs)
     assert (index["__kind__"], index["wids_version"]) == (theirs["__kind__"], theirs["wids_version"])
     for row, shard in zip(index["shardlist"], facts, strict=True):
@@ -156,13 +156,13 @@ def test_facts_and_lists_tell_the_truth(tmp_path, sources, golden, member):
 
 
 def test_a_shard_is_invisible_until_it_is_whole(tmp_path, sources, monkeypatch):
-    plan, seen, finish = plan_of(sources, "npy"), [], shards.end_of_archive
+    plan, seen, finish = plan_of(sources, "npy"), [], tars.end_of_archive
 
     def look(size):
         seen.append(sorted(path.name for path in tmp_path.iterdir()))
         return finish(size)
 
-    monkeypatch.setattr(shards, "end_of_archive", look)
+    monkeypatch.setattr(tars, "end_of_archive", look)
     for _ in range(2):
         write(plan, sources, tmp_path, [0], force=True)
     assert [name.startswith(".tmp-shard-00000000.tar-") for name in seen[0]] == [True]

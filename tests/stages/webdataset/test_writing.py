@@ -12,11 +12,12 @@ from token_sources import plan_of, stored, write
 
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError, StaleError, StorageError
 from nanoset_core.execution.processes import free_memory
-from nanoset_core.stages.webdataset import sizing, writing
+from nanoset_core.stages.webdataset import buckets, sizing, writing
+from nanoset_core.stages.webdataset.settings import engine_warning
 from nanoset_core.stages.webdataset.sizing import choose_engine
 from nanoset_core.stages.webdataset.sources import TokenSource
 
-ENGINES = ("mmap", "tiled", "buckets")
+ENGINES = ("mmap", "buckets")
 LENGTH = 65
 MEBI = 1 << 20
 
@@ -133,9 +134,8 @@ def test_memory_stays_within_the_budget(tmp_path, engine, samples):
 
 
 def test_what_cannot_be_written(tmp_path, sources, plan):
-    for engine in ("tiled", "buckets"):
-        with pytest.raises(ConfigError, match="does not hold one shard"):
-            write(plan, sources, tmp_path, range(3), engine=engine, memory_bytes=MEBI)
+    with pytest.raises(ConfigError, match="does not hold one shard"):
+        write(plan, sources, tmp_path, range(3), engine="buckets", memory_bytes=MEBI)
     with pytest.raises(SampleIndexError, match="no such shard"):
         write(plan, sources, tmp_path, [plan.shards])
     with pytest.raises(StaleError, match="not those of the plan"):
@@ -200,20 +200,22 @@ def test_a_disk_that_fills_up_with_spill_files(tmp_path, sources, plan, monkeypa
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(writing, "_sweep", full)
+    monkeypatch.setattr(buckets, "sweep", full)
     scratch = tmp_path / "scratch"
     with pytest.raises(StorageError, match="the disk is full"):
-        write(plan, sources, tmp_path / "out", range(9), engine="buckets", scratch=scratch)
+        options = {"engine": "buckets", "memory_bytes": least(plan), "scratch": scratch}
+        write(plan, sources, tmp_path / "out", range(9), **options)
     assert list(scratch.iterdir()) == []
     assert digests(tmp_path / "out") == {}
 
 
 def test_too_little_room_is_told_before_work_begins(tmp_path, sources, plan, monkeypatch):
-    usage = type(writing.shutil.disk_usage(tmp_path))
-    monkeypatch.setattr(writing.shutil, "disk_usage", lambda path: usage(100, 99, 1))
+    options = {"engine": "buckets", "memory_bytes": least(plan)}
+    usage = type(buckets.shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(buckets.shutil, "disk_usage", lambda path: usage(100, 99, 1))
     with pytest.raises(StorageError, match="too little room for the buckets") as caught:
-        write(plan, sources, tmp_path, engine="buckets")
-    assert f"expected: {choose_engine(plan, engine='buckets').scratch_bytes:,} bytes" in str(caught.value)
+        write(plan, sources, tmp_path, **options)
+    assert f"expected: {choose_engine(plan, **options).scratch_bytes:,} bytes" in str(caught.value)
     assert hidden(tmp_path) == []
 
 
@@ -232,16 +234,14 @@ def test_scratch_is_what_was_stated_and_shrinks(tmp_path, sources, plan, monkeyp
 
 
 def test_a_spill_file_that_something_else_wrote_to(tmp_path, sources, plan, monkeypatch):
-    plainly = writing._spill
-
-    def and_spoil(plan, sources, files, *arguments):
-        plainly(plan, sources, files, *arguments)
-        with next(iter(files)).open("ab") as file:
+    def write_and_spoil(plan, sources, shards_by_file, *arguments):
+        buckets.write_buckets(plan, sources, shards_by_file, *arguments)
+        with next(iter(shards_by_file)).open("ab") as file:
             file.write(b"x")
 
-    monkeypatch.setattr(writing, "_spill", and_spoil)
+    monkeypatch.setattr(writing, "write_buckets", write_and_spoil)
     with pytest.raises(FormatError, match="does not hold the rows that were written"):
-        write(plan, sources, tmp_path, range(9), engine="buckets")
+        write(plan, sources, tmp_path, range(9), engine="buckets", memory_bytes=least(plan))
     assert hidden(tmp_path) == []
 
 
@@ -249,7 +249,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from token_sources import plan_of, write
-from nanoset_core.stages.webdataset import TokenSource, sizing, writing
+from nanoset_core.stages.webdataset import buckets, sizing, writing
+from nanoset_core.stages.webdataset.sources import TokenSource
 
 folder, engine, moment = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 source = TokenSource.of_file("web", folder / "web.bin", "uint16")
@@ -266,8 +267,8 @@ def killed_at(module, name, count):
 if moment == "shards":
     killed_at(writing, "write_markers", 12)
 if moment == "buckets":
-    writing.ROW_BYTES = 1 << 16  # many steps
-    killed_at(writing, "_sweep", 3)
+    buckets.ROW_BYTES = 1 << 16  # many steps
+    killed_at(buckets, "sweep", 3)
 write(plan, [source], folder / "out", engine=engine, memory_bytes=sizing.least_bytes(plan) + 30_000)
 """
 
@@ -291,15 +292,41 @@ def test_a_killed_run_goes_on_to_the_same_shards(tmp_path, engine, moment, pytes
     assert digests(out) == digests(tmp_path / "whole")
 
 
-def test_auto_goes_by_size(sources, plan):
-    size = sum(source.count for source in sources) * 2
+def test_auto_maps_sources_that_fit_the_cache(sources, plan):
+    size = sum(source.bytes for source in sources)
     assert choose_engine(plan, 10 * size).engine == "mmap"
-    tiled = choose_engine(plan, size // 2, memory_bytes=least(plan, 6))
-    assert (tiled.engine, tiled.passes, tiled.scratch_bytes) == ("tiled", 6, 0)
-    assert tiled.memory_bytes == least(plan, 6)
-    spilled = choose_engine(plan, size // 2, memory_bytes=least(plan, 2))
-    assert (spilled.engine, spilled.passes) == ("buckets", 1)
-    assert 0 < spilled.scratch_bytes <= size * 1.1
-    assert "exceed the cache" in spilled.reason
-    assert choose_engine(plan, engine="tiled").reason == "as asked"
-    assert free_memory() > MEBI
+    assert choose_engine(plan).memory_bytes < free_memory()
+
+
+def test_auto_sorts_larger_sources_into_buckets(sources, plan):
+    size = sum(source.bytes for source in sources)
+    choice = choose_engine(plan, size // 2, memory_bytes=least(plan, 2))
+    assert choice.engine == "buckets"
+    assert 0 < choice.scratch_bytes <= size * 1.1
+    assert choice.memory_bytes == least(plan, 2)
+    assert "exceed the cache" in choice.reason
+
+
+def test_buckets_that_fit_the_memory_take_no_scratch(sources, plan):
+    size = sum(source.bytes for source in sources)
+    choice = choose_engine(plan, size // 2, memory_bytes=least(plan, plan.shards))
+    assert choice.engine == "buckets"
+    assert choice.scratch_bytes == 0
+
+
+def test_the_deprecated_engine_is_auto(sources, plan):
+    size = sum(source.bytes for source in sources)
+    for available in (10 * size, size // 2):
+        assert choose_engine(plan, available, engine="tiled") == choose_engine(plan, available, engine="auto")
+
+
+def test_the_deprecated_engine_writes_the_same_tars(tmp_path, sources, plan):
+    write(plan, sources, tmp_path / "tiled", engine="tiled")
+    write(plan, sources, tmp_path / "auto", engine="auto")
+    assert digests(tmp_path / "tiled") == digests(tmp_path / "auto")
+
+
+def test_only_the_deprecated_engine_has_a_warning():
+    assert engine_warning("auto", "--engine") is None
+    warning = engine_warning("tiled", "--engine")
+    assert warning == "--engine: tiled is deprecated, and auto is used, which writes the same tars: remove it"

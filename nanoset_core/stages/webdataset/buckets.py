@@ -1,0 +1,139 @@
+"""The engine `buckets`: one sweep over the sources sorts all rows into files, of which each then fits the memory.
+
+A bucket file holds the rows of a run of neighbouring shards, in the order of the sources. Of each row it has the number
+of its context, int64, then the tokens. The shards of a run are an interval of the keys that define the global order:
+sorted by their keys, the rows are in order.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import FormatError, StorageError
+from nanoset_core.execution.progress import Progress
+from nanoset_core.stages.webdataset.gathering import sweep
+from nanoset_core.stages.webdataset.order import context_keys, keys_at
+from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.stages.webdataset.sizing import NUMBER_BYTES, ROW_BYTES
+from nanoset_core.stages.webdataset.sources import TokenSource
+from nanoset_core.stages.webdataset.write_options import WriteOptions
+
+
+class BucketRows(NamedTuple):
+    """The rows of a bucket file."""
+
+    contexts: NDArray[np.int64]
+    """Their numbers, int64, shape (rows,)."""
+    tokens: NDArray[np.integer[Any]]
+    """shape (rows, sequence_length)."""
+
+
+def write_buckets(
+    plan: ShufflePlan,
+    sources: Sequence[TokenSource],
+    shards_by_file: Mapping[Path, range],
+    memory_bytes: int,
+    options: WriteOptions,
+) -> None:
+    """Append every row to the bucket file of its run of shards, in one sweep over the sources.
+
+    Args:
+        plan: Of the tars.
+        sources: Of the plan.
+        shards_by_file: Path of a bucket file → its neighbouring shards.
+        memory_bytes: Of the rows that are sorted at once.
+        options: How shards are written.
+
+    Raises:
+        StorageError: The disk has too little room.
+    """
+    paths = list(shards_by_file)
+    ranks = [run_ranks(plan, shards) for shards in shards_by_file.values()]
+    record_bytes = _record_bytes(plan)
+    _check_room(paths[0].parent, sum(map(len, ranks)) * record_bytes)
+
+    # The rows of a bucket are those with a key from its first to its last one.
+    contexts = plan.table.contexts
+    seed = plan.settings.seed
+    first_ranks = np.array([bucket_ranks[0] for bucket_ranks in ranks])
+    last_ranks = np.array([bucket_ranks[-1] for bucket_ranks in ranks])
+    bounds = keys_at(contexts, seed, np.concatenate([first_ranks, last_ranks]))
+    first_keys = bounds[: len(paths)]
+    last_keys = bounds[len(paths) :]
+
+    step = max(1, min(memory_bytes // (record_bytes + ROW_BYTES), contexts))
+    records = np.empty((step, record_bytes), dtype=np.uint8)
+    rows = _as_rows(records, plan)
+    for start in range(0, contexts, step):
+        stop = min(start + step, contexts)
+
+        # Sort this step's contexts by bucket; those of shards that are not written have none.
+        keys = context_keys(start, stop, seed)
+        bucket = np.searchsorted(first_keys, keys, side="right") - 1
+        has_bucket = np.flatnonzero((bucket >= 0) & (keys <= last_keys[bucket]))
+        order = has_bucket[np.argsort(bucket[has_bucket], kind="stable")]
+        n_rows = len(order)
+        rows.contexts[:n_rows] = order + start
+        sweep(plan, sources, rows.contexts[:n_rows], rows.tokens[:n_rows])
+
+        # (buckets + 1,) the records of bucket i are [ends[i], ends[i + 1])
+        ends = np.searchsorted(bucket[order], np.arange(len(paths) + 1))
+        for number in np.flatnonzero(np.diff(ends)):
+            with paths[number].open("ab") as file:
+                file.write(records[ends[number] : ends[number + 1]].data)
+        options.listener(Progress("buckets", options.name, stop * plan.row_bytes, contexts * plan.row_bytes))
+
+
+def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
+    """Read the rows of a run of shards, in the order of the sources.
+
+    Raises:
+        FormatError: The file has another size than was written to it.
+    """
+    data = np.fromfile(path, dtype=np.uint8)
+    expected = len(run_ranks(plan, shards)) * _record_bytes(plan)
+    if data.size != expected:
+        raise FormatError(
+            "a spill file does not hold the rows that were written to it",
+            where=path,
+            found=f"{data.size:,} bytes",
+            expected=f"{expected:,} bytes",
+            remedy="run again; nothing else may write to the scratch folder",
+        )
+    return _as_rows(data.reshape(-1, _record_bytes(plan)), plan)
+
+
+def run_ranks(plan: ShufflePlan, shards: range) -> range:
+    """Return the ranks of neighbouring shards."""
+    start, _ = plan.shard_ranks(shards[0])
+    _, stop = plan.shard_ranks(shards[-1])
+    return range(start, stop)
+
+
+def _record_bytes(plan: ShufflePlan) -> int:
+    return NUMBER_BYTES + plan.row_bytes
+
+
+def _as_rows(records: NDArray[np.uint8], plan: ShufflePlan) -> BucketRows:
+    """Return views of the fields of records, uint8, shape (rows, record_bytes)."""
+    contexts = records[:, :NUMBER_BYTES].view(np.int64)[:, 0]
+    tokens = records[:, NUMBER_BYTES:].view(plan.dtype)
+    return BucketRows(contexts, tokens)
+
+
+def _check_room(folder: Path, needed_bytes: int) -> None:
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < needed_bytes:
+        raise StorageError(
+            "too little room for the buckets",
+            where=folder.parent,
+            found=f"{free_bytes:,} bytes free",
+            expected=f"{needed_bytes:,} bytes",
+            remedy="name a scratch folder on a larger disk, give more memory, or take the engine mmap (no scratch)",
+        )

@@ -1,0 +1,233 @@
+"""Gather the rows of contexts out of files of tokens, reading these from start to end."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.stages.webdataset.contexts import ContextTable
+from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.stages.webdataset.sizing import CHUNK_BYTES
+from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource, common_dtype
+
+STORED_BYTES = 64 << 20
+"""Bytes of rows gathered at once from a store: that many take several requests, which are sent together."""
+_COPY_BYTES = 1 << 20
+"""Rows copied at once: they stay in the processor's cache on their way."""
+
+
+def gather(
+    sources: Sequence[TokenSource],
+    table: ContextTable,
+    contexts: NDArray[np.int64],
+    out: NDArray[np.integer[Any]] | None = None,
+    places: NDArray[np.int64] | None = None,
+) -> NDArray[np.integer[Any]]:
+    """Return the tokens of contexts. Takes 60 bytes a row.
+
+    Args:
+        sources: The table's sources.
+        table: Gives the place of each context.
+        contexts: Numbers of the contexts, int64, shape (contexts,).
+        out: Where to put the tokens: any view of shape (contexts, sequence_length) whose dtype holds every source's.
+            None: a new array.
+        places: Row of `out` for each context, all different, int64, shape (contexts,); `out` may have more rows.
+            None: rows are in the order of the contexts.
+
+    Returns:
+        `out`.
+
+    Raises:
+        InputError: A token is not in the vocabulary.
+    """
+    settings = table.settings
+    if out is None:
+        out = np.empty((len(contexts), settings.sequence_length), dtype=common_dtype(sources))
+
+    # Sort by source and by token within it, so that each file is read from start to end.
+    located = table.locate(contexts)
+    order = np.lexsort((located.starts, located.sources))
+    starts = located.starts[order]
+    lengths = located.lengths[order]
+    targets = order if places is None else places[order]
+    # (sources + 1,) the contexts of source i are [bounds[i], bounds[i + 1]) in this order
+    bounds = np.searchsorted(located.sources[order], np.arange(len(sources) + 1))
+
+    if settings.bos_id is not None:
+        out[targets, 0] = settings.bos_id
+    rows = out[:, settings.sequence_length - settings.row_tokens :]
+    pad_id = settings.pad_id or 0
+    for number in np.flatnonzero(np.diff(bounds)).tolist():
+        of_source = slice(bounds[number], bounds[number + 1])
+        _gather_source(sources[number:], pad_id, starts[of_source], lengths[of_source], targets[of_source], rows)
+    return out
+
+
+def _gather_source(
+    sources: Sequence[TokenSource],
+    pad_id: int,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
+) -> None:
+    """Copy the rows that begin in the first of these sources.
+
+    Args:
+        sources: The source, and those after it, into which the tail `carry` lets a row run over.
+        pad_id: Fills rows up.
+        starts: First token of each row within the source, ascending, int64, shape (contexts,).
+        lengths: Tokens of each row without padding, int64, shape (contexts,).
+        targets: Where each row goes, int64, shape (contexts,).
+        rows: shape (any, row_tokens), filled at `targets`.
+    """
+    source = sources[0]
+    row_tokens = rows.shape[1]
+    counts = np.clip(source.count - starts, 0, lengths)  # tokens of each row that are in this source
+    remaining = np.arange(len(starts))
+
+    # Whole rows are contiguous in the file, except in that of a view.
+    if source.stream is None:
+        source.prefetch(starts, starts + counts)
+        is_whole = counts == row_tokens
+        _copy_whole_rows(source, starts[is_whole], targets[is_whole], rows)
+        remaining = np.flatnonzero(~is_whole)
+
+    step = max(1, _COPY_BYTES // (row_tokens * rows.itemsize))
+    for begin in range(0, len(remaining), step):
+        chunk = remaining[begin : begin + step]
+        _copy_ranges(source, pad_id, starts[chunk], counts[chunk], targets[chunk], rows)
+
+    # Rows that continue in the next sources: at most one of each source.
+    is_carried = (lengths == row_tokens) & (counts < lengths)
+    for number in np.flatnonzero(is_carried):
+        rows[targets[number]] = _carried_row(sources, int(starts[number]), row_tokens)
+
+
+def _copy_ranges(
+    source: TokenSource,
+    pad_id: int,
+    starts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
+) -> None:
+    """Copy rows that may be shorter than `row_tokens`, and pad them."""
+    row_tokens = rows.shape[1]
+    tokens = source.read(starts, counts)
+    source.check(tokens, partial(_position_in_ranges, starts, counts))
+    if (counts == row_tokens).all():
+        rows[targets] = tokens.reshape(-1, row_tokens)
+        return
+    rows[targets] = pad_id
+    tokens_before = np.cumsum(counts) - counts  # of the ranges before each one
+    columns = np.arange(len(tokens)) - np.repeat(tokens_before, counts)
+    rows[np.repeat(targets, counts), columns] = tokens
+
+
+def _copy_whole_rows(
+    source: TokenSource,
+    starts: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
+) -> None:
+    """Copy whole rows that begin at `starts`, ascending, to `rows[targets]`."""
+    if not len(starts):
+        return
+    tokens = source.tokens
+    row_tokens = rows.shape[1]
+    step = max(1, _COPY_BYTES // (row_tokens * tokens.itemsize))
+
+    # Rows of one stream all begin at multiples of their length, shifted by one number.
+    shift = int(starts[0]) % row_tokens
+    is_grid = bool((starts % row_tokens == shift).all())
+    if is_grid:
+        # (tokens,) -> (rows, row_tokens): a view; one index copies a whole row
+        n_rows = (len(tokens) - shift) // row_tokens
+        grid = tokens[shift : shift + n_rows * row_tokens].reshape(-1, row_tokens)
+        numbers = starts // row_tokens
+        block = np.empty((min(step, len(starts)), row_tokens), dtype=tokens.dtype)
+    else:
+        windows = np.lib.stride_tricks.sliding_window_view(tokens, row_tokens)
+
+    for begin in range(0, len(starts), step):
+        stop = min(begin + step, len(starts))
+        if is_grid:
+            # "clip" lets numpy write straight into the block; every number is within the grid
+            chunk = np.take(grid, numbers[begin:stop], axis=0, out=block[: stop - begin], mode="clip")
+        else:
+            chunk = windows[starts[begin:stop]]
+        source.check(chunk, partial(_position_in_rows, starts[begin:], row_tokens))
+        rows[targets[begin:stop]] = chunk
+
+
+def _position_in_ranges(starts: NDArray[np.int64], counts: NDArray[np.int64], number: int) -> int:
+    """Return the position of an element of ranges that are concatenated, by the ranges' starts and lengths."""
+    stops = np.cumsum(counts)
+    part = int(np.searchsorted(stops, number, side="right"))
+    return int(starts[part] + number - (stops[part] - counts[part]))
+
+
+def _position_in_rows(starts: NDArray[np.int64], row_tokens: int, number: int) -> int:
+    """Return the position of an element of rows of one length, by the rows' starts."""
+    return int(starts[number // row_tokens]) + number % row_tokens
+
+
+def _carried_row(sources: Sequence[TokenSource], start: int, row_tokens: int) -> NDArray[np.integer[Any]]:
+    """Return a row that begins in the first source and continues with the first tokens of those after it."""
+    parts: list[NDArray[np.integer[Any]]] = []
+    missing = row_tokens
+    for source in sources:
+        length = min(missing, source.count - start)
+        tokens = source.read(np.array([start]), np.array([length]))
+        source.check(tokens, partial(operator.add, start))
+        parts.append(tokens)
+        missing -= len(tokens)
+        if not missing:
+            break
+        start = 0
+    return np.concatenate(parts)
+
+
+def sweep(
+    plan: ShufflePlan,
+    sources: Sequence[TokenSource],
+    contexts: NDArray[np.int64],
+    rows: NDArray[np.integer[Any]],
+) -> None:
+    """Gather many contexts in one sweep over the sources, holding 8 MiB of these at once (64 MiB of a store).
+
+    Args:
+        plan: Of the contexts.
+        sources: Of the plan.
+        contexts: Their numbers, int64, shape (contexts,).
+        rows: Filled, shape (contexts, sequence_length).
+    """
+    chunk_rows = CHUNK_BYTES // plan.row_bytes
+    stay_open = False
+
+    # What is fetched from a store takes room on this machine's disk, which may be bounded.
+    stored_access = [source.access for source in sources if source.access is not None]
+    if stored_access:
+        chunk_rows = STORED_BYTES // plan.row_bytes
+        room = STORED_BYTES
+        capacities = [access.capacity for access in stored_access if access.capacity is not None]
+        if capacities:
+            room = min(capacities) // 4
+            chunk_rows = min(chunk_rows, room // (STORED_ROW_BYTES + plan.row_bytes))
+        # Small sources stay, so that the next run of this process need not fetch them again.
+        stay_open = sum(source.bytes for source in sources) <= room
+
+    step = max(1, chunk_rows)
+    order = np.argsort(contexts)  # contexts are numbered in the order in which they are in the sources
+    for begin in range(0, len(contexts), step):
+        places = order[begin : begin + step]
+        gather(sources, plan.table, contexts[places], out=rows, places=places)
+        if not stay_open:
+            for source in sources:
+                source.evict()

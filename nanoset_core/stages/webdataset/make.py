@@ -1,0 +1,310 @@
+"""Make a webdataset: datasets → plan → tars, group by group → the lists that name them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.formats.tars.members import compressor_identity
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.project.project import Project, holding
+from nanoset_core.stages.dataset.tokens import has_room_for_tokens
+from nanoset_core.stages.datasets import current_dataset, padding_of
+from nanoset_core.stages.inventory.shared_files import check_webdataset_files
+from nanoset_core.stages.packs.stage import PACKS
+from nanoset_core.stages.stage import check_recipe
+from nanoset_core.stages.webdataset.lists import write_lists
+from nanoset_core.stages.webdataset.markers import clear_markers, read_markers, write_markers
+from nanoset_core.stages.webdataset.pack_padding import PackPadding
+from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_shuffle
+from nanoset_core.stages.webdataset.plan_settings import shared_settings
+from nanoset_core.stages.webdataset.planning import settings_of, sources_of
+from nanoset_core.stages.webdataset.quality import shuffle_quality
+from nanoset_core.stages.webdataset.stored_rows import ROWS
+from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
+from nanoset_core.stages.webdataset.write_options import WriteOptions
+from nanoset_core.stages.webdataset.writing import write_shards
+from nanoset_core.storage.atomic import sweep_abandoned
+
+VERSION = 2
+"""Of the algorithm, part of every recipe."""
+PLANS = "shuffle_plans"
+"""Folder of the plans."""
+STAGE = "webdatasets"
+"""Folder of the tars."""
+PLAN_FILE = "plan.json"
+
+
+def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]) -> Recipe:
+    """Return what a plan is made from; the order of the datasets numbers their contexts."""
+    spec = project.webdataset(name)
+    options = shared_settings(spec) | {
+        "corpora": list(spec.names),
+        "numbers": spec.numbers,
+        "contexts": spec.contexts,
+        "sequence_length": spec.sequence_length,
+        "mix": None if spec.numbers is None else spec.mix,
+        "pad": project.special("pad") if spec.tail == "pad" else None,
+        "bos": project.special("bos") if spec.bos else None,
+        "compressor": compressor_identity() if spec.member == "json.gz" else None,
+    }
+    return Recipe(PLANS, name, VERSION, digest_by_corpus, options)
+
+
+def webdataset_recipe(name: str, plan_digest: str) -> Recipe:
+    """Return what the tars of a webdataset are made from: a plan."""
+    return Recipe(STAGE, name, VERSION, {"plan": plan_digest})
+
+
+@holding
+def make_plan(project: Project, name: str) -> Manifest:
+    """Plan the shards of a webdataset from its corpora's current datasets; make the plan the current one.
+
+    Raises:
+        ConfigError: Two corpora hold the same file; with the preset tokshuf: another tokenizer, or a view.
+        InputError: The datasets do not fill a context.
+        StaleError: With the preset tokshuf: shards of other files than the dataset.
+    """
+    check_webdataset_files(project, name)
+    datasets = _datasets(project, name)
+
+    def write(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        settings = settings_of(project, project.webdataset(name), datasets)
+        # A plan needs the number of tokens alone: they need not be here.
+        sources = sources_of(project, datasets, is_stored=project.outputs.access.has_copies)
+        plan = plan_shuffle(sources, settings)
+        text = json.dumps(plan.to_json(), indent=1)
+        (folder / PLAN_FILE).write_text(text + "\n", encoding="utf-8")
+        return plan.to_json() | {"quality": shuffle_quality(plan)}, {}
+
+    recipe = plan_recipe(project, name, _digests(datasets))
+    return project.outputs.make_current(project.outputs.commit(recipe, write))
+
+
+def _datasets(project: Project, name: str) -> dict[str, Manifest]:
+    """Return the current dataset of each corpus, view and packs of a webdataset."""
+    return {corpus: current_dataset(project, corpus) for corpus in project.webdataset(name).names}
+
+
+def _digests(datasets: Mapping[str, Manifest]) -> dict[str, str]:
+    return {corpus: dataset.digest for corpus, dataset in datasets.items()}
+
+
+def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
+    """Return a webdataset's current plan.
+
+    Raises:
+        MissingError: It has not been made.
+    """
+    manifest = project.outputs.require(PLANS, name, remedy="run `nanoset build` first")
+    return manifest, manifest.load(PLAN_FILE, ShufflePlan.from_json)
+
+
+def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
+    """Return the shards of one group: as even a share of them as whole numbers allow."""
+    start = plan.shards * group // groups
+    stop = plan.shards * (group + 1) // groups
+    return range(start, stop)
+
+
+@holding
+def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
+    """Write the tars of one group of shards that are not written yet, each whole or not at all.
+
+    The webdataset counts as complete only once `finish` has written its lists.
+
+    Raises:
+        StaleError: A corpus has another dataset than the planned one, or the compressor is not the plan's.
+        ConfigError: The memory does not hold one shard.
+        StorageError: The disk is full. Tars that were whole by then stay.
+    """
+    manifest, plan = current_plan(project, name)
+    recipe = webdataset_recipe(manifest.name, manifest.digest)
+    shards = group_shards(plan, project.webdataset(name).groups, group)
+    outputs = project.outputs
+    folder = outputs.place(recipe)
+
+    # Tars of a complete webdataset stay. Of a damaged one, those that are whole are kept.
+    complete: Manifest | None = None
+    with contextlib.suppress(FormatError):  # then all are written again
+        complete = outputs.manifest_at(folder)
+    recorded: list[TarFacts] = []
+    if complete is not None:
+        recorded = list(_recorded_facts(complete, shards).values())
+        if not project.rebuild and outputs.is_whole(complete, folder):
+            return recorded
+
+    datasets = _datasets(project, name)
+    check_recipe(manifest, replace(Recipe(**manifest.recipe), parents=_digests(datasets)))
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep_abandoned(folder)
+    write_markers(folder, recorded, recipe.digest, outputs.access)
+    facts: dict[int, TarFacts] = {}
+    if not project.rebuild:
+        facts = _unfinished_facts(project, recipe, shards)
+    missing = [shard for shard in shards if shard not in facts]
+    if missing:
+        is_stored = outputs.access.has_copies and not _are_copied(project, datasets.values())
+        tars = write_shards(
+            plan,
+            sources_of(project, datasets, is_stored),
+            missing,
+            folder,
+            _write_options(project, name, group),
+            made_from=recipe.digest,
+            force=project.rebuild,
+        )
+        facts |= {tar.shard: tar for tar in tars}
+    if outputs.find(recipe) is not None:
+        # Tars of a finished webdataset were made again: its manifest holds their facts.
+        clear_markers(folder, outputs.access)
+    return [facts[shard] for shard in shards]
+
+
+def _write_options(project: Project, name: str, group: int) -> WriteOptions:
+    spec = project.webdataset(name)
+    return WriteOptions(
+        engine=spec.engine,
+        memory_bytes=spec.memory_mib << 20,
+        workers=project.config.workers,
+        executor=project.executor,
+        listener=project.listener,
+        name=f"{name} group {group}",
+        access=project.outputs.access,
+    )
+
+
+def _are_copied(project: Project, datasets: Iterable[Manifest]) -> bool:
+    """Return whether tokens in a bucket are copied, once for all groups, and not read there by each."""
+    return project.executor is None and has_room_for_tokens(*datasets)
+
+
+def _written_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
+    """Return shard → facts of those shards whose tars exist and have the size written."""
+    complete = project.outputs.find(recipe)
+    if complete is None:
+        return _unfinished_facts(project, recipe, shards)
+    return _recorded_facts(complete, shards)
+
+
+def _unfinished_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
+    """Return the same by the markers beside the tars, of a webdataset that is not complete."""
+    outputs = project.outputs
+    facts = read_markers(outputs.place(recipe), shards, recipe.digest, outputs.access)
+    if len(facts) == len(shards):
+        return facts
+    # Another build may have completed it meanwhile, and removed the markers.
+    complete = outputs.find(recipe)
+    if complete is None:
+        return facts
+    return _recorded_facts(complete, shards)
+
+
+def _recorded_facts(manifest: Manifest, shards: range) -> dict[int, TarFacts]:
+    """Return shard → facts that the manifest of a complete webdataset records."""
+    all_facts = [TarFacts(**row) for row in manifest.facts["shards_written"]]
+    return {facts.shard: facts for facts in all_facts if facts.shard in shards}
+
+
+def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts | None]:
+    """Return tar → facts of one group of the current plan; None for a tar that is missing or has another size."""
+    manifest, plan = current_plan(project, name)
+    recipe = webdataset_recipe(manifest.name, manifest.digest)
+    shards = group_shards(plan, project.webdataset(name).groups, group)
+    facts = _written_facts(project, recipe, shards)
+    folder = project.outputs.place(recipe)
+    return {folder / f"{shard_stem(shard)}.tar": facts.get(shard) for shard in shards}
+
+
+def is_group_written(project: Project, name: str, group: int) -> bool:
+    """Return whether every tar of a group of the current plan is written."""
+    return None not in group_facts(project, name, group).values()
+
+
+@holding
+def finish(project: Project, name: str) -> Manifest:
+    """Write the lists that name a webdataset's tars, and make it current.
+
+    Raises:
+        MissingError: A tar has not been written, or packs that the plan was made of were deleted.
+    """
+    manifest, plan = current_plan(project, name)
+    recipe = webdataset_recipe(manifest.name, manifest.digest)
+    outputs = project.outputs
+    complete = outputs.find(recipe)
+    if complete is None or project.rebuild:
+        complete = _complete(project, recipe, plan, manifest.recipe["parents"])
+    clear_markers(complete.folder, outputs.access)  # also of a build that was killed after completing it
+    outputs.access.remove_all(complete.folder / ROWS)
+    return outputs.make_current(complete)
+
+
+def _complete(project: Project, recipe: Recipe, plan: ShufflePlan, digest_by_source: Mapping[str, str]) -> Manifest:
+    """Write the lists and the manifest of a webdataset whose tars are all written.
+
+    Args:
+        project: The project.
+        recipe: Of the webdataset.
+        plan: Of its tars.
+        digest_by_source: The dataset that each source of the plan is.
+
+    Raises:
+        MissingError: A tar has not been written, or packs that the plan was made of were deleted.
+    """
+    folder = project.outputs.place(recipe)
+    facts = _written_facts(project, recipe, range(plan.shards))
+    missing = [shard for shard in range(plan.shards) if shard not in facts]
+    if missing:
+        raise MissingError(
+            "some shards have not been written",
+            where=project.outputs.access.url(folder),
+            found=f"{len(facts):,} of {plan.shards:,}; the first missing is {shard_stem(missing[0])}.tar",
+            remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",
+        )
+
+    padding = PackPadding(plan, _padding_of_packs(project, plan, digest_by_source))
+    tars = [padding.counted(facts[shard]) for shard in range(plan.shards)]
+    sources = padding.counted_sources()
+    manifest_facts = {
+        "sequences": plan.contexts,
+        "sequence_length": plan.sequence_length,
+        "tokens_dropped": plan.tokens_dropped,
+        "contexts_left_out": plan.contexts_left_out,
+        "shards": plan.shards,
+        "tokens": sum(tar.tokens for tar in tars),
+        "pad_tokens": sum(tar.pad_tokens for tar in tars),
+        "sources": [source.to_json() for source in sources],
+        "shards_written": [asdict(tar) for tar in tars],
+    }
+    tokenizer = project.config.tokenizer_file.name
+    files: dict[str, FileFact] = write_lists(plan, tars, folder, name=recipe.name, tokenizer=tokenizer, sources=sources)
+    return project.outputs.finalize(recipe, manifest_facts, files)
+
+
+def _padding_of_packs(
+    project: Project, plan: ShufflePlan, digest_by_source: Mapping[str, str]
+) -> dict[int, NDArray[np.int64]]:
+    """Return, for each source that consists of packs, the padding of each pack.
+
+    Raises:
+        MissingError: The packs that the plan was made of were deleted.
+    """
+    padding: dict[int, NDArray[np.int64]] = {}
+    for number, source in enumerate(plan.table.sources):
+        if source.name in project.config.packs:
+            packs = project.outputs.version(
+                PACKS.layout.folder,
+                source.name,
+                digest_by_source[source.name],
+                "the packs that the tars were made of are gone",
+            )
+            padding[number] = padding_of(packs)
+    return padding

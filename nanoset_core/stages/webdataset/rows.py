@@ -1,0 +1,124 @@
+"""Where the rows of a run of neighbouring shards come from: four suppliers, one for each way to gather them.
+
+A supplier pickles, so that any process can write a run. The bytes of the tars are the same from each of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import MissingError
+from nanoset_core.stages.webdataset.buckets import read_bucket
+from nanoset_core.stages.webdataset.gathering import gather, sweep
+from nanoset_core.stages.webdataset.order import keys_of
+from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.stages.webdataset.sources import TokenSource, opened_once
+from nanoset_core.stages.webdataset.stored_rows import StoredRows
+from nanoset_core.stages.webdataset.tars import Fill
+
+
+class RunRows(NamedTuple):
+    """The rows of a run of shards."""
+
+    contexts: NDArray[np.int64]
+    """Their numbers, in the order of the shards, int64, shape (rows,)."""
+    fill: Fill
+    """Gives rows by their place in this order."""
+
+
+class RowSupplier(ABC):
+    """Gives the rows of runs of shards."""
+
+    @abstractmethod
+    def open(self, plan: ShufflePlan, shards: range) -> RunRows:
+        """Return the rows of a run of shards."""
+
+    def release(self) -> None:
+        """Remove what was kept for a run, once it is written."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class MappedRows(RowSupplier):
+    """Gathers each tile of rows from the mapped sources as it is written."""
+
+    sources: tuple[TokenSource, ...]
+
+    def open(self, plan: ShufflePlan, shards: range) -> RunRows:
+        contexts = _contexts_of(plan, shards)
+        sources = opened_once(self.sources)
+
+        def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
+            gather(sources, plan.table, contexts[start:stop], out=out)
+
+        return RunRows(contexts, fill)
+
+
+@dataclass(frozen=True, slots=True)
+class SweptRows(RowSupplier):
+    """Gathers all rows of a run into memory, in one sweep over the sources."""
+
+    sources: tuple[TokenSource, ...]
+
+    def open(self, plan: ShufflePlan, shards: range) -> RunRows:
+        contexts = _contexts_of(plan, shards)
+        rows = _empty_rows(plan, len(contexts))
+        sweep(plan, opened_once(self.sources), contexts, rows)
+        return RunRows(contexts, partial(_copy_rows, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFromStore(RowSupplier):
+    """Reads the rows of a run from a store."""
+
+    stored: StoredRows
+    sources: tuple[TokenSource, ...]
+    """Swept over if another build finished the webdataset, and removed the stored rows."""
+
+    def open(self, plan: ShufflePlan, shards: range) -> RunRows:
+        contexts = _contexts_of(plan, shards)
+        rows = _empty_rows(plan, len(contexts))
+        try:
+            self.stored.read(plan, contexts, rows)
+        except MissingError:
+            sweep(plan, opened_once(self.sources), contexts, rows)
+        return RunRows(contexts, partial(_copy_rows, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFromBucket(RowSupplier):
+    """Reads the rows of a run from its bucket file."""
+
+    path: Path
+
+    def open(self, plan: ShufflePlan, shards: range) -> RunRows:
+        bucket = read_bucket(plan, shards, self.path)
+        order = np.argsort(keys_of(bucket.contexts.astype(np.uint64), plan.settings.seed))
+
+        def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
+            np.copyto(out, bucket.tokens[order[start:stop]])
+
+        return RunRows(bucket.contexts[order], fill)
+
+    def release(self) -> None:
+        self.path.unlink()
+
+
+def _contexts_of(plan: ShufflePlan, shards: range) -> NDArray[np.int64]:
+    """Return the context numbers of neighbouring shards, in order, int64, shape (rows,)."""
+    return np.concatenate([plan.shard_contexts(shard) for shard in shards])
+
+
+def _empty_rows(plan: ShufflePlan, count: int) -> NDArray[np.integer[Any]]:
+    return np.empty((count, plan.sequence_length), dtype=plan.dtype)
+
+
+def _copy_rows(rows: NDArray[np.integer[Any]], start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
+    np.copyto(out, rows[start:stop])

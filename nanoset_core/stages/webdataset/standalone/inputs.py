@@ -1,0 +1,276 @@
+"""Find what a command line names as input of a shuffle: raw text, .bin/.idx pairs or tars."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.formats.indexed.identity import check_different_datasets
+from nanoset_core.formats.indexed.layout import pair_files
+from nanoset_core.outputs.recorded import real_path
+from nanoset_core.stages.shards.inputs import check_different
+from nanoset_core.stages.webdataset.lists import LISTS
+from nanoset_core.stages.webdataset.standalone.options import InputKind
+from nanoset_core.stages.webdataset.standalone.sampling import EVERYTHING, Sampling
+from nanoset_core.storage.location import Location, location
+from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.working_copies import any_remote, copies_in
+from nanoset_core.text.contents import Contents, contents_of, natural_key
+from nanoset_core.text.endings import ACCEPTED, is_text, suffix_of
+
+TAR = ".tar"
+_BESIDE_TARS = (*LISTS, "rejects.jsonl")
+"""Texts that a shuffle leaves beside its tars."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleInput:
+    """One source of a shuffle."""
+
+    name: str
+    files: tuple[Location, ...]
+    """Absolute or in a bucket, and in order; of a pair the .bin and the .idx."""
+    frequency: float = 1.0
+    """How often each of its contexts occurs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleInputs:
+    """All sources, of one kind."""
+
+    kind: InputKind
+    """What the paths are."""
+    sources: tuple[ShuffleInput, ...]
+    left_out: int = 0
+    """Files that belong to no source, or to one of frequency 0."""
+    notices: tuple[str, ...] = ()
+    """What else is in folders of text, and is not read."""
+
+    @property
+    def files(self) -> list[Location]:
+        """All files, in order."""
+        return [file for _, file in self._files_of_sources()]
+
+    def _files_of_sources(self) -> Iterator[tuple[ShuffleInput, Location]]:
+        """Yield every file with its source, in order."""
+        for source in self.sources:
+            for file in source.files:
+                yield source, file
+
+    @property
+    def frequencies(self) -> dict[str, float]:
+        """Source → how often each of its contexts occurs."""
+        return {source.name: source.frequency for source in self.sources}
+
+    def state(self) -> list[list[object]]:
+        """Return what changes when an input changes: of each file its path, size, and time of change or ETag."""
+        connections = CONNECTIONS if any_remote(self.files) else 1
+        stats = in_parallel(lambda file: file.stat(), self.files, connections)
+        state: list[list[object]] = []
+        for (source, file), stat in zip(self._files_of_sources(), stats, strict=True):
+            # Of a file in a bucket, st_ino is a number made of its ETag.
+            changed = stat.st_mtime_ns if isinstance(file, Path) else stat.st_ino
+            state.append([source.name, source.frequency, str(file), stat.st_size, changed])
+        return state
+
+    def here(self, folder: Path) -> ShuffleInputs:
+        """Return the same on this machine: pairs and tars of a bucket as copies in a folder, text where it is."""
+        if self.kind == "text" or not any_remote(self.files):
+            return self
+        copies = list(copies_in(folder, self.files))
+        sources: list[ShuffleInput] = []
+        first = 0  # file of the source, among all files
+        for source in self.sources:
+            stop = first + len(source.files)
+            sources.append(replace(source, files=tuple(copies[first:stop])))
+            first = stop
+        return replace(self, sources=tuple(sources))
+
+
+def find_inputs(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    extension: str | None = None,
+    shuffle_only: bool = False,
+    sampling: Sampling | None = None,
+    output: Location | None = None,
+) -> ShuffleInputs:
+    """Find the sources that paths name: prefixes of .bin/.idx pairs, or files and folders of text, or of tars.
+
+    Each may be in a bucket, as s3://bucket/path; all text must be in one bucket, or on this machine.
+
+    Args:
+        paths: Prefixes, files and folders, read in natural order; a folder that holds tars is one of tars.
+        extension: Take the files of folders with this ending. None: texts, or `.tar`.
+        shuffle_only: The input is tars.
+        sampling: Groups files into sources, with their frequencies. None: all files are one source, `input`, and each
+            pair is one.
+        output: A folder below one of these, of which no file is an input.
+
+    Raises:
+        MissingError: A path does not exist.
+        ConfigError: Several kinds of input are mixed.
+        InputError: There is nothing to read.
+    """
+    locations = [location(path).absolute() for path in paths]
+    are_pairs = [_is_pair(prefix) for prefix in locations]
+    if any(are_pairs) and not all(are_pairs):
+        raise ConfigError(
+            "pairs and files are mixed",
+            found=", ".join(map(str, locations)),
+            remedy="shuffle them apart, or tokenize the text first",
+        )
+    if any(are_pairs):
+        inputs = _pairs(locations, sampling)
+    else:
+        files: list[Location] = []
+        notices: list[str] = []
+        for path in locations:
+            listing = _files_at(path, extension, shuffle_only, output)
+            files += listing.files
+            notices += listing.notices
+        inputs = _texts_or_tars(files, shuffle_only, sampling or EVERYTHING, notices)
+    if not inputs.sources:
+        raise InputError(
+            "no input belongs to a source that is used",
+            where="--sampling",
+            found=f"{inputs.left_out} inputs",
+            remedy="add a marker that a path holds, or raise a frequency above 0",
+        )
+    return inputs
+
+
+def _is_pair(prefix: Location) -> bool:
+    """Return whether a path is the prefix of a .bin/.idx pair."""
+    return all(file.is_file() for file in pair_files(prefix))
+
+
+def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:
+    """Return each pair as a source."""
+    check_different_datasets(prefixes, "--input", "name it once; --sampling says how often a dataset is read")
+    names = {prefix.name for prefix in prefixes}
+    are_names_unique = len(names) == len(prefixes)
+    sources: list[ShuffleInput] = []
+    for prefix in prefixes:
+        frequency = 1.0 if sampling is None else sampling.frequency_of(prefix)
+        if frequency:
+            name = prefix.name if are_names_unique else str(prefix)
+            sources.append(ShuffleInput(name, pair_files(prefix), frequency))
+    return ShuffleInputs("datasets", tuple(sources), len(prefixes) - len(sources))
+
+
+def _texts_or_tars(files: list[Location], are_tars: bool, sampling: Sampling, notices: Sequence[str]) -> ShuffleInputs:
+    """Group files of text, or tars, into sources."""
+    check_different(files)
+    n_tars = len(files) if are_tars else sum(file.name.endswith(TAR) for file in files)
+    if 0 < n_tars < len(files):
+        raise ConfigError(
+            "tars and text are mixed",
+            found=f"{n_tars} tars and {len(files) - n_tars} other files",
+            remedy="shuffle them apart",
+        )
+
+    files_by_source: dict[str, list[Location]] = {source.source: [] for source in sampling.sources}
+    left_out = 0
+    for file in files:
+        name = sampling.source_of(file)
+        if name is None:
+            left_out += 1
+        else:
+            files_by_source[name].append(file)
+    sources: list[ShuffleInput] = []
+    for name, source_files in files_by_source.items():
+        if source_files:
+            sources.append(ShuffleInput(name, tuple(source_files), sampling.sampling_frequencies[name]))
+    kind: InputKind = "tars" if n_tars else "text"
+    return ShuffleInputs(kind, tuple(sources), left_out, tuple(notices))
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What a path on the command line stands for."""
+
+    files: list[Location]
+    notices: Sequence[str] = ()
+    """What else is there, and is not read."""
+
+
+def _files_at(path: Location, extension: str | None, shuffle_only: bool, output: Location | None) -> _Listing:
+    """Return the files that a path stands for: itself, or those below a folder."""
+    if path.is_file():
+        return _Listing([path])
+    if not path.is_dir():
+        raise MissingError(
+            "no such file, folder or pair",
+            where=path,
+            expected="a file, a folder, or a prefix with its .bin and .idx",
+            remedy="name an existing one with --input",
+        )
+    contents = _contents(path, output)
+    names = [file.path for file in contents.texts]
+    names += contents.others
+    names.sort(key=natural_key)
+
+    # A folder that holds tars is one of tars, unless it holds text, too.
+    ending = extension
+    if ending is None and (shuffle_only or any(name.endswith(TAR) for name in names)):
+        ending = TAR
+        if not shuffle_only:
+            _check_no_text(path, names)
+    if ending is None:
+        files = [path / name for name in names if is_text(name)]
+    else:
+        files = [path / name for name in names if name.endswith(ending)]
+    if not files:
+        raise InputError(
+            "no file to read",
+            where=path,
+            expected=f"files ending in {ending or f'{ACCEPTED}, or {TAR}'}",
+            remedy="name their ending with --ext",
+        )
+    if ending is not None:
+        return _Listing(files)
+    notices = [notice.text for notice in contents.notices() if not notice.is_as_asked]
+    return _Listing(files, [f"{path}: {text}" for text in notices])
+
+
+def _contents(folder: Location, output: Location | None) -> Contents:
+    """Return what is in a folder, without what is in the output, if that is below it."""
+    contents = contents_of(folder)
+    if output is None or isinstance(output, Path) is not isinstance(folder, Path):
+        return contents
+    output_name = Path(os.path.relpath(real_path(output), real_path(folder))).as_posix()
+    if output_name == "." or output_name.startswith(".."):
+        return contents
+
+    def is_outside(path: str) -> bool:
+        return not f"{path}/".startswith(f"{output_name}/")
+
+    texts = [file for file in contents.texts if is_outside(file.path)]
+    others = [path for path in contents.others if is_outside(path)]
+    return Contents(tuple(texts), tuple(others))
+
+
+def _check_no_text(folder: Location, names: Sequence[str]) -> None:
+    """Check that there is no text among tars, except the lists and indexes that tools leave beside them.
+
+    Raises:
+        ConfigError: There is text.
+    """
+    texts: list[str] = []
+    for name in names:
+        is_index = suffix_of(name) == ".json" or name.rpartition("/")[2] in _BESIDE_TARS
+        if is_text(name) and not is_index:
+            texts.append(name)
+    if texts:
+        n_tars = sum(name.endswith(TAR) for name in names)
+        raise ConfigError(
+            "tars and text are mixed",
+            where=folder,
+            found=f"{n_tars} tars and {len(texts)} texts, such as {texts[0]}",
+            remedy="name one kind: --shuffle-only takes the tars, --ext .jsonl the texts that end so",
+        )

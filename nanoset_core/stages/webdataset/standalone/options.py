@@ -1,0 +1,156 @@
+"""The settings of one call of `nanoset shuffle`, and those of tokenizing and planning that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.execution.processes import available_processors
+from nanoset_core.formats.tars.members import MemberKind
+from nanoset_core.stages.shards.preprocess import PreprocessOptions
+from nanoset_core.stages.webdataset.plan_settings import PlanSettings, shared_settings
+from nanoset_core.stages.webdataset.settings import (
+    DEFAULT_LENGTH,
+    DEFAULT_SHARD_SIZE,
+    DEFAULT_SHUFFLE_SEED,
+    ContextTail,
+    ShuffleEngine,
+    ShufflePreset,
+)
+from nanoset_core.stages.webdataset.tokshuf import tokshuf_tokens
+from nanoset_core.text.rejects import RejectOptions
+from nanoset_core.tokenizers.engines import EngineName
+from nanoset_core.tokenizers.files import TokenizerPath
+from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
+
+InputKind = Literal["text", "datasets", "tars"]
+"""What `nanoset shuffle` reads."""
+NON_RECIPE_OPTIONS = ("tokenizer_engine", "engine", "memory_bytes", "workers", *RejectOptions.__slots__)
+"""Options that do not change the tars."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleOptions(RejectOptions):
+    """The settings of one call; the names of those that change the tars are part of its digest."""
+
+    sequence_length: int | None = None
+    """Tokens in a context. None: 2049, or that of the tars."""
+    samples_per_shard: int = DEFAULT_SHARD_SIZE
+    seed: int = DEFAULT_SHUFFLE_SEED
+    member: MemberKind = "json.gz"
+    preset: ShufflePreset = "default"
+    tail: ContextTail = "drop"
+    even: bool = False
+    tokenizer: TokenizerPath | None = None
+    """Its file; needed for text, and to pad."""
+    eod: str | None = None
+    bos: str | None = None
+    context_bos: str | None = None
+    pad: str | None = None
+    text_key: str = "text"
+    data_key: str | None = None
+    """Extension of the members to take from tars."""
+    tokenizer_engine: EngineName = "auto"
+    engine: ShuffleEngine = "auto"
+    memory_bytes: int | None = None
+    """Memory for writing, all workers together; does not change the tars."""
+    workers: int | None = None
+
+    @property
+    def processes(self) -> int:
+        """Worker processes."""
+        return self.workers or available_processors()
+
+    def check(self, kind: InputKind) -> None:
+        """Check that options go together, and with this kind of input.
+
+        Raises:
+            ConfigError: Two options exclude each other, or one needs another.
+        """
+        has_tokenizer = self.tokenizer is not None
+        cuts_otherwise = self.tail != "drop" or bool(self.context_bos)
+        drop_cuts = "leave --tail and --context-bos out"
+        if kind == "text" and not has_tokenizer:
+            raise self._error(kind, "text needs a tokenizer", "--tokenizer", "name its file, or its folder")
+        if self.tail == "pad" and (self.pad is None or not has_tokenizer):
+            remedy = 'name --tokenizer and --pad "<|padding|>", or use --tail drop'
+            raise self._error(kind, "padding needs a pad token", "--tail pad", remedy)
+        if self.preset == "tokshuf" and (kind != "text" or cuts_otherwise):
+            what = "the preset tokshuf cuts each file of text on its own and pads it"
+            raise self._error(kind, what, "--preset", f"{drop_cuts}, or use the default preset")
+        if kind == "tars" and cuts_otherwise:
+            raise self._error(kind, "the contexts of tars stay as they are", "--input", drop_cuts)
+        if self.context_bos and not has_tokenizer:
+            what = "a token needs its tokenizer"
+            raise self._error(kind, what, "--context-bos", "name it with --tokenizer")
+
+    def _error(self, kind: InputKind, what: str, where: str, remedy: str) -> ConfigError:
+        return ConfigError(what, where=where, found=f"input {kind}, tail {self.tail}", remedy=remedy)
+
+
+def text_options(options: ShuffleOptions) -> PreprocessOptions:
+    """Return how text is tokenized before it is shuffled; `check` has made sure that there is a tokenizer.
+
+    Raises:
+        ConfigError: With the preset tokshuf: tokshuf-rust does not know the tokenizer.
+    """
+    if options.tokenizer is None:
+        raise ValueError("text needs a tokenizer")
+    is_tokshuf = options.preset == "tokshuf"
+    eod = tokshuf_tokens(options.tokenizer).eot if is_tokshuf else options.eod
+    return PreprocessOptions(
+        tokenizer=options.tokenizer,
+        keys=(options.text_key,),
+        preset="tokshuf" if is_tokshuf else "megatron",
+        eod=eod,
+        bos=options.bos,
+        workers=options.workers,
+        engine=options.tokenizer_engine,
+        count_by_file=is_tokshuf,
+        **options.limits,
+    )
+
+
+def plan_settings(
+    options: ShuffleOptions,
+    frequencies: Mapping[str, float],
+    streams: Mapping[str, Sequence[int]],
+    sequence_length: int | None,
+) -> PlanSettings:
+    """Return the settings of the plan.
+
+    Args:
+        options: Of the call.
+        frequencies: Source → how often each of its contexts occurs.
+        streams: Source → tokens of each of its files, if files are cut on their own.
+        sequence_length: Of the contexts of tars, which stay as they are.
+    """
+    tokenizer = options.tokenizer
+    ids = _special_ids(options)
+    settings = PlanSettings(
+        sequence_length=sequence_length or options.sequence_length or DEFAULT_LENGTH,
+        pad_id=ids.get("--pad"),
+        bos_id=ids.get("--context-bos"),
+        eod=ids.get("--eod"),
+        vocab_size=None if tokenizer is None else tokenizer_facts(tokenizer).max_id + 1,
+        streams=streams or None,
+        frequencies=frequencies,
+        **shared_settings(options),
+    )
+    if options.preset == "tokshuf" and tokenizer is not None:
+        return settings.of_tokshuf(tokenizer)
+    return settings
+
+
+def _special_ids(options: ShuffleOptions) -> dict[str, int]:
+    """Return flag → id of the special tokens that a call names; the preset tokshuf has its own."""
+    if options.tokenizer is None or options.preset != "default":
+        return {}
+    tokens = {
+        "--context-bos": options.context_bos,
+        "--pad": options.pad if options.tail == "pad" else None,
+        "--eod": options.eod,
+    }
+    return {flag: token_id(options.tokenizer, token, flag) for flag, token in tokens.items() if token}

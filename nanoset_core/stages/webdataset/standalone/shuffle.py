@@ -1,0 +1,269 @@
+"""Text, pairs or tars → a folder of shuffled tars, in one call that can be resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import ConfigError, NanosetError
+from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.formats.tars.members import compressor_identity
+from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, digest_of, manifest_bytes
+from nanoset_core.outputs.recorded import OutputPlace, check_outside
+from nanoset_core.stages.webdataset.lists import write_lists
+from nanoset_core.stages.webdataset.markers import clear_markers
+from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_shuffle
+from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
+from nanoset_core.stages.webdataset.standalone.options import NON_RECIPE_OPTIONS, ShuffleOptions, plan_settings
+from nanoset_core.stages.webdataset.standalone.tars_folder import STAGE, TarsFolder
+from nanoset_core.stages.webdataset.standalone.tokens import PreparedTokens, prepare
+from nanoset_core.stages.webdataset.write_options import WriteOptions
+from nanoset_core.stages.webdataset.writing import write_shards
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import alone_in, sweep_abandoned, write_atomic
+from nanoset_core.storage.location import Location, on_this_machine
+from nanoset_core.storage.os_errors import writing_to
+from nanoset_core.storage.working_copies import temporary_folder, work_folder
+from nanoset_core.tokenizers.files import tokenizer_files
+from nanoset_core.tokenizers.tokenizer import tokenizer_facts
+
+VERSION = 1
+REJECTS = "rejects.jsonl"
+_ROOM = "room for the tokens (--scratch) and the tars; `--plan` says how much"
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """The result of a call, new or unchanged."""
+
+    folder: Location
+    manifest: Manifest
+    made: bool
+    """False if an earlier call made it."""
+
+    @property
+    def lost(self) -> Sequence[str]:
+        """Which files of text could not be read to their end, how much of the input that is, and runs of zero bytes."""
+        return tuple(self.manifest.facts.get("lost", ()))
+
+    @property
+    def passed_over(self) -> str | None:
+        """How many members of the tars that were read hold no tokens, with an example; None if all do."""
+        text: str | None = self.manifest.facts.get("passed_over")
+        return text
+
+    @property
+    def faults(self) -> int:
+        """How many files could not be read to their end: they count as rejected in the manifest."""
+        return int(self.manifest.facts.get("faults", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkFolders:
+    """Where the unfinished files of a call are."""
+
+    scratch: Path
+    """Of tokens and bucket files."""
+    work: Path
+    """Of the draft and the lock; beside a local output, so that the draft can be renamed."""
+
+    @staticmethod
+    def of(output: Location, scratch: Path | None) -> _WorkFolders:
+        name = f".{output.name}.scratch"
+        scratch_folder = work_folder(output.absolute(), name, scratch)
+        if isinstance(output, Path):
+            return _WorkFolders(scratch_folder, work_folder(output.absolute(), name, None))
+        return _WorkFolders(scratch_folder, scratch_folder)
+
+    def remove(self) -> None:
+        """Remove all unfinished files; the lock goes last."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+def shuffle(
+    inputs: ShuffleInputs,
+    output: Location,
+    options: ShuffleOptions,
+    *,
+    scratch: Path | None = None,
+    listener: ProgressCallback = silent,
+    overwrite: bool = True,
+) -> Shuffled:
+    """Write the shuffled tars of `inputs` into the folder `output`, which appears when it is whole.
+
+    Until then everything is in `.<output>.scratch` beside it (of a bucket: below TMPDIR). The next call continues a
+    call that was killed, with any number of workers and any engine. The same call on the same inputs does nothing. In a
+    bucket the manifest comes last.
+
+    Args:
+        inputs: The sources.
+        output: The folder; it must be missing or empty, or hold what such a call made.
+        options: The settings.
+        scratch: Where to put tokens and bucket files, in a folder of this output's own. None: beside the output.
+        listener: Progress callback.
+        overwrite: Whether the result of a call with other inputs or settings may be replaced. A call that is killed
+            while it replaces leaves the old folder, the new one, or none and the new one in the scratch.
+
+    Raises:
+        ConfigError: Options exclude each other, the output holds something else, or another call is writing it.
+    """
+    options.check(inputs.kind)
+    check_outside(output, [*inputs.files, *tokenizer_files(options.tokenizer)])
+    recipe = _recipe(inputs, options, output.name)
+    folders = _WorkFolders.of(output, scratch)
+    with contextlib.ExitStack() as stack:
+        tars = _tars_folder(output, folders.work, stack)
+        finished = _finished(tars, recipe, options)
+        if finished is not None:
+            _clean_up(tars, recipe, folders)
+            return Shuffled(output, finished, False)
+
+        tars.check_may_write(recipe, overwrite=overwrite)
+        place = OutputPlace(output.parent) if isinstance(output, Path) else tars.place
+        stack.enter_context(place.writing(expected=_ROOM))
+        stack.enter_context(writing_to(folders.scratch.parent, expected=_ROOM))
+        stack.enter_context(_owned(folders.work, recipe, tars.draft))
+
+        prepared = prepare(inputs, options, folders.scratch / "tokens", listener=listener)
+        settings = plan_settings(options, inputs.frequencies, prepared.streams, prepared.sequence_length)
+        plan = plan_shuffle(prepared.sources, settings)
+        write_options = WriteOptions(
+            engine=options.engine,
+            memory_bytes=options.memory_bytes,
+            scratch=folders.scratch,
+            workers=options.processes,
+            listener=listener,
+            name=recipe.name,
+        )
+        manifest = _write_draft(prepared, plan, recipe, tars.draft, options, write_options)
+        tars.check_may_write(recipe, overwrite=overwrite)  # something may have been put there in the meantime
+        manifest = tars.publish(manifest)
+        folders.remove()
+    return Shuffled(output, manifest, True)
+
+
+def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> TarsFolder:
+    """Return where the tars go; a bucket needs a folder on this machine meanwhile, which `stack` removes."""
+    if isinstance(output, Path):
+        return TarsFolder(output, work / "tars", FileAccess(output), output)
+    room = stack.enter_context(temporary_folder(output.name))
+    access = FileAccess(room, output.parent.place)
+    return TarsFolder(room / output.name, work / "tars" / output.name, access, output)
+
+
+def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
+    """Remove what a call left that was killed just after it had published everything."""
+    if tars.interrupted() is not None:
+        tars.forget_interruption()
+    if folders.work.exists():
+        with _owned(folders.work, recipe, tars.draft):
+            folders.remove()
+
+
+def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe:
+    """Return what the tars are made from."""
+    recipe_options = {key: value for key, value in asdict(options).items() if key not in NON_RECIPE_OPTIONS}
+    if options.tokenizer is not None:
+        recipe_options["tokenizer"] = tokenizer_facts(options.tokenizer).fingerprint
+    recipe_options["compressor"] = compressor_identity() if options.member == "json.gz" else None
+    parents = {"inputs": digest_of([inputs.kind, inputs.state()])}
+    return Recipe(STAGE, name, VERSION, parents, recipe_options)
+
+
+def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Manifest | None:
+    """Return the result of the same call, if it is whole; rejected lines are judged again under another policy."""
+    with contextlib.suppress(NanosetError):
+        manifest = tars.manifest()
+        if manifest is None or manifest.digest != recipe.digest or manifest.damage() is not None:
+            return None
+        is_judged = manifest.facts.get("policy") == list(options.limits.values())
+        if is_judged or not manifest.facts["rejected"]:
+            return manifest
+    return None
+
+
+@contextlib.contextmanager
+def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
+    """Hold the scratch of one output; remove the tars in it that a call of other settings left.
+
+    Raises:
+        ConfigError: Another call holds it.
+    """
+    with alone_in(work, waits=False) as is_ours:
+        if not is_ours:
+            raise ConfigError(
+                "another call is writing this output",
+                where=work,
+                remedy="wait for it, or give another --output",
+            )
+        mark = work / "recipe"
+        if not mark.exists() or mark.read_text(encoding="utf-8") != recipe.digest:
+            shutil.rmtree(draft, ignore_errors=True)
+            write_atomic(mark, recipe.digest.encode())
+        sweep_abandoned(work)
+        yield
+
+
+def _write_draft(
+    prepared: PreparedTokens,
+    plan: ShufflePlan,
+    recipe: Recipe,
+    folder: Path,
+    options: ShuffleOptions,
+    write_options: WriteOptions,
+) -> Manifest:
+    """Write the tars, the lists that name them, rejected lines and the manifest into a folder."""
+    tars = write_shards(
+        plan,
+        prepared.sources,
+        range(plan.shards),
+        folder,
+        write_options,
+        made_from=recipe.digest,
+    )
+    tokenizer = None if options.tokenizer is None else options.tokenizer.parent.name
+    files = write_lists(plan, tars, folder, name=recipe.name, tokenizer=tokenizer)
+
+    rejects: list[bytes] = []
+    for text in prepared.texts:
+        if text.rejects is not None:
+            rejects.append(on_this_machine(text.rejects).read_bytes())
+    if rejects:
+        data = b"".join(rejects)
+        write_atomic(folder / REJECTS, data)
+        files[REJECTS] = FileFact(len(data), hashlib.sha256(data).hexdigest())
+
+    facts = {"plan": plan.to_json()} | _facts(prepared, options)
+    write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
+    access = FileAccess(folder)
+    clear_markers(folder, access)
+    return Manifest(folder, recipe.to_json(), recipe.digest, facts, files, access)
+
+
+def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
+    """Return what a manifest records of the inputs; faults only if there are any."""
+    zeroed: Counter[str] = Counter()
+    for text in prepared.texts:
+        zeroed += Counter(text.facts.zeroed)
+    faults = sum(text.facts.faults for text in prepared.texts)
+    rejected = sum(text.facts.rejected for text in prepared.texts) + faults
+    facts: dict[str, Any] = {
+        "documents": sum(text.facts.documents for text in prepared.texts),
+        "rejected": rejected,
+    }
+    details = {
+        "zeroed": dict(zeroed),
+        "lost": [text.lost for text in prepared.texts if text.lost],
+        "faults": faults,
+        "policy": list(options.limits.values()) if rejected else [],
+        "passed_over": prepared.passed_over,
+    }
+    facts |= {name: value for name, value in details.items() if value}
+    return facts

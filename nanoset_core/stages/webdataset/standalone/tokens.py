@@ -1,0 +1,128 @@
+"""Prepare the tokens of a shuffle's inputs: tokenize text, decode tars, open pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.formats.tars.tar_input import TarInput, flatten_tars, passed_over_text, survey_tars
+from nanoset_core.stages.shards.inputs import files_of
+from nanoset_core.stages.shards.preprocess import Preprocessed, preprocess
+from nanoset_core.stages.webdataset.sources import TokenSource
+from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
+from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions, text_options
+from nanoset_core.stages.webdataset.tokshuf import greatest_in_tars
+from nanoset_core.storage.location import on_this_machine
+from nanoset_core.tokenizers.tokenizer import tokenizer_facts
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTokens:
+    """Token sources, ready to be cut."""
+
+    sources: tuple[TokenSource, ...]
+    streams: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Source → tokens of each of its files, if files are cut on their own."""
+    texts: tuple[Preprocessed, ...] = ()
+    """Of each source of text: what was read, written and lost."""
+    sequence_length: int | None = None
+    """Tokens in contexts that come ready-made from tars."""
+    passed_over: str | None = None
+    """How many members of tars hold no tokens, with an example; None if all do."""
+
+
+def prepare(
+    inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, *, listener: ProgressCallback = silent
+) -> PreparedTokens:
+    """Return the token sources of inputs.
+
+    Args:
+        inputs: Text, pairs or tars.
+        options: Of the call.
+        folder: Gets the token files of text and tars, unless an earlier call has written them.
+        listener: Progress callback.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    inputs = inputs.here(folder / "copies")
+    if inputs.kind == "text":
+        return _tokenize(inputs, options, folder, listener)
+    if inputs.kind == "datasets":
+        return _open_pairs(inputs, options)
+    return _decode_tars(inputs, options, folder, listener)
+
+
+def _tokenize(
+    inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: ProgressCallback
+) -> PreparedTokens:
+    """Tokenize the text of each source into a pair; with the preset tokshuf each file is a stream of its own."""
+    settings = text_options(options)
+    sources: list[TokenSource] = []
+    streams: dict[str, Sequence[int]] = {}
+    texts: list[Preprocessed] = []
+    for source in inputs.sources:
+        files = files_of(source.files)
+        text = preprocess(files, folder / source.name, settings, listener=listener)[0]
+        texts.append(text)
+        sources.append(TokenSource.of_dataset(source.name, on_this_machine(text.prefix)))
+        if text.tokens_by_file is not None:
+            streams[source.name] = tuple(text.tokens_by_file.values())
+    return PreparedTokens(tuple(sources), streams, tuple(texts))
+
+
+def _open_pairs(inputs: ShuffleInputs, options: ShuffleOptions) -> PreparedTokens:
+    greatest_id = None if options.tokenizer is None else tokenizer_facts(options.tokenizer).max_id
+    sources: list[TokenSource] = []
+    for source in inputs.sources:
+        prefix = on_this_machine(source.files[0]).with_suffix("")
+        sources.append(TokenSource.of_dataset(source.name, prefix, greatest_id=greatest_id))
+    return PreparedTokens(tuple(sources))
+
+
+def _decode_tars(
+    inputs: ShuffleInputs, options: ShuffleOptions, folder: Path, listener: ProgressCallback
+) -> PreparedTokens:
+    """Decode the tars of each source into a token file."""
+    surveys = survey_sources(inputs, options)
+    sources: list[TokenSource] = []
+    for source, survey in zip(inputs.sources, surveys, strict=True):
+        path = flatten_tars(survey, folder / source.name, workers=options.processes, listener=listener)
+        sources.append(TokenSource.of_file(source.name, path, survey.dtype))
+    return PreparedTokens(
+        tuple(sources),
+        sequence_length=surveys[0].sequence_length,
+        passed_over=passed_over_text(surveys),
+    )
+
+
+def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarInput]:
+    """Return what the tars of each source hold; all contexts must have the length and dtype of the first.
+
+    Raises:
+        ConfigError: Another length is requested than the contexts have.
+        FormatError: A tar is damaged, or holds no tokens.
+    """
+    dtype: str | None = None
+    greatest_id: int | None = None
+    if options.tokenizer is not None:
+        dtype = tokenizer_facts(options.tokenizer).dtype.name
+        greatest_id = greatest_in_tars(options.tokenizer)
+    length: int | None = None
+    surveys: list[TarInput] = []
+    for source in inputs.sources:
+        tars = [on_this_machine(path) for path in source.files]
+        survey = survey_tars(tars, data_key=options.data_key, dtype=dtype, sequence_length=length)
+        surveys.append(replace(survey, greatest_id=greatest_id))
+        length = survey.sequence_length
+        dtype = survey.dtype
+    if options.sequence_length not in (None, length):
+        raise ConfigError(
+            "the contexts of tars stay as they are",
+            where="--seqlen",
+            found=options.sequence_length,
+            expected=f"{length}, which they have",
+            remedy="leave --seqlen out, or cut other contexts from the text",
+        )
+    return surveys

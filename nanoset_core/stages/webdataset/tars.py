@@ -1,0 +1,124 @@
+"""Write one tar of a webdataset: rows in, a tar out, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.formats.tars.members import (
+    NPY_HEADER_BYTES,
+    MemberCompressor,
+    NpyRecords,
+    json_gz_records,
+    member_names,
+)
+from nanoset_core.formats.tars.tar import ARCHIVE_BYTES, BLOCK_BYTES, end_of_archive, record_bytes
+from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.storage.atomic import atomic_file
+
+TILE_BYTES = 2 << 20
+"""Bytes of tokens gathered, encoded and written at once."""
+_JSON_GZ_BYTES = 2.0
+"""Bytes of a token of text as gzipped JSON: 1.7 to 2.1, by vocabulary and language."""
+
+Fill = Callable[[int, int, NDArray[np.integer[Any]]], object]
+"""`fill(start, stop, out)` puts the rows [start, stop) into `out`, shape (stop - start, sequence_length)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TarFacts:
+    """What a tar holds."""
+
+    shard: int
+    sequences: int
+    tokens: int
+    """Tokens of the sources in it, without padding and BOS."""
+    pad_tokens: int
+    size_bytes: int
+    sha256: str
+
+    @property
+    def stem(self) -> str:
+        """The shard's name without `.tar`, as OpenLM's manifest spells it."""
+        return shard_stem(self.shard)
+
+
+def shard_stem(shard: int) -> str:
+    """Return `shard-%08d`; the tar is this plus `.tar`."""
+    return f"shard-{shard:08d}"
+
+
+def write_tar(plan: ShufflePlan, shard: int, contexts: NDArray[np.int64], folder: Path, fill: Fill) -> TarFacts:
+    """Write a tar, without waiting for the disk: the caller calls `fsync_folder`, once for several.
+
+    Args:
+        plan: Of the tars.
+        shard: Number of the shard.
+        contexts: Its contexts, int64, shape (samples,).
+        folder: Where the tar goes.
+        fill: Gives the rows of the shard.
+    """
+    size = 0
+    sha256 = hashlib.sha256()
+    with atomic_file(folder / f"{shard_stem(shard)}.tar", sync=False) as file:
+        for block in _blocks(plan, shard, len(contexts), fill):
+            sha256.update(block)
+            size += file.write(block)
+        closing = end_of_archive(size)
+        sha256.update(closing)
+        size += file.write(closing)
+
+    pad_tokens = 0
+    if plan.pad_tokens:
+        pad_tokens = plan.table.pad_tokens(contexts)
+    tokens = len(contexts) * plan.settings.row_tokens - pad_tokens
+    return TarFacts(shard, len(contexts), tokens, pad_tokens, size, sha256.hexdigest())
+
+
+def _blocks(plan: ShufflePlan, shard: int, samples: int, fill: Fill) -> Iterator[bytes | memoryview]:
+    """Yield the records of a shard's members, tile by tile; the next block may overwrite the last one."""
+    tile_rows = min(samples, max(1, TILE_BYTES // plan.row_bytes))
+    if plan.settings.member == "npy":
+        yield from _npy_blocks(plan, shard, samples, tile_rows, fill)
+        return
+    tile = np.empty((tile_rows, plan.sequence_length), dtype=plan.dtype)
+    compressor = MemberCompressor()
+    for start in range(0, samples, tile_rows):
+        stop = min(start + tile_rows, samples)
+        tokens = tile[: stop - start]
+        fill(start, stop, tokens)
+        names = member_names(shard, start, stop, "json.gz")
+        yield json_gz_records(names, tokens, compressor)
+
+
+def _npy_blocks(plan: ShufflePlan, shard: int, samples: int, tile_rows: int, fill: Fill) -> Iterator[memoryview]:
+    """Yield the records of `.npy` members, whose tokens are filled in place."""
+    name_bytes = member_names(shard, 0, 0, "npy").shape[1]
+    records = NpyRecords(tile_rows, plan.sequence_length, np.dtype(plan.dtype), name_bytes)
+    for start in range(0, samples, tile_rows):
+        stop = min(start + tile_rows, samples)
+        fill(start, stop, records.tokens[: stop - start])
+        yield records.named(member_names(shard, start, stop, "npy"))
+
+
+def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
+    """Return the bytes of all tars, and whether that is exact (`npy`) or about right for text (`json.gz`)."""
+    if plan.settings.member == "npy":
+        first_size = _npy_tar_bytes(plan, 0)
+        last_size = _npy_tar_bytes(plan, plan.shards - 1)
+        return first_size * (plan.shards - 1) + last_size, True
+    body_bytes = plan.tokens / max(plan.contexts, 1) * _JSON_GZ_BYTES + BLOCK_BYTES / 2
+    closing_bytes = plan.shards * ARCHIVE_BYTES // 2
+    return int(plan.contexts * (BLOCK_BYTES + body_bytes)) + closing_bytes, False
+
+
+def _npy_tar_bytes(plan: ShufflePlan, shard: int) -> int:
+    start, stop = plan.shard_ranks(shard)
+    size = record_bytes(NPY_HEADER_BYTES + plan.row_bytes) * (stop - start)
+    return size + len(end_of_archive(size))
