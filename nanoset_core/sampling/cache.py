@@ -1,8 +1,9 @@
 """Write the trainers' index files under the trainers' own names, and find and check them again.
 
-A trainer takes a file of the right name for the right file. Beside each set of files there is one of our own, the
-sidecar. It holds what decides the set's bytes, as far as the names do not, and the digest of every file. A set without
-its sidecar, or with one of other contents, is made anew.
+A trainer reads any file that has the right name. But names don't contain everything that decides the bytes: if a corpus
+grows, the index files of its next version have the same names. So each set of files has a file of ours next to it, the
+*sidecar*: JSON with everything that the set was made from, and the digest of each file. A set whose sidecar is missing
+or different is built again.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ from nanoset_core.storage.atomic import alone_in, atomic_file, fsync_folder, sha
 from nanoset_core.storage.regular_files import array_of, read_regular
 
 _VERSION = 1
+"""Version of the sidecar."""
 _THREADS = min(2, os.cpu_count() or 1)
 _PIECE_BYTES = 1 << 24
+_DESCRIPTION = "description"
+"""The part of a set that is text. It completes the set for a trainer, so that it is written last."""
 _UNREADABLE = (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""Raised where a sidecar is not there, or not ours."""
+"""Errors of reading a sidecar that is missing, or not ours."""
 
 
 def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
@@ -50,8 +54,8 @@ def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
 
 
 def member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]) -> FileSet:
-    """Return the set of a dataset's index files in a folder, there or not."""
-    made_from = {
+    """Return the set of a dataset's index files in a folder, whether they exist or not."""
+    made_from: dict[str, Any] = {
         "preset": config.preset,
         "idx_sha256": member.idx_sha256,
         "rows": list(member.rows),
@@ -65,58 +69,102 @@ def member_set(member: MemberPlan, config: NanosetConfig, cache_dir: str | os.Pa
         "description": member.hash,
     }
     if member.order is not None:
-        note = "the order of the whole run, which goes on where earlier phases stopped: the trainer would build another"
-        made_from |= {"order": asdict(member.order) | {"rows": list(member.order.rows)}, "begin": member.begin}
-        made_from["note"] = note
-
-    def build() -> MemberIndices:
-        idx = index_here(member.prefix)
-        if (found := sha256_file(idx)) != member.idx_sha256:
-            raise StaleError(
-                "the dataset is not the one that was planned with",
-                where=idx_path(member.prefix),
-                found=f"sha256 {found}",
-                expected=f"sha256 {member.idx_sha256}",
-                remedy="plan again",
-            )
-        return build_member_indices(member, config, read_idx(idx, validate=False).sequence_lengths, threads=_THREADS)
-
-    return FileSet(Path(cache_dir), member.files, member.sidecar, member.description, made_from, build)
+        order = asdict(member.order)
+        order["rows"] = list(member.order.rows)
+        made_from["order"] = order
+        made_from["begin"] = member.begin
+        # For people who compare the files with those that the trainer builds.
+        made_from["note"] = (
+            "the order of the whole run, which goes on where earlier phases stopped: the trainer would build another"
+        )
+    return FileSet(
+        folder=Path(cache_dir),
+        files=member.files,
+        sidecar=member.sidecar,
+        description=member.description,
+        made_from=made_from,
+        build=partial(_build_planned_member, member, config),
+    )
 
 
 def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> FileSet:
-    """Return the set of a blend's index files in a folder, there or not."""
-    lengths = [member.samples_given for member in plan.members]
-    made_from = {"preset": plan.preset, "description": blend.hash, "lengths": lengths}
-    build = partial(build_blend_indices, plan)
-    return FileSet(Path(cache_dir), blend.files, blend.sidecar, blend.description, made_from, build)
+    """Return the set of a blend's index files in a folder, whether they exist or not."""
+    made_from = {
+        "preset": plan.preset,
+        "description": blend.hash,
+        "lengths": [member.samples_given for member in plan.members],
+    }
+    return FileSet(
+        folder=Path(cache_dir),
+        files=blend.files,
+        sidecar=blend.sidecar,
+        description=blend.description,
+        made_from=made_from,
+        build=partial(build_blend_indices, plan),
+    )
+
+
+def _build_planned_member(member: MemberPlan, config: NanosetConfig) -> MemberIndices:
+    """Build the index arrays of a dataset.
+
+    Raises:
+        StaleError: The .idx is not the one with which it was planned.
+    """
+    path = index_here(member.prefix)
+    idx_sha256 = sha256_file(path)
+    if idx_sha256 != member.idx_sha256:
+        raise StaleError(
+            "the dataset is not the one that was planned with",
+            where=idx_path(member.prefix),
+            found=f"sha256 {idx_sha256}",
+            expected=f"sha256 {member.idx_sha256}",
+            remedy="plan again",
+        )
+    lengths = read_idx(path, validate=False).sequence_lengths
+    return build_member_indices(member, config, lengths, threads=_THREADS)
 
 
 def open_member(
     member: MemberPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> MemberIndices:
-    """Memory-map a dataset's index files, fetched by `access`; MissingError, StaleError where one is not as planned."""
+    """Map a dataset's index files into memory.
+
+    Args:
+        member: Plan of the dataset's part of a split.
+        cache_dir: Folder of the files.
+        access: Fetches the files if they are in a store; None reads them from this machine.
+
+    Raises:
+        MissingError: A file is missing.
+        StaleError: A file is not the one that was planned.
+    """
+    start, stop = member.rows
     shapes = {
-        "document_index": ((member.rows[1] - member.rows[0]) * member.epochs,),
+        "document_index": ((stop - start) * member.epochs,),
         "sample_index": (member.samples_built + 1, 2),
         "shuffle_index": (member.samples_given,),
     }
-    return MemberIndices(**_open_parts(member.files, shapes, cache_dir, access))
+    return MemberIndices(**_open_arrays(member.files, shapes, Path(cache_dir), access))
 
 
 def open_blend(plan: SplitPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None) -> BlendIndices:
-    """Memory-map a blend's index files; arguments and errors as `open_member`."""
+    """Map a blend's index files into memory; arguments and errors as `open_member`."""
     files = {} if plan.blend is None else plan.blend.files
-    shapes = dict.fromkeys(("dataset_index", "dataset_sample_index"), (plan.samples,))
-    return BlendIndices(**_open_parts(files, shapes, cache_dir, access))
+    shapes = {"dataset_index": (plan.samples,), "dataset_sample_index": (plan.samples,)}
+    return BlendIndices(**_open_arrays(files, shapes, Path(cache_dir), access))
 
 
 def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
-    """Return the folder of a dataset's index files: `path_to_cache`, or the trainer's own place."""
+    """Return the folder of a dataset's index files: `path_to_cache`, or the trainer's default."""
     if config.path_to_cache is not None:
         return Path(config.path_to_cache)
-    rules, prefix = config.rules, member.prefix
-    return Path(rules.folder.format(prefix=prefix, kind=rules.member_kind, folder=os.path.dirname(prefix) or "."))
+    rules = config.rules
+    folder = rules.folder.format(
+        prefix=member.prefix,
+        kind=rules.member_kind,
+        folder=os.path.dirname(member.prefix) or ".",
+    )
+    return Path(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +172,7 @@ class FileSet:
     """Index files that belong together."""
 
     folder: Path
-    """Folder that holds them."""
+    """Folder that contains them."""
     files: Mapping[str, str]
     """Part → file name."""
     sidecar: str
@@ -132,104 +180,147 @@ class FileSet:
     description: str
     """Text of the part `description`."""
     made_from: Mapping[str, Any]
-    """All that decides their bytes."""
+    """Everything that decides their bytes, as JSON."""
     build: Callable[[], MemberIndices | BlendIndices]
     """Builds the arrays."""
 
     def complete(self, *, deep: bool) -> dict[str, str] | None:
-        """Return {file name: sha256} if all are there and were made from just this, else None.
+        """Return {file name: sha256} if all files exist and were made from what the set is made from, else None.
 
-        deep: check digests, not only sizes.
+        Args:
+            deep: Check the digests of the files, and not only their sizes.
         """
         try:
-            notes = self.notes_in(read_regular(self.folder / self.sidecar)) or {}
+            notes = self.notes_in(read_regular(self.folder / self.sidecar))
+            if not notes:
+                return None
             for name, note in notes.items():
                 path = self.folder / name
-                if path.stat().st_size != note["bytes"] or (deep and sha256_file(path) != note["sha256"]):
+                if path.stat().st_size != note["bytes"]:
                     return None
-            return {name: note["sha256"] for name, note in notes.items()} or None
+                if deep and sha256_file(path) != note["sha256"]:
+                    return None
+            return {name: note["sha256"] for name, note in notes.items()}
         except _UNREADABLE:
             return None
 
     def notes_in(self, sidecar: bytes | None) -> dict[str, dict[str, Any]] | None:
-        """Return {file name: {"bytes", "sha256"}} of a sidecar's bytes; None where it is not of this set."""
+        """Return {file name: {"bytes", "sha256"}} from the bytes of a sidecar, or None if it is not of this set."""
         try:
-            noted = json.loads(sidecar or b"")
-            if noted["version"] != _VERSION or noted["made_from"] != self.made_from:
+            content = json.loads(sidecar or b"")
+            if content["version"] != _VERSION or content["made_from"] != self.made_from:
                 return None
-            return {name: noted["files"][name] for name in self.files.values()}
+            return {name: content["files"][name] for name in self.files.values()}
         except _UNREADABLE:
             return None
 
     def note(self, files: Mapping[str, Mapping[str, Any]]) -> bytes:
-        """Return the content of the sidecar, by {file name: {"bytes", "sha256"}}."""
+        """Return the bytes of the sidecar; `files` maps each file name to {"bytes", "sha256"}."""
         content = {"version": _VERSION, "made_from": self.made_from, "files": files}
         return json.dumps(content, indent=1, sort_keys=True).encode()
 
-    def foreign(self, there: str, sidecar: bytes | None) -> str | None:
-        """Return why a file that is there, with this sidecar beside it, is not of this set; None where it is."""
+    def foreign(self, name: str, sidecar: bytes | None) -> str | None:
+        """Return why an existing file does not belong to this set, or None if it does.
+
+        Args:
+            name: What to call the file.
+            sidecar: Bytes of the sidecar next to it, if there is one.
+        """
         try:
-            differences = setting_differences(json.loads(sidecar or b"")["made_from"], self.made_from)
+            made_from = json.loads(sidecar or b"")["made_from"]
+            differences = setting_differences(made_from, self.made_from)
         except _UNREADABLE:
-            return f"{there}, without {self.sidecar}, which would say what it was made from"
-        return f"{there}, made from something else: {'; '.join(differences)}" if differences else None
+            return f"{name}, without {self.sidecar}, which would say what it was made from"
+        if not differences:
+            return None
+        return f"{name}, made from something else: {'; '.join(differences)}"
 
     def write(self, make_room: Callable[[int, str], object] = lambda size, what: None) -> dict[str, str]:
-        """Write the files unless they are there with the right digests; return file name → sha256.
+        """Write the files, unless they exist with the right digests.
 
-        `make_room` takes the bytes that they need, and their folder, before any is written.
+        Each file appears as a whole. The description, which completes the set for a trainer, comes last. If another
+        process writes the same set at the same time, its files stay.
 
-        Each file appears whole. The description, which completes the set for a trainer, comes last. Where another
-        process writes them meanwhile, its files stay. StaleError where the .idx is no longer the one that was planned
-        with; ConfigError, SampleIndexError where the arrays cannot be built.
+        Args:
+            make_room: Called with the bytes that the files need, and their folder, before any is written.
+
+        Returns:
+            File name → sha256.
+
+        Raises:
+            StaleError: The .idx is not the one with which the set was planned.
+            ConfigError, SampleIndexError: The arrays cannot be built.
         """
-        known = self.complete(deep=True)
-        if known is not None:
-            return known
-        arrays = self.build()
-        size = sum(getattr(arrays, part).nbytes for part in self.files if part != "description")
+        digests = self.complete(deep=True)
+        if digests is not None:
+            return digests
+        indices = self.build()
+        arrays = {part: getattr(indices, part) for part in self.files if part != _DESCRIPTION}
+        size = sum(array.nbytes for array in arrays.values())
         make_room(size, str(self.folder))
         with alone_in(self.folder):
-            known = self.complete(deep=True)
-            return self._replace(arrays) if known is None else known
+            # Another process may have written them while the arrays were built.
+            digests = self.complete(deep=True)
+            if digests is not None:
+                return digests
+            return self._replace(arrays)
 
-    def _replace(self, arrays: MemberIndices | BlendIndices) -> dict[str, str]:
+    def _replace(self, arrays: Mapping[str, NDArray[np.integer]]) -> dict[str, str]:
+        """Write all files; `arrays` maps each part except the description to its array."""
         self._withdraw()
-        notes = {}
-        text = self.description.encode("utf-8")
-        for part, name in self.files.items():
-            pieces = [memoryview(text)] if part == "description" else _npy_pieces(getattr(arrays, part))
-            digest = hashlib.sha256()
-            for piece in pieces:
-                digest.update(piece)
-            notes[name] = {"bytes": sum(map(len, pieces)), "sha256": digest.hexdigest()}
-            if part != "description":
-                _write(self.folder / name, pieces)
+        notes: dict[str, dict[str, Any]] = {}
+        for part, array in arrays.items():
+            pieces = _npy_pieces(array)
+            _write(self.folder / self.files[part], pieces)
+            notes[self.files[part]] = _note_of(pieces)
+        text = [memoryview(self.description.encode("utf-8"))]
+        if _DESCRIPTION in self.files:
+            notes[self.files[_DESCRIPTION]] = _note_of(text)
+
+        # The description comes last.
         _write(self.folder / self.sidecar, [memoryview(self.note(notes))])
-        if "description" in self.files:
-            _write(self.folder / self.files["description"], [memoryview(text)])
-        for folder in {(self.folder / name).parent for name in notes}:
+        if _DESCRIPTION in self.files:
+            _write(self.folder / self.files[_DESCRIPTION], text)
+        folders = {(self.folder / name).parent for name in notes}
+        for folder in folders:
             fsync_folder(folder)
         return {name: str(note["sha256"]) for name, note in notes.items()}
 
     def _withdraw(self) -> None:
-        """Remove what makes a trainer take the files that are there for a whole set.
+        """Remove what makes a trainer take the existing files for a complete set.
 
-        Index files themselves stay until new ones take their place: another process may be writing the same ones.
-        Without a description they are all that a trainer looks for, so those of another origin are removed.
+        The index files themselves stay until new ones replace them, since another process may be writing the same ones.
+        But if the trainer writes no description, they are all that it looks for: then those of another origin are
+        removed, too.
         """
-        names = [self.files["description"]] if "description" in self.files else []
-        if not names and (self.folder / self.sidecar).exists():
-            names = list(self.files.values())
-        for name in (*names, self.sidecar):
+        names = []
+        if _DESCRIPTION in self.files:
+            names.append(self.files[_DESCRIPTION])
+        elif (self.folder / self.sidecar).exists():
+            names += self.files.values()
+        names.append(self.sidecar)
+        for name in names:
             (self.folder / name).unlink(missing_ok=True)
 
 
+def _note_of(pieces: list[memoryview]) -> dict[str, Any]:
+    """Return size and digest of a file, as the sidecar lists them."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return {"bytes": sum(len(piece) for piece in pieces), "sha256": digest.hexdigest()}
+
+
 def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:
+    """Return the bytes that numpy.save writes, without copying them."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
-    body = np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
-    return [header.getbuffer(), *(body[begin : begin + _PIECE_BYTES] for begin in range(0, len(body), _PIECE_BYTES))]
+    pieces = [header.getbuffer()]
+    if array.size:
+        body = np.ascontiguousarray(array).data.cast("B")
+        for start in range(0, len(body), _PIECE_BYTES):
+            pieces.append(body[start : start + _PIECE_BYTES])
+    return pieces
 
 
 def _write(path: Path, pieces: list[memoryview]) -> None:
@@ -237,23 +328,39 @@ def _write(path: Path, pieces: list[memoryview]) -> None:
         file.writelines(pieces)
 
 
-def _open_parts(
-    files: Mapping[str, str],
-    shapes: Mapping[str, tuple[int, ...]],
-    cache_dir: str | os.PathLike[str],
-    access: FileAccess | None,
+def _open_arrays(
+    files: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]], folder: Path, access: FileAccess | None
 ) -> dict[str, NDArray[Any]]:
-    opened, remedy = {}, "build the nanoset again"
+    """Map index files into memory, and return part → array; `shapes` maps each part to the shape that was planned."""
+    arrays = {}
     for part, shape in shapes.items():
-        path = Path(cache_dir) / files[part]
-        where = path if access is None else access.url(path)
+        path = folder / files[part]
+        url = path if access is None else access.url(path)
         try:
-            array = opened[part] = array_of(map_file(path if access is None else access.fetch(path)))
+            local_path = path if access is None else access.fetch(path)
+            array = array_of(map_file(local_path))
         except MissingError as error:
-            raise MissingError("an index file is not there", where=where, remedy=remedy) from error
+            raise MissingError(
+                "an index file is not there",
+                where=url,
+                remedy="build the nanoset again",
+            ) from error
         except ValueError as error:
-            raise StaleError("not an index file", where=where, found=error, remedy=remedy) from error
-        if array.shape != shape or array.dtype.kind not in "iu" or not array.dtype.isnative:
-            what, found = "an index file is not the one that was planned", f"shape {array.shape}, {array.dtype.str}"
-            raise StaleError(what, where=where, found=found, expected=f"shape {shape}, whole numbers", remedy=remedy)
-    return opened
+            raise StaleError(
+                "not an index file",
+                where=url,
+                found=error,
+                remedy="build the nanoset again",
+            ) from error
+
+        is_integer = array.dtype.kind in "iu" and array.dtype.isnative
+        if array.shape != shape or not is_integer:
+            raise StaleError(
+                "an index file is not the one that was planned",
+                where=url,
+                found=f"shape {array.shape}, {array.dtype.str}",
+                expected=f"shape {shape}, whole numbers",
+                remedy="build the nanoset again",
+            )
+        arrays[part] = array
+    return arrays
