@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,23 @@ from nanoset_core.stages.views.stage import chosen_from
 from nanoset_core.stages.views.writing import documents_in, documents_with_tokens
 
 
-class Documents(NamedTuple):
-    """Documents that one version has and the other has not, or not so often."""
+@dataclass(frozen=True, slots=True)
+class DocumentChanges:
+    """Documents that one version has and the other has not, or has fewer times."""
 
     documents: int
-    """Each counted as often as it is given."""
+    """How many, each counted as many times as it was added or removed."""
     tokens: int
-    """Also of documents whose text changed."""
+    """Their tokens, and those by which documents whose text changed became longer or shorter."""
     first: list[DocumentOrigin]
     """The first of them."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        first = []
+        for origin in self.first:
+            first.append({"id": origin.id, "file": origin.file, "line": origin.line, "tokens": origin.tokens})
+        return {"documents": self.documents, "tokens": self.tokens, "first": first}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,76 +47,149 @@ class ViewDiff:
     new: Manifest
     settings: list[str]
     """Rules, contents of lists of ids, and inputs that differ, as `name: before → after`."""
-    gained: Documents
-    lost: Documents
+    gained: DocumentChanges
+    lost: DocumentChanges
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
-        values: dict[str, Any] = {"view": self.new.name, "settings": self.settings}
-        for side in ("old", "new"):
-            one = getattr(self, side)
-            counts = {name: one.facts[name] for name in ("documents", "tokens")}
-            values[side] = {"digest": one.digest, "made_at": one.written_ns / 1e9, **counts}
-        for side in ("gained", "lost"):
-            found: Documents = getattr(self, side)
-            first = [{"id": one.id, "file": one.file, "line": one.line, "tokens": one.tokens} for one in found.first]
-            values[side] = {"documents": found.documents, "tokens": found.tokens, "first": first}
-        return values
+        return {
+            "view": self.new.name,
+            "settings": self.settings,
+            "old": _version_to_json(self.old),
+            "new": _version_to_json(self.new),
+            "gained": self.gained.to_json(),
+            "lost": self.lost.to_json(),
+        }
 
 
-class _Held(NamedTuple):
-    """The documents of a version, as those of its corpus."""
+def _version_to_json(view: Manifest) -> dict[str, Any]:
+    return {
+        "digest": view.digest,
+        "made_at": view.written_ns / 1e9,
+        "documents": view.facts["documents"],
+        "tokens": view.facts["tokens"],
+    }
 
+
+@dataclass(frozen=True, slots=True)
+class _ViewDocuments:
+    """The documents of one version of a view. All arrays have the shape (n_documents,)."""
+
+    view: Manifest
     documents: NDArray[np.int64]
+    """Number of each document in the corpus, ascending."""
     times: NDArray[np.int64]
+    """How many times the view has it."""
     tokens: NDArray[np.int64]
-    """Of all times together."""
+    """Its tokens, all times together."""
     keys: NDArray[Any]
-    """What is one document's in both versions."""
+    """What identifies it in both versions: its number, or a hash of its id or place."""
 
 
 def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> ViewDiff:
-    """Compare two versions of a view, and name so many documents; takes some 100 bytes of memory a document.
+    """Compare two versions of a view; takes some 100 bytes of memory for each document.
 
-    Where the corpus is another by now, documents with the same id are the same, and those without one by file and line.
+    If the corpus changed between them, documents with the same id are the same; those without an id are the same if
+    their file and line are.
+
+    Args:
+        project: The project.
+        old: A version of the view.
+        new: Another version of it.
+        show: How many documents to name.
 
     Raises:
-        MissingError: the dataset that one was chosen from is gone, or its shards are.
+        MissingError: The dataset that one was chosen from was deleted, or its shards were.
     """
-    same = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
-    before, after = (_held(project, one, by_number=same) for one in (old, new))
-    _, places = np.unique(np.concatenate([before.keys, after.keys]), return_inverse=True)
-    sides = places[: len(before.keys)], places[len(before.keys) :]
-    size = int(places.max(initial=-1)) + 1
-    times, tokens = (_sums(sides, size, one, other) for one, other in ((before[1], after[1]), (before[2], after[2])))
-    found = []
-    for view, held, own, sign in ((new, after, sides[1], 1), (old, before, sides[0], -1)):
-        more = held.documents[np.flatnonzero(sign * times[own] > 0)[:show]].tolist()
-        first = Lineage(project.outputs, chosen_from(project.outputs, view)).origins(more) if more else []
-        documents, more_tokens = (int(np.maximum(sign * one, 0).sum()) for one in (times, tokens))
-        found.append(Documents(documents, more_tokens, first))
-    options = ({**one.recipe["parents"], **one.recipe["options"]} for one in (old, new))
-    return ViewDiff(old, new, setting_differences(*options), *found)
+    has_same_corpus = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
+    before = _documents_of(project, old, by_number=has_same_corpus)
+    after = _documents_of(project, new, by_number=has_same_corpus)
+
+    # Give each document of either version an index: equal keys, equal index.
+    all_keys = np.concatenate([before.keys, after.keys])
+    _, index = np.unique(all_keys, return_inverse=True)  # (n_before + n_after,)
+    index_before = index[: len(before.keys)]
+    index_after = index[len(before.keys) :]
+    n_different = int(index.max(initial=-1)) + 1
+
+    # What the new version has more of each document than the old one; negative if less. Shape (n_different,).
+    more_times = np.zeros(n_different, np.int64)
+    np.add.at(more_times, index_after, after.times)
+    np.subtract.at(more_times, index_before, before.times)
+    more_tokens = np.zeros(n_different, np.int64)
+    np.add.at(more_tokens, index_after, after.tokens)
+    np.subtract.at(more_tokens, index_before, before.tokens)
+
+    return ViewDiff(
+        old=old,
+        new=new,
+        settings=setting_differences(_settings(old), _settings(new)),
+        gained=_changes(project, after, index_after, more_times, more_tokens, show),
+        lost=_changes(project, before, index_before, -more_times, -more_tokens, show),
+    )
 
 
-def _sums(
-    sides: tuple[NDArray[np.int64], NDArray[np.int64]], size: int, before: NDArray[np.int64], after: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return what values of the same document add up to afterwards, less what they did before."""
-    sums = np.zeros(size, np.int64)
-    np.add.at(sums, sides[1], after)
-    np.subtract.at(sums, sides[0], before)
-    return sums
+def _changes(
+    project: Project,
+    documents: _ViewDocuments,
+    index: NDArray[np.int64],
+    more_times: NDArray[np.int64],
+    more_tokens: NDArray[np.int64],
+    show: int,
+) -> DocumentChanges:
+    """Return the documents that a version has more times than the other one.
+
+    Args:
+        project: The project.
+        documents: The documents of the version.
+        index: Index of each of them, shape (n_documents,).
+        more_times: How many times more it has the document with each index, shape (n_different,).
+        more_tokens: How many more tokens that are, shape (n_different,).
+        show: How many documents to name.
+    """
+    positions = np.flatnonzero(more_times[index] > 0)[:show]
+    numbers = documents.documents[positions].tolist()
+    first: list[DocumentOrigin] = []
+    if numbers:
+        corpus = chosen_from(project.outputs, documents.view)
+        first = Lineage(project.outputs, corpus).origins(numbers)
+    return DocumentChanges(
+        documents=int(np.maximum(more_times, 0).sum()),
+        tokens=int(np.maximum(more_tokens, 0).sum()),
+        first=first,
+    )
 
 
-def _held(project: Project, view: Manifest, *, by_number: bool) -> _Held:
-    base = chosen_from(project.outputs, view)
-    whole, own = open_dataset(base), open_dataset(view)
-    numbers = [documents_in(whole, own, some) for some in documents_with_tokens(own, (0, len(own)))]
-    documents, times = np.unique(np.concatenate([np.empty(0, np.int64), *numbers]), return_counts=True)
-    lengths = np.diff(token_starts(whole, whole.document_indices[:]))[documents]
+def _settings(view: Manifest) -> dict[str, Any]:
+    """Return the rules and inputs of a version of a view."""
+    return {**view.recipe["parents"], **view.recipe["options"]}
+
+
+def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _ViewDocuments:
+    """Return the documents of a version of a view.
+
+    Args:
+        project: The project.
+        view: The version.
+        by_number: Whether a document is identified by its number in the corpus, instead of by its id or place.
+    """
+    corpus = chosen_from(project.outputs, view)
+    corpus_dataset = open_dataset(corpus)
+    view_dataset = open_dataset(view)
+
+    # The numbers, in the corpus, of the documents of the view: ascending, with how many times each occurs.
+    numbers = [np.empty(0, np.int64)]
+    for sequences in documents_with_tokens(view_dataset, (0, len(view_dataset))):
+        numbers.append(documents_in(corpus_dataset, view_dataset, sequences))
+    documents, times = np.unique(np.concatenate(numbers), return_counts=True)
+
+    starts = token_starts(corpus_dataset, corpus_dataset.document_indices[:])  # (n_corpus_documents + 1,)
+    lengths = np.diff(starts)[documents]
+
     keys: NDArray[Any] = documents
     if not by_number:
-        groups = [Rows(group).keys() for group in document_groups(project, base.name, base)]
-        keys = np.concatenate([np.empty(0, np.uint64), *groups])[documents]
-    return _Held(documents, times, times * lengths, keys)
+        group_keys = [np.empty(0, np.uint64)]
+        for group in document_groups(project, corpus.name, corpus):
+            group_keys.append(Rows(group).keys())
+        keys = np.concatenate(group_keys)[documents]
+    return _ViewDocuments(view, documents, times, times * lengths, keys)

@@ -21,7 +21,7 @@ Most stages implement `Stage` alone. What only some of them need is a class of i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -224,6 +224,10 @@ class SharesFiles(Stage):
         Raises:
             FormatError: They are not known, because a file of the version is damaged.
         """
+
+    def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
+        """Return (files that a build would need now, files that exist), or None if that is not known."""
+        return None
 
 
 class InParts(Stage):

@@ -11,7 +11,7 @@ from sample_project import build_all
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.outputs.manifest import MANIFEST, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.diff import find_versions
+from nanoset_core.project.find_versions import find_versions
 from nanoset_core.project.project import Project
 from nanoset_core.stages.webdataset.markers import read_markers, write_markers
 from nanoset_core.stages.webdataset.tars import TarFacts

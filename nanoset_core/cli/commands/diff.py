@@ -41,7 +41,8 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     Documents and tokens in and out by source file, settings that differ, and which outputs stay as they are; of a view
     the documents that it gained and lost, and the rules and lists that differ.
     """
-    from nanoset_core.project.diff import diff_datasets, find_versions
+    from nanoset_core.project.diff import diff_datasets
+    from nanoset_core.project.find_versions import find_versions
     from nanoset_core.project.project import Project
     from nanoset_core.stages.views.stage import is_view
 

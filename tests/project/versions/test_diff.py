@@ -47,7 +47,7 @@ def test_files_that_came_went_and_changed(copy):
     project = chain(folder)
     new = project.outputs.current("datasets", "web")
     diff = diff_datasets(project, "web")
-    assert (diff.old.digest, diff.new.digest) == (old.digest, new.digest)
+    assert (diff.old.dataset.digest, diff.new.dataset.digest) == (old.digest, new.digest)
     assert diff.settings == []
     assert diff.files == [
         FileDiff("part-0/web-0.jsonl", "removed", FileCounts(60, tokens_of(old, 0, 60)), FileCounts()),

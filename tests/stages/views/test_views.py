@@ -18,7 +18,7 @@ from nanoset_core.formats.indexed.stream import Stream
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
-from nanoset_core.project.diff import find_versions
+from nanoset_core.project.find_versions import find_versions
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project

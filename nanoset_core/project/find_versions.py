@@ -1,0 +1,137 @@
+"""Find the two versions of a dataset that `nanoset diff` compares, by the name of a corpus or view, or by digests."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, one_of, remedy_for_name
+from nanoset_core.outputs.erasures import Erasure, erasure_of_version
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.views.stage import VIEW
+
+_COMPARABLE = (DATASET, VIEW)
+"""Stages whose versions hold documents in order, each once or more: those that `nanoset diff` can compare."""
+_DIGEST_PREFIX = re.compile(r"[0-9a-f]{4,20}")
+_MAX_LISTED = 10
+
+
+class VersionPair(NamedTuple):
+    """Two versions of the dataset of one corpus, or of one view."""
+
+    old: Manifest
+    new: Manifest
+
+
+def find_versions(project: Project, first: str, second: str | None) -> VersionPair:
+    """Return the versions that two digests (or their first digits) name; or, of a corpus or view, the last two.
+
+    Args:
+        project: The project.
+        first: A digest, or the name of a corpus, view or packs; of packs, what they are made from is compared.
+        second: A digest; None if `first` is a name.
+
+    Raises:
+        ConfigError: There are no such versions, or several, or they are of two corpora.
+        MissingError: There is no previous version, or a purge erased it.
+        FormatError: The manifest of one cannot be read.
+    """
+    outputs = project.outputs
+    if second is None:
+        name = first
+        if name in project.config.packs:
+            name = project.config.packs[name].of
+        stage = VIEW if name in project.config.views else DATASET
+        pair = _previous_and_current(outputs, stage.layout.folder, check_corpus_name(name, "CORPUS"))
+    else:
+        pair = VersionPair(_version_by_digest(outputs, first), _version_by_digest(outputs, second))
+    if (pair.old.stage, pair.old.name) != (pair.new.stage, pair.new.name):
+        raise ConfigError(
+            "these are datasets of two corpora",
+            found=f"{pair.old.name} and {pair.new.name}",
+            remedy="name two versions of one corpus or view",
+        )
+    return pair
+
+
+def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> VersionPair:
+    """Return the last two versions of a corpus's dataset, or of a view."""
+    folder = outputs.folder / stage_folder / name
+    current = outputs.current_version(stage_folder, name)
+    if current.manifest is None:
+        names = sorted(outputs.access.names(folder.parent))
+        views = sorted(outputs.access.names(outputs.folder / VIEW.layout.folder))
+        remedy = "name one of these, or two digests; or run `nanoset build` first"
+        raise ConfigError(
+            "no such corpus, or it has no dataset yet",
+            where=outputs.access.url(folder),
+            found=current.problem if current.exists else repr(name),
+            expected=one_of(names, "a built corpus; there is none yet"),
+            remedy=remedy_for_name(name, [*names, *views], remedy),
+        )
+    for version in outputs.versions(stage_folder, name, strict=True):
+        if version.digest != current.manifest.digest:
+            return VersionPair(version, current.manifest)
+    raise MissingError(
+        "there is no previous version of it",
+        where=outputs.access.url(folder),
+        found=f"the current one alone, {current.manifest.digest}",
+        remedy="name two digests, or build again once its text or settings changed",
+    )
+
+
+def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
+    """Return the version of a dataset or view whose digest begins with these digits."""
+    stored: list[Path] = []
+    for stage in _COMPARABLE:
+        stage_folder = outputs.folder / stage.layout.folder
+        for name in outputs.access.names(stage_folder):
+            stored += [stage_folder / name / version for version in outputs.digests_in(stage_folder / name)]
+
+    matching: list[Path] = []
+    erasure: Erasure | None = None
+    if _DIGEST_PREFIX.fullmatch(digest):
+        matching = [folder for folder in stored if folder.name.startswith(digest)]
+        if not matching:
+            erasure = erasure_of_version(outputs.access, "", "", digest)
+    if len(matching) == 1:
+        manifest = outputs.manifest_at(matching[0])
+        if manifest is not None:
+            return manifest
+    raise _no_version(outputs, digest, stored, matching, erasure)
+
+
+def _no_version(
+    outputs: OutputRoot, digest: str, stored: list[Path], matching: list[Path], erasure: Erasure | None
+) -> NanosetError:
+    """Return the error for a digest that names no version, or several.
+
+    Args:
+        outputs: The root.
+        digest: What was named.
+        stored: Folders of all versions.
+        matching: Folders of those whose digests begin like it.
+        erasure: The purge that erased such a version, or None.
+    """
+    where = outputs.access.url(outputs.folder / DATASET.layout.folder)
+    if erasure is not None:
+        return MissingError(
+            f"this version was erased by the purge of {erasure.day}",
+            where=where,
+            found=repr(digest),
+            remedy=f"compare versions that were made since; {erasure.receipt} lists them",
+        )
+    versions = sorted(f"{folder.parent.name} {folder.name}" for folder in matching or stored)
+    listed = one_of(versions[:_MAX_LISTED], "of a built dataset; there is none yet")
+    return ConfigError(
+        "several datasets have digests that begin so" if len(matching) > 1 else "no such version of a dataset",
+        where=where,
+        found=repr(digest),
+        expected=f"the first four digits or more {listed}",
+        remedy="name one of these, or a corpus alone" if versions else "run `nanoset build` first",
+    )

@@ -1,0 +1,155 @@
+"""What the change from one version of a dataset to another means for each output that is made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from nanoset_core.errors import FormatError, NanosetError, one_line
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.graph import Graph
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.mappings.facts import CACHE_FILES, cache_files
+from nanoset_core.stages.stage import Key, Node, SharesFiles, current_version
+from nanoset_core.stages.views.stage import DerivedStage
+
+Fate = Literal["survives", "rebuilt", "to be rebuilt", "not built"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the change from one version to the other means for the outputs of one row of `nanoset status`."""
+
+    output: str
+    """Kind, name and part of the row."""
+    fate: Fate
+    """Rebuilt: it is made from the new version already."""
+    why: str
+    """The reason, as a clause."""
+    index_files: int | None = None
+    """For a split: how many of the trainer's index files the new version needs; None if that is not known."""
+    kept_files: int | None = None
+    """How many of them the old version had too (rebuilt), or exist already (to be rebuilt)."""
+
+
+def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcome]:
+    """Yield an outcome for each row of outputs that read datasets.
+
+    Args:
+        project: The project.
+        old: A version of the dataset of a corpus.
+        new: Another version of it.
+    """
+    graph = Graph(project, {}, [old.name])
+    dataset = Node(DATASET, Key(old.name))
+    for nodes in graph.rows():
+        inputs = _inputs_of_row(graph, nodes)
+        label = nodes[0].row.label
+        if dataset in inputs:
+            yield _outcome_of_row(graph, nodes, label, old, new)
+        elif any(node.stage is DATASET for node in inputs):
+            yield Outcome(label, "survives", f"it does not use {old.name}")
+
+
+def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
+    """Return what the outputs of a row are made from; of views and packs also what those are made from."""
+    inputs: set[Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        for parent in graph.inputs(waiting.pop()).values():
+            if parent not in inputs:
+                inputs.add(parent)
+                if isinstance(parent.stage, DerivedStage):
+                    waiting.append(parent)
+    return inputs
+
+
+def _outcome_of_row(graph: Graph, nodes: Sequence[Node], label: str, old: Manifest, new: Manifest) -> Outcome:
+    """Return the outcome of a row that reads a dataset, such as the index mappings and the blend of one split."""
+    project = graph.project
+    manifest = current_version(project, nodes[-1].stage, nodes[-1].key).manifest
+    if manifest is None:
+        return Outcome(label, "not built", "it was never built")
+    if old.digest == new.digest:
+        return Outcome(label, "survives", "both versions are the same")
+
+    origins = _origins(graph, nodes, manifest)
+    if new.digest in origins:
+        outcome = Outcome(label, "rebuilt", "it is made from the new version")
+        files_before = _index_files(project, nodes, old.digest)
+        files_after = _index_files(project, nodes, new.digest)
+        if files_before is None or files_after is None:
+            return outcome
+        return replace(outcome, index_files=len(files_after), kept_files=len(files_after & files_before))
+
+    version = "the old" if old.digest in origins else "another"
+    outcome = Outcome(label, "to be rebuilt", f"it is made from {version} version")
+    current = current_version(project, DATASET, Key(old.name)).manifest
+    if current is None or current.digest != new.digest:
+        # A build would not use this version: what it needs cannot be planned.
+        return outcome
+    return _with_planned_files(project, nodes[0], outcome)
+
+
+def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
+    """Add to an outcome how many index files a build would need now, if the first output of a row has such files."""
+    if not isinstance(node.stage, SharesFiles):
+        return outcome
+    try:
+        files = node.stage.planned_files(project, node.key)
+    except NanosetError as error:
+        return replace(outcome, why=f"{outcome.why}; it cannot be built: {one_line(error)}")
+    if files is None:
+        return outcome
+    planned, existing = files
+    return replace(outcome, index_files=len(planned), kept_files=len(planned & existing))
+
+
+def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:
+    """Return digests of what the last output of a row was made from, also by way of another one of its row."""
+    origins: set[str] = set()
+    inputs = graph.inputs(nodes[-1])
+    for name, digest in manifest.recipe["parents"].items():
+        origins.add(str(digest))
+        parent = inputs.get(name)
+        if parent is not None and (parent in nodes or isinstance(parent.stage, DerivedStage)):
+            origins |= _origins_of_version(graph, parent, digest)
+    return origins
+
+
+def _origins_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
+    """Return digests of what a version was made from, also by way of views and packs."""
+    outputs = graph.project.outputs
+    folder = outputs.folder / node.stage.layout.folder / node.name
+    manifest: Manifest | None = None
+    with suppress(FormatError):  # `nanoset status` and `nanoset gc` report it
+        manifest = outputs.manifest_at(folder / digest)
+    origins: set[str] = set()
+    if manifest is None:
+        return origins
+    inputs = graph.inputs(node)
+    for name, parent_digest in manifest.recipe["parents"].items():
+        origins.add(str(parent_digest))
+        parent = inputs.get(name)
+        if parent is not None and isinstance(parent.stage, DerivedStage):
+            origins |= _origins_of_version(graph, parent, parent_digest)
+    return origins
+
+
+def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
+    """Return the index files of a row's latest versions that were made from a dataset, or None if there are none."""
+    digests = {dataset_digest}
+    files: set[str] | None = None
+    for node in nodes:
+        for version in project.outputs.versions(node.stage.layout.folder, node.name):
+            if digests.isdisjoint(version.recipe["parents"].values()):
+                continue
+            # The next output of the row was made from this version.
+            digests.add(version.digest)
+            if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts:
+                files = (files or set()) | set(cache_files(version))
+            break
+    return files
