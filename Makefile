@@ -82,7 +82,7 @@ readers: $(patsubst .ci/readers/%.txt,$(READERS)/%/.tested,$(wildcard .ci/reader
 $(READERS)/%/.tested: .ci/readers/%.txt
 	$(PYTHON) -m venv $(READERS)/$*
 	$(READERS)/$*/bin/python -m pip install --disable-pip-version-check --editable . -r $< pytest hypothesis
-	$(READERS)/$*/bin/python -m pytest -q -W default tests/exits tests/docs/test_readers.py tests/stages/packs/test_readers.py tests/stages/views/test_readers.py tests/loading/test_megatron_core.py tests/loading/test_nemo.py tests/sampling/test_nanotron_main.py tests/lineage/test_run_trainers.py
+	$(READERS)/$*/bin/python -m pytest -q -W default tests/stages/exports tests/docs/test_readers.py tests/stages/packs/test_readers.py tests/stages/views/test_readers.py tests/loading/test_megatron_core.py tests/loading/test_nemo.py tests/sampling/test_nanotron_main.py tests/lineage/test_run_trainers.py
 
 lint: install types
 	$(BIN)/ruff check .

@@ -29,8 +29,9 @@ from nanoset_core.execution.dask_connection import DaskScheduler
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.pbin import stage as packed
+from nanoset_core.stages.pbin.stage import PBIN
 from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.stage import Key
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 
@@ -41,7 +42,7 @@ tokenizer: {{path: {demo}/tokenizer.json, eod: '<|endoftext|>'}}
 tokenization: {{range_mib: {range_mib}, engine: numpy}}
 storage: {{endpoint_url: {endpoint!r}}}
 executor: {{kind: dask, address: {address!r}}}
-packed: [{corpus}]
+pbin: [{corpus}]
 """
 
 
@@ -106,7 +107,7 @@ def worked(config: Path, address: str) -> tuple[int, dict[str, tuple[float, floa
 
         shards = timed("tokenize", tokenization.tokenize).facts["shards"]
         timed("merge", make_dataset)
-        timed("pack", packed.pack)
+        timed("pack", lambda project, corpus: PBIN.make(project, Key(corpus)))
     return len(shards), costs
 
 

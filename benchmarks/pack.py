@@ -19,15 +19,16 @@ from benchmarks.harness import Command, apart, compare, head, interleaved_calls,
 from benchmarks.merge import write_parts
 from nanoset_core.formats.indexed.builder import merge_indexed_datasets
 from nanoset_core.formats.pbin.dataset import PackedDataset
-from nanoset_core.stages.pbin.selection import merge_packed
-from nanoset_core.stages.pbin.writing import pack_indexed_dataset, write_packed
+from nanoset_core.formats.pbin.writing import write_pbin
+from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin
+from nanoset_core.stages.pbin.selection import merge_pbin
 
 PARTS = 16
 HAS_PEER = importlib.util.find_spec("modalities") is not None
 IMPORT = "import sys; from nanoset_core.formats import pbin as packed; "
-PACK = IMPORT + "packed.pack_indexed_dataset(*sys.argv[1:], vocab_size=50257)"
-JOIN = IMPORT + "packed.merge_packed(sys.argv[2:], sys.argv[1])"
-SHUFFLE = IMPORT + "packed.shuffle_packed(*sys.argv[1:], seed=1)"
+PACK = IMPORT + "packed.write_dataset_as_pbin(*sys.argv[1:], vocab_size=50257)"
+JOIN = IMPORT + "packed.merge_pbin(sys.argv[2:], sys.argv[1])"
+SHUFFLE = IMPORT + "packed.shuffle_pbin(*sys.argv[1:], seed=1)"
 
 
 def main() -> None:
@@ -63,8 +64,8 @@ def prepare(folder: Path, megabytes: int) -> None:
     write_parts(parts, PARTS, megabytes * 1_000_000 // PARTS)
     prefixes = sorted(path.with_suffix("") for path in parts.glob("*.bin"))
     for prefix in prefixes:
-        pack_indexed_dataset(prefix, prefix.with_suffix(".pbin"))
-    merge_packed([prefix.with_suffix(".pbin") for prefix in prefixes], folder / "whole.pbin")
+        write_dataset_as_pbin(prefix, prefix.with_suffix(".pbin"))
+    merge_pbin([prefix.with_suffix(".pbin") for prefix in prefixes], folder / "whole.pbin")
     merge_indexed_datasets(prefixes, folder / "pair")
 
 
@@ -73,8 +74,8 @@ def reading(folder: Path, documents: int, rounds: int) -> None:
     small, big = folder / "small.pbin", folder / "big.pbin"
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, 50257, 50_000_000, dtype=np.uint16)
-    write_packed(small, np.split(tokens, np.arange(1000, len(tokens), 1000)), token_bytes=2)
-    write_packed(big, (tokens[n : n + 5] for n in range(documents)), token_bytes=2)
+    write_pbin(small, np.split(tokens, np.arange(1000, len(tokens), 1000)), token_bytes=2)
+    write_pbin(big, (tokens[n : n + 5] for n in range(documents)), token_bytes=2)
     numbers = rng.integers(0, 50_000, 20_000).tolist()
     ours = PackedDataset(small)
     stream = ours.continuous(2049)

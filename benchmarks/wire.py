@@ -35,7 +35,7 @@ raw: {raw}
 root: {root}
 tokenizer: {{path: {tokenizer}, eod: "{eod}"}}
 tokenization: {{append_eod: true, range_mib: {range_mib}, workers: 2}}
-packed: [web]
+pbin: [web]
 nanosets:
   plain: {{blend: web, sequence_length: 512, split: "90,5,5"}}
   mixed: {{blend: {{web: 1.0}}, sequence_length: 256, split: "90,5,5"}}

@@ -149,6 +149,8 @@ def _command(group: click.Group, name: str, above: click.Context) -> Iterator[st
     command = group.get_command(above, name)
     if command is None:
         raise LookupError(f"{above.command_path} {name} is listed, but there is no such command")
+    if command.hidden:
+        return
     context = click.Context(command, info_name=name, parent=above)
     yield f"## {context.command_path}\n"
     pieces = " ".join(command.collect_usage_pieces(context))

@@ -22,7 +22,7 @@ from nanoset_core.stages.held_out.stage import HELD_OUT
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 from nanoset_core.stages.packs.stage import PACKS
-from nanoset_core.stages.pbin.stage import PACKED, PACKED_VIEWS
+from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import InternalStage, Node, Stage, is_of_corpora
@@ -197,16 +197,16 @@ SHAPES: dict[Stage, AssetShape] = {
         kinds=frozenset({"numpy", "file"}),
         tag="exports",
     ),
-    PACKED: AssetShape(
+    PBIN: AssetShape(
         "packed_dataset",
         "A corpus as one Modalities .pbin, with the tokens of its indexed_dataset.\n\n"
-        "Only corpora listed under `packed` are partitions.",
+        "Only corpora listed under `pbin` are partitions.",
         check="The index of the .pbin covers its tokens exactly; documents and tokens are the dataset's.",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",
         details={"output_required": False},
     ),
-    PACKED_VIEWS: AssetShape(
+    PBIN_DERIVED: AssetShape(
         "packed",
         "The view or packs {subject} as one Modalities .pbin, with the tokens of its dataset.",
         job="{subject}_packed",

@@ -49,8 +49,7 @@ from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS, split_of
 from nanoset_core.stages.packs.stage import PACKS
-from nanoset_core.stages.pbin import stage as packed
-from nanoset_core.stages.pbin.stage import PACKED_VIEWS
+from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.shards import engine_choice
 from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora, settings_warnings
@@ -149,7 +148,8 @@ def _tokenized_shards(run: AssetRun) -> Mapping[str, Any]:
 
 def _packed_dataset(run: AssetRun) -> Mapping[str, Any]:
     project = run.project
-    is_new = snapshot_before(project, project.outputs.folder / packed.STAGE / run.stage.layout.name_of(run.key))
+    layout = run.stage.layout
+    is_new = snapshot_before(project, project.outputs.folder / layout.folder / layout.name_of(run.key))
     manifest = run.make()
     speed = {"tokens_per_second": per_second(manifest.facts["tokens"], run.seconds)} if is_new(manifest.digest) else {}
     return packed_metadata(manifest) | speed
@@ -214,8 +214,8 @@ PAGES: dict[Stage, Page] = {
     SHUFFLED_TARS: _tars,
     WEBDATASET: lambda run: webdataset_metadata(run.project, run.make()),
     EXPORT: lambda run: export_metadata(run.make()),
-    packed.PACKED: _packed_dataset,
-    PACKED_VIEWS: _packed_dataset,
+    PBIN: _packed_dataset,
+    PBIN_DERIVED: _packed_dataset,
 }
 """Stage → its page; a stage without one gets the page of its summary."""
 

@@ -136,6 +136,10 @@ def raised(check: Callable[..., object], *arguments: object) -> list[ConfigError
     return []
 
 
+class FormerNameWarning(FutureWarning):
+    """A key of nanoset.yaml is written by its former name, which still works."""
+
+
 class FormatError(NanosetError, ValueError):
     """A file is not in the format that its name or place promises."""
 

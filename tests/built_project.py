@@ -65,7 +65,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
     first.write_bytes(first.read_bytes() + jsonl(odd) + b"no json\n\n")
     _write_table(folder / "raw" / "books" / "table.parquet")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    (folder / "nanoset.yaml").write_text(CONFIG.replace("webdatasets:", EXTRA + "packed: [web, books]\nwebdatasets:"))
+    (folder / "nanoset.yaml").write_text(CONFIG.replace("webdatasets:", EXTRA + "pbin: [web, books]\nwebdatasets:"))
     build_all(folder / "nanoset.yaml")
     return folder
 

@@ -22,8 +22,9 @@ from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import stage as packs
-from nanoset_core.stages.pbin import stage as packed
+from nanoset_core.stages.pbin.stage import PBIN
 from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.webdataset import make as shuffling
 
@@ -196,8 +197,8 @@ def run_stages(project: Project) -> None:
         views.make_view(project, name)
     for name in project.config.packs:
         packs.make_packs(project, name)
-    for corpus in project.config.packed:
-        packed.pack(project, corpus)
+    for corpus in project.config.pbin:
+        PBIN.make(project, Key(corpus))
     for name in project.config.exports:
         exports.export(project, name)
     for name, spec in project.config.nanosets.items():

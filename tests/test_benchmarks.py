@@ -21,7 +21,7 @@ SMALL = {
     "views": ("--millions", "0.1"),
     "merge": ["--parts", "2", "--megabytes", "1", *ONCE],
     "growth": ["--shards", "3", "--documents", "3000", "--milliseconds", "0"],
-    "exits": ["--megabytes", "1", "--linked", "1", "--length", "65", *ONCE],
+    "exports": ["--megabytes", "1", "--linked", "1", "--length", "65", *ONCE],
     "read": ["--megabytes", "1", *ONCE],
     "mapping": ["--documents", "2000", "--samples", "2000", "--only", "sample,permutations", *ONCE],
     "read_samples": ["--megatokens", "1", "--lengths", "100", "--samples", "64", "--sequence-length", "128", *ONCE],

@@ -237,7 +237,7 @@ def readers(project: Project, corpus: str) -> str:
         "webdataset": [name for name, spec in config.webdatasets.items() if corpus in spec.names],
     }
     named = [f"the {kind} {code(name)}" for kind, names in users.items() for name in names]
-    if corpus in config.packed:
+    if corpus in config.pbin:
         named.append("its `.pbin`")
     named += [f"the export {code(name)}" for name, export in config.exports.items() if export.of == corpus]
     named += [f"the packs {code(name)}" for name, packs in config.packs.items() if packs.of == corpus]

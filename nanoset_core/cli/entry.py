@@ -20,6 +20,7 @@ import click
 
 from nanoset_core.cli import commands
 from nanoset_core.cli.echo import echo
+from nanoset_core.cli.former_names import printing_former_names
 from nanoset_core.cli.streams import UnfailingFile
 from nanoset_core.errors import ConfigError, NanosetError, closest_name
 from nanoset_core.execution.interruption import INTERRUPTED, disturb_no_more, interruptible, received_signal
@@ -105,7 +106,8 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        code = nanoset.main(args=arguments, prog_name="nanoset", standalone_mode=False)
+        with printing_former_names():
+            code = nanoset.main(args=arguments, prog_name="nanoset", standalone_mode=False)
     except SystemExit as left:
         code = left.code
     try:

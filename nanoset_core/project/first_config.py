@@ -293,7 +293,7 @@ def _outputs(nanoset: Mapping[str, Any], corpora: Sequence[str], length: int) ->
         "nanosets": {"pretrain": nanoset},
         # As comments: tars and .pbin files hold all tokens once more, and most trainers read neither.
         "webdatasets": Noted({"shuffled": {"corpora": named} | tars}),
-        "packed": Noted(named),
+        "pbin": Noted(named),
     }
     if not corpora:
         outputs["nanosets"] = Noted(outputs["nanosets"])

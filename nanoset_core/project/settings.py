@@ -27,6 +27,7 @@ from nanoset_core.stages.mappings.rules import end_token_errors, nanoset_errors
 from nanoset_core.stages.mappings.settings import NanosetSpec, resolved
 from nanoset_core.stages.packs.packing_key import pack_errors, pack_reader_errors, resolve_packing
 from nanoset_core.stages.packs.settings import PacksSpec
+from nanoset_core.stages.pbin.settings import pbin_errors, warn_of_former_key
 from nanoset_core.stages.shards.settings import (
     AttributesSpec,
     CorpusSpec,
@@ -97,8 +98,10 @@ class ProjectConfig:
     """Name → evaluation files whose texts are looked for in the corpora."""
     exports: Mapping[str, ExportSpec] = field(default_factory=FrozenDict)
     """Name → the dataset of a corpus or view as files of another reader, over the same tokens."""
+    pbin: tuple[str, ...] = ()
+    """Corpora, views and packs that are also written as Modalities' .pbin."""
     packed: tuple[str, ...] = ()
-    """Corpora that are also written as Modalities' .pbin."""
+    """Deprecated: the former name of `pbin`."""
     token_target: Annotated[int, Range(1)] | None = None
     """Tokens that are wanted in all; the UI's `overview` shows how far the corpora are. Changes no output."""
     automation: AutomationSpec = field(default_factory=AutomationSpec)
@@ -137,7 +140,7 @@ class ProjectConfig:
         """Return whether training reads a corpus, as far as the settings tell."""
         nanosets, webdatasets = self.nanosets.values(), self.webdatasets.values()
         names = {corpus} | {name for name in self.derived if base_of(self.derived, name) == corpus}
-        by_name = not names.isdisjoint((*self.packed, *(one.of for one in self.exports.values())))
+        by_name = not names.isdisjoint((*self.pbin, *(one.of for one in self.exports.values())))
         by_name = by_name or any(not names.isdisjoint(one.corpora) for one in webdatasets)
         return by_name or any(one.trains_on(name) for one in nanosets for name in names)
 
@@ -304,7 +307,12 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
         for key, value in packed._asdict().items():
             object.__setattr__(config, key, value)
         distinct = {str(error): error for error in _pack_errors(config)}
-    return (None, list(distinct.values())) if distinct else (config, [])
+    if distinct:
+        return None, list(distinct.values())
+    if config.packed:
+        warn_of_former_key(file)
+        object.__setattr__(config, "pbin", config.packed)
+    return config, []
 
 
 def _pack_errors(config: ProjectConfig) -> Iterator[ConfigError]:
@@ -338,8 +346,7 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
     yield from contamination_errors(file, config.contamination, config.views)
     yield from export_errors(file, config.exports)
     yield from reader_errors(file, config.nanosets, config.exports)
-    if config.packed:
-        yield from raised(check_corpora, file, "packed", config.packed)
+    yield from pbin_errors(file, config.pbin, config.packed)
     yield from automation_errors(file, config.automation)
     yield from _name_errors(config)
 
@@ -381,7 +388,7 @@ def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
     names += [f"webdatasets.{name}" for name in config.webdatasets]
     names += dict.fromkeys(f"views.{base_of(config.views, name)}_views" for name in config.views)
     names += dict.fromkeys(f"packs.{base_of(config.derived, name)}_packs" for name in config.packs)
-    names += [f"packed.{name}_packed" for name in config.packed if name in config.derived]
+    names += [f"pbin.{name}_packed" for name in (*config.pbin, *config.packed) if name in config.derived]
     names += [f"exports.{name}" for name in config.exports]
     names += [f"contamination.{name}" for name in config.contamination]
     plain = [path.partition(".")[2].replace("-", "_") for path in names]

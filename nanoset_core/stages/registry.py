@@ -14,7 +14,7 @@ from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 from nanoset_core.stages.packs.stage import PACKS
-from nanoset_core.stages.pbin.stage import PACKED, PACKED_VIEWS
+from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
 from nanoset_core.stages.shards.stage import SHARD, TOKENIZED
 from nanoset_core.stages.stage import Resumable, Stage
 from nanoset_core.stages.views.stage import VIEW
@@ -43,8 +43,8 @@ _OURS: tuple[Stage, ...] = (
     SHUFFLE_PLAN,
     SHUFFLED_TARS,
     WEBDATASET,
-    PACKED,
-    PACKED_VIEWS,
+    PBIN,
+    PBIN_DERIVED,
 )
 _added: list[Stage] = []
 

@@ -23,7 +23,7 @@ def template(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> 
     folder = tmp_path_factory.mktemp("template") / "project"
     write_raw(folder / "raw")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    (folder / "nanoset.yaml").write_text(CONFIG + "packed: [code]\n")
+    (folder / "nanoset.yaml").write_text(CONFIG + "pbin: [code]\n")
     build_template(folder / "nanoset.yaml", folder / "home")
     return folder
 

@@ -150,7 +150,7 @@ def test_what_selects_nothing_is_told_with_what_could_be_selected(select, text):
 
 
 def test_one_corpus_is_built_up_to_its_dataset_and_no_other_is_looked_at(make_project, instance, capsys):
-    config = make_project(replacements={"webdatasets:": "packed: [books]\nwebdatasets:"})
+    config = make_project(replacements={"webdatasets:": "pbin: [books]\nwebdatasets:"})
     (config.parent / "raw/code/gone.jsonl").symlink_to(config.parent / "nowhere.jsonl")
     project = Project.open(config)
     report = build(project, instance, corpora=["books"])

@@ -14,7 +14,7 @@ from nanoset_core.project.settings import load_config
 
 PAGE = Path(__file__).parents[2] / "docs" / "dagster.md"
 EVERYTHING = """\
-packed: [code, few, full]
+pbin: [code, few, full]
 attributes: {books: scores.jsonl}
 corpora: {web: {columns: [source]}}
 views:
@@ -39,7 +39,7 @@ PARTITIONS = {
     "all corpora": "corpora",
     "corpora that have `columns`": "document_columns",
     "corpora under `attributes`": "document_attributes",
-    "corpora under `packed`": "packed_dataset",
+    "corpora under `pbin`": "packed_dataset",
     "the corpus's views": ["few"],
     "the corpus's packs": ["full"],
     "the corpora that are searched": ["web"],

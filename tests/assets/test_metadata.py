@@ -300,7 +300,7 @@ def test_a_table_of_documents_has_its_columns_declared(twice, make_project):
 
 
 def test_every_asset_has_its_kinds_and_tags(make_project):
-    config = load_config(make_project(replacements={"webdatasets:": "packed: [web]\nwebdatasets:"}))
+    config = load_config(make_project(replacements={"webdatasets:": "pbin: [web]\nwebdatasets:"}))
     graph = build_definitions(config).resolve_asset_graph()
     stages = {}
     for key in graph.get_all_asset_keys() - {dg.AssetKey("overview")}:

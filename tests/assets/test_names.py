@@ -228,7 +228,7 @@ def test_what_was_made_again_with_the_same_bytes_asks_for_nothing(make_project, 
 
 def test_a_hosts_automation_makes_only_partitions_of_a_set_of_its_own(make_project, instance):
     file = make_project()
-    file.write_text(file.read_text() + "packed: [code]\n")
+    file.write_text(file.read_text() + "pbin: [code]\n")
     host = Conditions(file, instance)
     instance.add_dynamic_partitions("packed_dataset", ["code"])
     host.asked()

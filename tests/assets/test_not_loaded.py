@@ -40,7 +40,7 @@ EDITS = {
     "another number of groups": ("groups: 3", "groups: 5", "webdataset 'shuffled'"),
     "a .pbin of a view": (
         "webdatasets:\n",
-        "views: {few: {of: books, tokens: 500}}\npacked: [few]\nwebdatasets:\n",
+        "views: {few: {of: books, tokens: 500}}\npbin: [few]\nwebdatasets:\n",
         "packed 'few'",
     ),
 }
@@ -49,7 +49,7 @@ EDITS = {
 @pytest.fixture
 def built(built_platform):
     """Everything is up to date."""
-    text = built_platform.config_file.read_text().replace("packed: [code]\n", "")
+    text = built_platform.config_file.read_text().replace("pbin: [code]\n", "")
     built_platform.config_file.write_text(text)
     built_platform.load()
     built_platform.look()

@@ -59,7 +59,7 @@ def test_columns_and_attributes_have_sets_of_their_own(built):
 
 
 def test_a_corpus_may_be_packed_without_a_reload(built):
-    edit(built, "packed: [code]", "packed: [code, web]")
+    edit(built, "pbin: [code]", "pbin: [code, web]")
     built.look()
     assert built.partitions("packed_dataset") == {"code", "web"}
     assert built.automation() == {"packed_dataset": {"web"}}
@@ -75,7 +75,7 @@ def test_every_partition_of_packed_dataset_can_be_materialized(built):
 
 
 def test_a_corpus_that_is_no_longer_packed_is_no_partition_but_its_history_stays(built):
-    edit(built, "packed: [code]", "packed: [web]")
+    edit(built, "pbin: [code]", "pbin: [web]")
     built.look()
     assert built.partitions("packed_dataset") == {"web"}
     assert built.corpora == {"books", "code", "web"}
@@ -101,7 +101,7 @@ def test_partitions_that_somebody_else_added_stay(built):
 
 def test_a_build_registers_the_sets_too(make_project, instance):
     file = make_project()
-    file.write_text(file.read_text() + "packed: [books]\n")
+    file.write_text(file.read_text() + "pbin: [books]\n")
     assert not build(Project.open(file), instance, corpora=["books"]).failed
     assert instance.get_dynamic_partitions("packed_dataset") == ["books"]
 
@@ -177,7 +177,7 @@ def test_a_backfill_of_other_partitions_keeps_none(built):
 def test_the_partition_of_a_corpus_that_is_no_longer_packed_stays_while_a_backfill_targets_it(built):
     backfill = backfill_of([PACKED], ["code"], built.instance)
     built.instance.add_backfill(backfill)
-    edit(built, "packed: [code]", "packed: [web]")
+    edit(built, "pbin: [code]", "pbin: [web]")
     for _ in range(3):
         built.look()
     assert built.partitions("packed_dataset") == {"code", "web"}

@@ -386,7 +386,7 @@ EDITS = {
     "nanoset 'plain', nanoset 'renamed'": {"  plain:": "  renamed:"},
     "nanoset 'plain' than": {"blend: books": "blend: {books: 1, web: 2}"},
     "webdataset 'shuffled'": {"groups: 3": "groups: 4"},
-    "asset packed_dataset": {"webdatasets:": "packed: [web]\nwebdatasets:"},
+    "asset packed_dataset": {"webdatasets:": "pbin: [web]\nwebdatasets:"},
     "automation": {"raw: raw": "raw: raw\nautomation: {sensor_seconds: 9}"},
 }
 

@@ -65,9 +65,9 @@ def started(folder, *words, **streams):
 def test_closed_streams_are_no_outputs(tmp_path, closed):
     """Without a stdout, the first file that is opened would be it."""
     (tmp_path / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
-    words = ("pack", "raw-index", "a.jsonl")
+    words = ("pbin", "raw-index", "a.jsonl")
     assert started(tmp_path, *words, preexec_fn=lambda: [os.close(number) for number in closed]).returncode == 0
-    run("pack", "raw-index", tmp_path / "a.jsonl", "--output", tmp_path / "b.idx")
+    run("pbin", "raw-index", tmp_path / "a.jsonl", "--output", tmp_path / "b.idx")
     assert (tmp_path / "a.idx").read_bytes() == (tmp_path / "b.idx").read_bytes()
 
 

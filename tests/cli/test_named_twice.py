@@ -12,7 +12,7 @@ from sample_project import EOD, jsonl, sentences
 
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import NanosetError
-from nanoset_core.stages.pbin.writing import pack_indexed_dataset
+from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin
 
 SPELLINGS = ["a", "./a", "e/../a", "{folder}/a", "d/a", "symbolic", "hard"]
 
@@ -24,7 +24,7 @@ def folder(tmp_path, monkeypatch, tokenizer_file):
     shutil.copyfile(tokenizer_file, "tokenizer.json")
     write_pair("a", [10] * 20)
     Path("a.jsonl").write_bytes(jsonl(sentences("a", 20)))
-    pack_indexed_dataset(Path("a"), Path("a.pbin"))
+    write_dataset_as_pbin(Path("a"), Path("a.pbin"))
     Path("d").symlink_to(".")
     Path("e").mkdir()
     for ending in ("bin", "idx", "jsonl", "pbin"):
@@ -76,9 +76,9 @@ def test_shuffle_refuses_a_dataset_that_is_named_twice(folder, spelling):
     [
         "tokenize --tokenizer tokenizer.json --output-prefix o/x --input",
         f"shuffle --tokenizer tokenizer.json --eod {EOD} --output tars --input",
-        f"pack --tokenizer tokenizer.json --eod {EOD} --output o.pbin",
+        f"pbin --tokenizer tokenizer.json --eod {EOD} --output o.pbin",
     ],
-    ids=["tokenize", "shuffle", "pack"],
+    ids=["tokenize", "shuffle", "pbin"],
 )
 def test_text_that_is_named_twice_is_refused(folder, command, spelling):
     said = refusal(*command.split(), "a.jsonl", f"{spelling.format(folder=folder)}.jsonl")
@@ -96,14 +96,14 @@ def test_a_folder_with_a_link_to_one_of_its_files_is_refused(folder):
 
 @pytest.mark.parametrize("spelling", [spelling for spelling in SPELLINGS if spelling not in ("a", "./a")])
 @pytest.mark.parametrize("command", ["merge", "shuffle --seed 1 --chunk 0 --chunks 1"])
-def test_pack_refuses_a_pbin_that_is_named_in_two_ways(folder, command, spelling):
-    said = refusal("pack", *command.split(), "a.pbin", f"{spelling.format(folder=folder)}.pbin", "-o", "o.pbin")
+def test_pbin_refuses_a_pbin_that_is_named_in_two_ways(folder, command, spelling):
+    said = refusal("pbin", *command.split(), "a.pbin", f"{spelling.format(folder=folder)}.pbin", "-o", "o.pbin")
     assert "a file is named twice" in said
 
 
 @pytest.mark.parametrize("command", ["merge", "shuffle --seed 1 --chunk 0 --chunks 1"])
-def test_pack_repeats_a_pbin_that_is_named_twice_under_one_name_and_says_so(folder, command):
-    result = CliRunner().invoke(nanoset, ["pack", *command.split(), "a.pbin", "a.pbin", "-o", "o.pbin"])
+def test_pbin_repeats_a_pbin_that_is_named_twice_under_one_name_and_says_so(folder, command):
+    result = CliRunner().invoke(nanoset, ["pbin", *command.split(), "a.pbin", "a.pbin", "-o", "o.pbin"])
     assert result.exit_code == 0, result.output
     assert "40 documents" in result.stdout
     assert "notice: a.pbin is read 2 times, as it is named" in result.stderr

@@ -86,8 +86,8 @@ CASES = [
     ("merge --input nope --output-prefix o/m", [USAGE, "'nope' does not exist"]),
     ("merge --input hollow --output-prefix o/m", ["hollow", ".bin and .idx"]),
     ("pack nope --output o/p.pbin", ["nope", "name a file or folder that is there"]),
-    ("pack merge nope.pbin --output o/p.pbin", ["nope.pbin", "name a file that is there"]),
-    (f"pack describe {PAIR}.bin", [f"{PAIR}.bin", "no .pbin", "layouts A to D"]),
+    ("pbin merge nope.pbin --output o/p.pbin", ["nope.pbin", "name a file that is there"]),
+    (f"pbin describe {PAIR}.bin", [f"{PAIR}.bin", "no .pbin", "layouts A, C and D"]),
     ("import-parquet nope --output o/a.jsonl", ["nope", "that is there"]),
     ("inspect nope", ["nope.idx", "a prefix, without .bin or .idx"]),
     # scratch folders that cannot be made; for outputs see tests/faults/commands.py
@@ -232,7 +232,7 @@ def test_inspect_takes_the_folder_of_a_tokenizer(folder, monkeypatch):
     assert "books 0: " in outcome.output
 
 
-@pytest.mark.parametrize("words", [["--help"], ["pack", "--help"]])
+@pytest.mark.parametrize("words", [["--help"], ["pbin", "--help"]])
 def test_summaries_of_commands_are_whole(words):
     lines = CliRunner().invoke(nanoset, words, env={"COLUMNS": "80"}).output
     assert "..." not in lines.partition("Commands:")[2]

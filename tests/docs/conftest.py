@@ -32,7 +32,7 @@ webdatasets:
     sequence_length: 33
     samples_per_shard: 64
     member: npy
-packed: [stdlib]
+pbin: [stdlib]
 """
 
 

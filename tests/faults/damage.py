@@ -227,7 +227,7 @@ class OutputBench:
         folder = scratch / "outputs"
         write_raw(folder / "raw")
         (folder / "tokenizer.json").write_bytes(tokenizer_json())
-        (folder / "nanoset.yaml").write_text(CONFIG.replace("webdatasets:", "packed: [books]\nwebdatasets:"))
+        (folder / "nanoset.yaml").write_text(CONFIG.replace("webdatasets:", "pbin: [books]\nwebdatasets:"))
         self.project = build_all(folder / "nanoset.yaml")
         self.files = sorted(
             path

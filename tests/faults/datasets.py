@@ -26,9 +26,9 @@ from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import DTYPE_CODES
 from nanoset_core.formats.pbin.dataset import PackedDataset
+from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.formats.tars.tar_input import _contexts, survey_tars
 from nanoset_core.loading.shard_reader import iterate_shard, iterate_shards
-from nanoset_core.stages.pbin.writing import write_packed
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.fingerprints import fingerprint
@@ -42,7 +42,7 @@ def formats(scratch: Path) -> list[Format]:
     """All of them, made in an empty folder."""
     pair = _pair(scratch)
     wide, old = scratch / "wide.pbin", scratch / "old.pbin"
-    write_packed(wide, [np.array(tokens) for tokens in DOCUMENTS], token_bytes=2)
+    write_pbin(wide, [np.array(tokens) for tokens in DOCUMENTS], token_bytes=2)
     old.write_bytes(_layout_b())
     return [
         Format(".idx", pair, "x.idx", _read_pair, _is_pair),

@@ -13,7 +13,7 @@ from sample_project import EOD, encoded, jsonl, run_stages, sentences, tokenizer
 
 from nanoset_core.cli import nanoset
 from nanoset_core.project.project import Project
-from nanoset_core.stages.pbin.writing import pack_indexed_dataset
+from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin
 
 _CONFIG = f"""\
 raw: raw
@@ -24,7 +24,7 @@ nanosets:
   pretrain: {{blend: {{a: 0.7, b: 0.3}}, sequence_length: 16, split: "80,15,5", trainer_path: /data}}
 webdatasets:
   shuffled: {{corpora: [a, b], sequence_length: 16, samples_per_shard: 64, member: npy}}
-packed: [a]
+pbin: [a]
 views: {{few: {{of: a, exclude: drop.txt, split: {{keep: [0.2, 1]}}}}}}
 """
 
@@ -81,22 +81,22 @@ map                        | map --data-path {input} --seq-length 16 --data-cach
                            | pairs
 map, of a project          | map {project} | longer.yaml
 merge                      | merge --input {input} --output-prefix {output} | pairs | made/all | pairs/x pairs/all
-pack write                 | pack {input} --output {output} {tokenizer} | raw/a | made/a.pbin
+pbin write                 | pack {input} --output {output} {tokenizer} | raw/a | made/a.pbin
                            | raw/a/a.jsonl tokenizer.json | --eod <|pad|>
-pack write, of a pair      | pack write {input} --output {output} | pairs/x | made/a.pbin | pairs/x.bin pairs/x.idx
+pbin write, of a pair      | pbin write {input} --output {output} | pairs/x | made/a.pbin | pairs/x.bin pairs/x.idx
                            | --vocab-size 70000
-pack merge                 | pack merge {input} packs/y.pbin --output {output} | packs/x.pbin | made/m.pbin
+pbin merge                 | pbin merge {input} packs/y.pbin --output {output} | packs/x.pbin | made/m.pbin
                            | packs/x.pbin packs/y.pbin | packs/y.pbin
-pack shuffle               | pack shuffle {input} --output {output} --seed 1 | packs/x.pbin | made/s.pbin | packs/x.pbin
+pbin shuffle               | pbin shuffle {input} --output {output} --seed 1 | packs/x.pbin | made/s.pbin | packs/x.pbin
                            | --seed 2
-pack filter                | pack filter {input} --output {output} --keep numbers.txt | packs/x.pbin | made/f.pbin
+pbin filter                | pbin filter {input} --output {output} --keep numbers.txt | packs/x.pbin | made/f.pbin
                            | packs/x.pbin numbers.txt | --keep others.txt
-pack repair                | pack repair {input} --output {output} | packs/x.pbin | made/r.pbin
-pack repair, in place      | pack repair {input} | packs/x.pbin
-pack raw-index             | pack raw-index {input} --output {output} | raw/a/a.jsonl | made/a.idx | raw/a/a.jsonl
+pbin repair                | pbin repair {input} --output {output} | packs/x.pbin | made/r.pbin
+pbin repair, in place      | pbin repair {input} | packs/x.pbin
+pbin raw-index             | pbin raw-index {input} --output {output} | raw/a/a.jsonl | made/a.idx | raw/a/a.jsonl
                            | --drop-faulty
-pack raw-index, beside it  | pack raw-index {input} | raw/a/a.jsonl
-pack describe              | pack describe {input} | packs/x.pbin
+pbin raw-index, beside it  | pbin raw-index {input} | raw/a/a.jsonl
+pbin describe              | pbin describe {input} | packs/x.pbin
 purge                      | purge a-3 --yes {project} | nanoset.yaml
 shuffle                    | shuffle --input {input} --output {output} --seqlen 16 --wds-chunk-size 64 {tokenizer}
                            | raw/a | made/tars | raw/a raw pairs | --seed 5
@@ -117,7 +117,7 @@ view                       | view few {project} | nanoset.yaml
 """name | words | input | output | onto | other"""
 _REWRITES = dict.fromkeys(("build", "build, by force", "gc", "map, of a project", "purge"), ("data/",))
 _REWRITES["takedown"] = ("drop.txt",)
-_REWRITES["pack repair, in place"] = ("packs/x.pbin",)
+_REWRITES["pbin repair, in place"] = ("packs/x.pbin",)
 _DISKS = {"build, from nothing": ("unbuilt", ".dagster", "cache")}
 
 
@@ -171,4 +171,4 @@ def make_world(folder: Path) -> None:
     tars = project.outputs.folder / "webdatasets/shuffled/current"
     shutil.copytree(tars, folder / "tars")
     for name in ("x", "y"):
-        pack_indexed_dataset(folder / f"pairs/{name}", folder / f"packs/{name}.pbin", vocab_size=300)
+        write_dataset_as_pbin(folder / f"pairs/{name}", folder / f"packs/{name}.pbin", vocab_size=300)

@@ -27,17 +27,17 @@ tokenize --input raw/books --output-prefix keys/books {_TEXT} --json-keys text i
 merge --input dealt --output-prefix merged
 import-parquet raw/tables/rows.parquet raw/tables/rows.arrow --output tables.jsonl
 import-parquet raw/tables --output columns.jsonl --columns text
-pack raw/books --output books.pbin {_TEXT} --eod <|endoftext|>
-pack write meg/web_text_document --output web.pbin --tokenizer tokenizer.json
-pack write dealt/code_text_document --output code.pbin --vocab-size 70000 --append-eod --eod <|endoftext|> \
+pbin raw/books --output books.pbin {_TEXT} --eod <|endoftext|>
+pbin write meg/web_text_document --output web.pbin --tokenizer tokenizer.json
+pbin write dealt/code_text_document --output code.pbin --vocab-size 70000 --append-eod --eod <|endoftext|> \
  --tokenizer tokenizer.json
-pack merge books.pbin web.pbin --output joined.pbin
-pack shuffle joined.pbin --output shuffled.pbin --seed 11
-pack shuffle books.pbin web.pbin --output chunk.pbin --seed 11 --chunk 1 --chunks 3
-pack filter joined.pbin --output filtered.pbin --min-tokens 20 --every 3 --drop dropped.txt
-pack repair faulty.pbin --output repaired.pbin
-pack raw-index tables.jsonl
-pack raw-index faulty.jsonl --drop-faulty
+pbin merge books.pbin web.pbin --output joined.pbin
+pbin shuffle joined.pbin --output shuffled.pbin --seed 11
+pbin shuffle books.pbin web.pbin --output chunk.pbin --seed 11 --chunk 1 --chunks 3
+pbin filter joined.pbin --output filtered.pbin --min-tokens 20 --every 3 --drop dropped.txt
+pbin repair faulty.pbin --output repaired.pbin
+pbin raw-index tables.jsonl
+pbin raw-index faulty.jsonl --drop-faulty
 shuffle --input raw/code raw/tables --output tars/zipped {_TEXT} --eod <|endoftext|> --seqlen 33 --wds-chunk-size 50
 shuffle --input meg/web_text_document meg/code_text_document --output tars/pairs --seqlen 33 --wds-chunk-size 50 \
  --member npy --seed 3 --even --workers 1

@@ -19,7 +19,7 @@ root: {root}
 tokenizer: {{path: tokenizer.json, eod: "<|endoftext|>"}}
 documents: {{max_rejected_fraction: 0.2}}
 tokenization: {{range_mib: 0.005, workers: 1, engine: numpy}}
-packed: [web]
+pbin: [web]
 nanosets:
   weighted:
     blend: {{web: 0.7, code: 0.3}}

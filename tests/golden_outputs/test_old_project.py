@@ -19,6 +19,8 @@ from sample_project import tree
 
 from nanoset_assets.step_job import STEP_JOB
 
+# Their nanoset.yaml has the key `packed`, the former name of `pbin`.
+pytestmark = pytest.mark.filterwarnings("ignore::nanoset_core.errors.FormerNameWarning")
 REMADE = re.compile(r"nanosets/(?!nemo|nanotron)[^/]+/handoff/").search
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from nanoset_core.project.graph import Step
 from nanoset_core.project.runs import GraphState, runnable, with_stale_needs
-from nanoset_core.stages.registry import DATASET, INVENTORY, PACKED, TOKENIZED
+from nanoset_core.stages.registry import DATASET, INVENTORY, PBIN, TOKENIZED
 from nanoset_core.stages.stage import Key, Node
 
-CHAIN = [Node(stage, Key("web")) for stage in (INVENTORY, TOKENIZED, DATASET, PACKED)]
+CHAIN = [Node(stage, Key("web")) for stage in (INVENTORY, TOKENIZED, DATASET, PBIN)]
 
 
 def state(*stale, **marks):

@@ -111,7 +111,7 @@ def test_every_key_is_explained_by_its_field(tmp_path):
     lines = write_config(tmp_path).path.read_text().splitlines()
     below = lines[lines.index("    # Seed of every shuffle.") + 1]
     assert below == "    seed: 1234"
-    assert "# packed: [web]" in lines
+    assert "# pbin: [web]" in lines
     unexplained = [line.strip() for above, line in pairwise(lines) if "#" not in above + line]
     assert unexplained == ["pretrain:", "shuffled:"]
 

@@ -22,7 +22,7 @@ from sample_project import build_all, write_project
 from nanoset_core.storage import s3, s3_reading
 from nanoset_core.storage.s3 import S3Store
 
-PACKED = {"nanosets:": "packed: [web, code]\nnanosets:"}
+PACKED = {"nanosets:": "pbin: [web, code]\nnanosets:"}
 
 
 @pytest.fixture(scope="session")

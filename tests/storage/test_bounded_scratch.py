@@ -71,7 +71,7 @@ def test_a_build_and_its_verification_fit_a_disk_of_what_was_said(make_project, 
     """The tokens of each stage take twice as much; files without names count, too."""
     if not can_hide():
         pytest.skip("no process may have file systems of its own here")
-    local = make_project("large", {"nanosets:": "packed: [web, code]\nnanosets:"})
+    local = make_project("large", {"nanosets:": "pbin: [web, code]\nnanosets:"})
     remote = bounded(remote_project("remote"), SCRATCH_MIB)
     rows = [row for number in range(160) for row in sentences(f"web{number}", 240)]
     for config in (local, remote):

@@ -23,7 +23,8 @@ from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.pbin import stage as packed
+from nanoset_core.stages.pbin.stage import PBIN
+from nanoset_core.stages.stage import Key
 from nanoset_core.storage.location import StorageSpec
 
 
@@ -89,7 +90,7 @@ def test_processes_that_are_spawned_read_the_same_samples(filled, tmp_path):
 
 def test_raw_text_that_is_known_by_its_etags_is_read_where_it_is(make_project, built_here, place):
     raw = upload_raw(built_here.parent / "raw", place)
-    storage = f"packed: [web, code]\nstorage: {{endpoint_url: {place.endpoint_url!r}, fingerprint: etag}}"
+    storage = f"pbin: [web, code]\nstorage: {{endpoint_url: {place.endpoint_url!r}, fingerprint: etag}}"
     config = make_project("remote", {"raw: raw": f"raw: {raw.url()}\n{storage}"})
     shutil.rmtree(config.parent / "raw")
     build_all(config)
@@ -119,11 +120,11 @@ def test_a_pack_made_again_but_not_to_its_end_has_no_manifest_of_before(remote_p
         raise StorageError("no more", where="the wire", remedy="none")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nanoset_core.stages.pbin.stage.pack_into_store", cut_short)
+        patch.setattr("nanoset_core.stages.pbin.make.put_dataset_as_pbin", cut_short)
         with pytest.raises(StorageError):
-            packed.pack(Project.open(config, rebuild=True), "web")
+            PBIN.make(Project.open(config, rebuild=True), Key("web"))
     assert before.keys() - objects(filled).keys() == {f"packed/web/{digest}/manifest.json"}
-    packed.pack(Project.open(config), "web")
+    PBIN.make(Project.open(config), Key("web"))
     assert objects(filled) == before
 
 

@@ -18,8 +18,8 @@ from storage.conftest import total
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, NanosetError, StorageError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
+from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.project.settings import load_config
-from nanoset_core.stages.pbin.writing import write_packed
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
@@ -31,13 +31,13 @@ COMMANDS = {
     "shuffle text": f"shuffle --input IN/text --output OUT/x --seqlen 9 {TEXT}",
     "shuffle pairs": "shuffle --input IN/pairs/p IN/pairs/q --output OUT/x --seqlen 9 --workers 1",
     "shuffle tars": "shuffle --input IN/tars --output OUT/x --workers 1",
-    "pack text": f"pack write IN/text -o OUT/x.pbin {TEXT}",
-    "pack pair": "pack write IN/pairs/p -o OUT/x.pbin",
-    "pack merge": "pack merge IN/p.pbin IN/q.pbin -o OUT/x.pbin",
-    "pack shuffle": "pack shuffle IN/p.pbin --seed 1 -o OUT/x.pbin",
-    "pack filter": "pack filter IN/p.pbin --drop IN/drop.txt -o OUT/x.pbin",
-    "pack repair": "pack repair IN/p.pbin -o OUT/x.pbin",
-    "pack raw-index": "pack raw-index IN/text/a.jsonl -o OUT/x.idx",
+    "pack text": f"pbin write IN/text -o OUT/x.pbin {TEXT}",
+    "pack pair": "pbin write IN/pairs/p -o OUT/x.pbin",
+    "pbin merge": "pbin merge IN/p.pbin IN/q.pbin -o OUT/x.pbin",
+    "pbin shuffle": "pbin shuffle IN/p.pbin --seed 1 -o OUT/x.pbin",
+    "pbin filter": "pbin filter IN/p.pbin --drop IN/drop.txt -o OUT/x.pbin",
+    "pbin repair": "pbin repair IN/p.pbin -o OUT/x.pbin",
+    "pbin raw-index": "pbin raw-index IN/text/a.jsonl -o OUT/x.idx",
 }
 """What it is called here → the command; IN holds the input, OUT takes the output."""
 
@@ -56,7 +56,7 @@ def given(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
     (folder / "drop.txt").write_text("3\n1\n")
     for name, first in (("p", 1), ("q", 5)):
         documents = [np.arange(first, 40 + number) for number in range(20)]
-        write_packed(folder / f"{name}.pbin", documents, token_bytes=2)
+        write_pbin(folder / f"{name}.pbin", documents, token_bytes=2)
         with MMapIndexedDatasetBuilder(folder / "pairs" / name, np.uint16) as builder:
             for document in documents:
                 builder.add_document(document)
@@ -185,14 +185,14 @@ def test_a_pair_is_shown_and_checked(bucket, given):
 
 def test_a_pack_is_described_by_its_ends(bucket, given, ranges):
     path = given / "large.pbin"
-    write_packed(path, [np.full(700_000, 7, np.uint16), np.arange(900_000).astype(np.uint16)], token_bytes=2)
+    write_pbin(path, [np.full(700_000, 7, np.uint16), np.arange(900_000).astype(np.uint16)], token_bytes=2)
     bucket.put("in/large.pbin", path.read_bytes())
     url = f"{bucket.url()}/in"
-    assert run("pack describe IN/large.pbin", url, "").output == run(
-        "pack describe IN/large.pbin", given, ""
+    assert run("pbin describe IN/large.pbin", url, "").output == run(
+        "pbin describe IN/large.pbin", given, ""
     ).output.replace(str(given), url)
     assert total(ranges) < path.stat().st_size / 4
-    outcome = CliRunner().invoke(nanoset, arguments("pack describe IN/nothing.pbin", url, ""))
+    outcome = CliRunner().invoke(nanoset, arguments("pbin describe IN/nothing.pbin", url, ""))
     assert isinstance(outcome.exception, MissingError)
     assert outcome.exception.where == f"{url}/nothing.pbin"
 
@@ -240,9 +240,9 @@ def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(command, buc
         assert without_names(made_there(bucket)) == without_names(wanted)
 
 
-@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pack merge"])
+@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pbin merge"])
 def test_what_another_made_is_not_replaced(command, bucket, given, tmp_path):
-    names = {"tokenize": "x_text_document.bin", "merge": "x.idx", "shuffle pairs": "x/a.tar", "pack merge": "x.pbin"}
+    names = {"tokenize": "x_text_document.bin", "merge": "x.idx", "shuffle pairs": "x/a.tar", "pbin merge": "x.pbin"}
     key = f"out/{names[command]}"
     bucket.put(key, b"of somebody else")
     error = refused(command, f"{bucket.url()}/in", f"{bucket.url()}/out")
@@ -265,7 +265,7 @@ def test_other_settings_need_leave_and_what_they_leave_out_goes(bucket):
     assert len(few) < len(many)
 
 
-@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pack merge"])
+@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pbin merge"])
 def test_a_bucket_that_is_not_there_is_named(command, bucket, given):
     there, none = f"{bucket.url()}/in", "s3://no-such-bucket-here"
     error = refused(command, there, f"{none}/out")
@@ -290,7 +290,7 @@ def forbidden(new_clients: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         yield
 
 
-@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle tars", "pack pair", "pack merge"])
+@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle tars", "pack pair", "pbin merge"])
 def test_without_rights_it_says_so_before_any_work(command, endpoint, given, forbidden):
     for source, target in ((str(given), "s3://b/out"), ("s3://b/in", "s3://b/out")):
         error = refused(command, source, target)

@@ -211,7 +211,7 @@ COMMANDS = {
     "tokenize a file": "tokenize --input IN/web/part-0/web-1.jsonl --output-prefix OUT/x --append-eod",
     "tokenize a pattern": "tokenize --input IN/*/**/*.jsonl* --output-prefix OUT/x --append-eod",
     "shuffle": "shuffle --input IN/web IN/code --output OUT/x --seqlen 9",
-    "pack": "pack write IN/books -o OUT/x.pbin",
+    "pack": "pbin write IN/books -o OUT/x.pbin",
 }
 
 

@@ -30,8 +30,9 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.pbin.verify import verify_packed
+from nanoset_core.stages.pbin.stage import PBIN
 from nanoset_core.stages.shards import stage as tokenization
+from nanoset_core.stages.stage import Key
 from nanoset_core.storage import access
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.s3 import S3Store
@@ -174,7 +175,7 @@ def test_a_copy_that_was_cut_is_no_damage(remote_project, filled):
     copy = made.path(made.facts["file"])
     os.truncate(copy, copy.stat().st_size // 2)
     for deep in (False, True):
-        assert verify_packed(project, "web", deep).findings == []
+        assert PBIN.verify(project, Key("web"), deep=deep).findings == []
 
 
 def test_copies_go_and_come_back(remote_project, make_project, there, filled):

@@ -66,7 +66,7 @@ class Turns:
         self.place, self._random = place, random.Random(seed)
         tokenizer = tokenizer_json()
         (folder / "tokenizer.json").write_bytes(tokenizer)
-        packed = {"nanosets:": "packed: [web]\nnanosets:"}
+        packed = {"nanosets:": "pbin: [web]\nnanosets:"}
         self.local = write_project(folder / "local", folder / "tokenizer.json", FEWER | packed)
         self.raw = upload_raw(self.local.parent / "raw", place)
         settings = self.local.read_text().replace("raw: raw", f"raw: {self.raw.url()}")

@@ -1,1 +1,1 @@
-"""Modalities' packed datasets: `.pbin` files."""
+"""Modalities' `.pbin` files and the indexes next to its JSONL files, as bytes and arrays."""

@@ -1,7 +1,7 @@
 """Read a `.pbin` through a memory map: its documents, and samples of them.
 
-Samples are cut from one stream of all tokens, as Modalities does (`ContinuousSamples`), or begin where a document
-begins (`DocumentBlocks`). The rule of the latter is our own, since Modalities' class of this purpose cuts documents at
+Samples are cut from one stream of all tokens, as Modalities does (`ContinuousSamples`), or start where a document
+starts (`DocumentBlocks`). The rule of the latter is our own, since Modalities' class for this purpose cuts documents at
 random.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import os
+from abc import ABC, abstractmethod
 from array import array
 from functools import cached_property
 from pathlib import Path
@@ -18,69 +19,74 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError, SampleIndexError
-from nanoset_core.formats.pbin.layout import IndexFacts, load_index, open_packed
+from nanoset_core.formats.pbin.layout import IndexFacts, PbinIndex, load_index, open_pbin
 
-_MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {1: np.dtype(np.uint8), 2: np.dtype(np.int32), 4: np.dtype(np.int64)}
+_MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.int32),
+    4: np.dtype(np.int64),
+}
+"""Bytes of a token in the file → the type in which Modalities returns tokens."""
 
 
 class PackedDataset:
     """The documents of one `.pbin`, of any layout, read like a list.
 
-    dataset[i] is the tokens of document i, in the type that Modalities gives them in memory (uint8, int32 or int64 for
-    1, 2 or 4 bytes); dataset[i:j] a list of them. The index is read when a document is first asked for; `continuous`
-    needs none. Wrong offsets that Modalities' merge wrote are corrected, see `index_facts.merge_faults`. Pickles as its
-    path. The counterpart of Modalities' `PackedMemMapDatasetBase`, and of `PackedMemMapDatasetContinuous`.
+    dataset[i] is the tokens of document i, in the type in which Modalities returns them (uint8, int32 or int64 for 1, 2
+    or 4 bytes); dataset[i:j] is a list of documents. The index is read when a document is first requested; `continuous`
+    does not need it. Wrong offsets that Modalities' merge wrote are corrected, see `index_facts.merge_faults`. It
+    pickles as its path. Counterpart of Modalities' `PackedMemMapDatasetBase` and `PackedMemMapDatasetContinuous`.
 
     Raises:
-        MissingError: there is no such file.
-        FormatError: the file is damaged; the message names the byte.
+        MissingError: The file does not exist.
+        FormatError: The file is damaged; the message names the byte.
     """
 
-    __slots__ = ("__dict__", "_packed", "dtype", "path", "tokens")
+    __slots__ = ("__dict__", "_file", "dtype", "path", "tokens")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._packed = open_packed(path)
-        self.tokens = self._packed.tokens
-        """All tokens as they are in the file (unsigned, its byte order), shape (tokens,); read-only."""
-        self.dtype = _MEMORY_DTYPES[self._packed.token_bytes]
-        """Type of the tokens that are given out."""
+        self._file = open_pbin(path)
+        self.tokens = self._file.tokens
+        """All tokens as they are in the file (unsigned, in its byte order), shape (n_tokens,); read-only."""
+        self.dtype = _MEMORY_DTYPES[self._file.token_bytes]
+        """Type of the tokens of documents and samples."""
 
     @property
     def layout(self) -> str:
-        """A, B, C or D; see `nanoset_core.formats.pbin.layout`."""
-        return self._packed.layout.name
+        """A, C or D; see `nanoset_core.formats.pbin.layout`."""
+        return self._file.layout.name
 
     @property
     def token_bytes(self) -> int:
         """Bytes of one token in the file."""
-        return self._packed.token_bytes
+        return self._file.token_bytes
 
     @property
     def index_facts(self) -> IndexFacts:
         """What the index was found to be."""
-        return self._index[0]
+        return self._index.facts
 
     @property
     def document_starts(self) -> NDArray[np.int64]:
-        """Number of each document's first token in `tokens`, int64, shape (documents,)."""
-        return self._index[1]
+        """Number of each document's first token in `tokens`, shape (n_documents,)."""
+        return self._index.starts
 
     @property
     def document_lengths(self) -> NDArray[np.int64]:
-        """Tokens of each document, int64, shape (documents,)."""
-        return self._index[2]
+        """Tokens of each document, shape (n_documents,)."""
+        return self._index.lengths
 
     def continuous(self, block_size: int, reuse_last_target: bool = True) -> ContinuousSamples:
         """Return all tokens as one stream, cut into samples of `block_size`; see `ContinuousSamples`."""
         return ContinuousSamples(self, block_size, reuse_last_target=reuse_last_target)
 
     def document_blocks(self, block_size: int) -> DocumentBlocks:
-        """Return samples of at most `block_size` tokens that begin with documents; see `DocumentBlocks`."""
+        """Return samples of at most `block_size` tokens that start with documents; see `DocumentBlocks`."""
         return DocumentBlocks(self, block_size)
 
     def __len__(self) -> int:
-        return len(self._index[1])
+        return len(self._index.starts)
 
     @overload
     def __getitem__(self, index: int) -> NDArray[np.integer]: ...
@@ -90,14 +96,15 @@ class PackedDataset:
 
     def __getitem__(self, index: int | slice) -> NDArray[np.integer] | list[NDArray[np.integer]]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        number = _position(index, len(self), "document", self.path)
-        _, starts, lengths = self._index
-        return self.tokens[starts[number] : starts[number] + lengths[number]].astype(self.dtype)
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = _checked_number(index, len(self), "document", self.path)
+        start = self._index.starts[number]
+        stop = start + self._index.lengths[number]
+        return self.tokens[start:stop].astype(self.dtype)
 
     @cached_property
-    def _index(self) -> tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]]:
-        return load_index(self._packed)
+    def _index(self) -> PbinIndex:
+        return load_index(self._file)
 
     def __repr__(self) -> str:
         return f"PackedDataset({str(self.path)!r}, layout {self.layout}, {len(self.tokens)} tokens)"
@@ -106,116 +113,161 @@ class PackedDataset:
         return PackedDataset, (self.path,)
 
 
-class _Samples:
-    """Base of samples of a dataset; pickles as its file and arguments."""
+class _PbinSamples(ABC):
+    """Samples of a dataset, by number."""
 
-    def __init__(self, dataset: PackedDataset, block_size: int, count: int, *made_of: object) -> None:
-        self._dataset, self.block_size, self._count, self._made_of = dataset, block_size, count, made_of
+    def __init__(self, dataset: PackedDataset, block_size: int, n_samples: int) -> None:
+        self._dataset = dataset
+        self.block_size = block_size
+        self._n_samples = n_samples
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> NDArray[np.integer]:
+        """Return the tokens of one sample; a negative index counts from the end."""
 
     @property
     def dtype(self) -> np.dtype[np.integer]:
-        """Type of the tokens that are given out."""
+        """Type of the tokens of samples."""
         return self._dataset.dtype
 
     def __len__(self) -> int:
-        return self._count
+        return self._n_samples
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._dataset.path)!r}, {len(self)} samples of {self.block_size} tokens)"
+        samples = f"{len(self)} samples of {self.block_size} tokens"
+        return f"{type(self).__name__}({str(self._dataset.path)!r}, {samples})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._dataset, self.block_size, *self._made_of)
+        return type(self), (self._dataset, self.block_size)
 
-    def _position(self, index: int) -> int:
-        return _position(index, len(self), "sample", self._dataset.path)
+    def _number(self, index: int) -> int:
+        return _checked_number(index, len(self), "sample", self._dataset.path)
 
 
-class ContinuousSamples(_Samples):
-    """Samples of `block_size` tokens from one stream of N; documents are not kept apart.
+class ContinuousSamples(_PbinSamples):
+    """Samples of `block_size` tokens from one stream of all N tokens, regardless of documents.
 
-    Sample i begins at token i (block_size - 1) where the last target of a sample is the first input of the next
-    (`reuse_last_target`), which gives (N - block_size) // (block_size - 1) + 1 of them; else at token i block_size,
-    N // block_size of them. What is left at the end is dropped. Inputs are sample[:-1], targets sample[1:].
+    With `reuse_last_target`, the last target of a sample is the first input of the next one: sample i starts at token
+    i (block_size - 1), and there are (N - block_size) // (block_size - 1) + 1 samples. Without it, sample i starts at
+    token i block_size, and there are N // block_size. Remaining tokens are dropped. Inputs are sample[:-1], targets
+    sample[1:].
 
-    Equal to Modalities' `PackedMemMapDatasetContinuous`; its `sequence_length` in a configuration is block_size - 1
+    It equals Modalities' `PackedMemMapDatasetContinuous`, whose `sequence_length` in a configuration is block_size - 1
     with `reuse_last_target`, and block_size without.
 
     Raises:
-        ConfigError: the block is below 2 tokens, or above N.
+        ConfigError: The block is smaller than 2 tokens, or larger than N.
     """
 
     def __init__(self, dataset: PackedDataset, block_size: int, reuse_last_target: bool = True) -> None:
         tokens = dataset.tokens
         if block_size < 2 or len(tokens) < block_size:
-            what, found = "no sample of this size can be cut from the dataset", f"block_size {block_size}"
-            raise ConfigError(what, where=dataset.path, found=found, expected=f"2 to {len(tokens)}, its tokens")
+            raise ConfigError(
+                "no sample of this size can be cut from the dataset",
+                where=dataset.path,
+                found=f"block_size {block_size}",
+                expected=f"2 to {len(tokens)}, its tokens",
+            )
         self.reuse_last_target = reuse_last_target
         step = block_size - 1 if reuse_last_target else block_size
-        # shape (samples, block_size): overlapping views of the file
+        # (n_samples, block_size) overlapping views of the file
         self._windows = np.lib.stride_tricks.sliding_window_view(tokens, block_size)[::step]
-        super().__init__(dataset, block_size, len(self._windows), reuse_last_target)
+        super().__init__(dataset, block_size, len(self._windows))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ContinuousSamples, (self._dataset, self.block_size, self.reuse_last_target)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return the tokens of one sample, shape (block_size,); a negative index counts from the end."""
-        sample: NDArray[np.unsignedinteger] = self._windows[self._position(index)]
+        sample: NDArray[np.unsignedinteger] = self._windows[self._number(index)]
         return sample.astype(self.dtype)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.integer]:
         """Return the tokens of several samples, shape (len(indices), block_size).
 
         Raises:
-            SampleIndexError: a number is outside [0, n).
+            SampleIndexError: A number is outside [0, n_samples).
         """
-        wanted = np.asarray(indices, np.int64)
-        if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise _no_such("sample", f"{wanted.min()} to {wanted.max()}", len(self), self._dataset.path)
-        return self._windows[wanted].astype(self.dtype)
+        numbers = np.asarray(indices, np.int64)
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= len(self)):
+            found = f"{numbers.min()} to {numbers.max()}"
+            raise _no_such("sample", found, len(self), self._dataset.path)
+        return self._windows[numbers].astype(self.dtype)
 
 
-class DocumentBlocks(_Samples):
-    """Samples of at most `block_size` tokens that begin with documents.
+class DocumentBlocks(_PbinSamples):
+    """Samples of at most `block_size` tokens that start with documents.
 
-    A longer document is cut, from its beginning, into pieces of block_size and a rest; any other document with tokens
-    is one piece. A sample is as many of the next pieces as fit, at least one. So every token is in exactly one sample,
-    in order. Memory: 40 bytes a piece while it is made, then 16, and 8 a sample.
+    A document longer than that is cut, from its start, into pieces of block_size and a remainder; any other document
+    with tokens is one piece. A sample consists of as many of the next pieces as fit, at least one. So every token is in
+    exactly one sample, in order. Memory: 40 bytes a piece while it is made, then 16, and 8 a sample.
 
     Raises:
-        ConfigError: the block is below 1 token.
+        ConfigError: The block is smaller than 1 token.
     """
 
     def __init__(self, dataset: PackedDataset, block_size: int) -> None:
         if block_size < 1:
-            what, found = "a block has at least one token", f"block_size {block_size}"
-            raise ConfigError(what, where=dataset.path, found=found)
-        starts, lengths = dataset.document_starts, dataset.document_lengths
-        counts = -(-lengths // block_size)
-        documents = np.repeat(np.arange(len(starts)), counts)  # of each piece, shape (pieces,)
-        firsts = np.cumsum(counts) - counts
-        inside = (np.arange(len(documents)) - firsts[documents]) * block_size  # tokens of the document before the piece
-        self._starts, sizes = starts[documents] + inside, np.minimum(lengths[documents] - inside, block_size)
-        self._ends = self._starts + sizes
-        del documents, inside
-        totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        # The first piece that no longer fits a sample that begins with each piece, shape (pieces,).
-        following = (np.searchsorted(totals, totals[:-1] + block_size, side="right") - 1).data
-        bounds = array("q", [0])
-        while bounds[-1] < len(sizes):
-            bounds.append(following[bounds[-1]])
-        self._bounds = np.frombuffer(bounds, np.int64)
-        """Sample k is the pieces [bounds[k], bounds[k + 1]), int64, shape (samples + 1,)."""
-        self.lengths: NDArray[np.int64] = np.diff(totals[self._bounds])
-        """Tokens of each sample, int64, shape (samples,)."""
+            raise ConfigError(
+                "a block has at least one token",
+                where=dataset.path,
+                found=f"block_size {block_size}",
+            )
+        self._cut(dataset, block_size)
+        lengths = self._stops - self._starts
+        tokens_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])  # (n_pieces + 1,)
+        self._bounds = _sample_bounds(tokens_before, block_size)
+        """Sample k consists of the pieces [bounds[k], bounds[k + 1]), shape (n_samples + 1,)."""
+        self.lengths: NDArray[np.int64] = np.diff(tokens_before[self._bounds])
+        """Tokens of each sample, shape (n_samples,)."""
         super().__init__(dataset, block_size, len(self.lengths))
+
+    def _cut(self, dataset: PackedDataset, block_size: int) -> None:
+        """Set the first token of each piece, and the one after its last; both int64, shape (n_pieces,)."""
+        starts = dataset.document_starts
+        lengths = dataset.document_lengths
+        n_pieces = -(-lengths // block_size)  # (n_documents,)
+        document_of_piece = np.repeat(np.arange(len(starts)), n_pieces)
+
+        # Tokens of the same document in front of each piece.
+        first_pieces = np.cumsum(n_pieces) - n_pieces
+        numbers_in_document = np.arange(len(document_of_piece)) - first_pieces[document_of_piece]
+        tokens_before = numbers_in_document * block_size
+
+        self._starts = starts[document_of_piece] + tokens_before
+        self._stops = self._starts + np.minimum(lengths[document_of_piece] - tokens_before, block_size)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return the tokens of one sample, shape (lengths[index],); a negative index counts from the end."""
-        i = self._position(index)
-        pieces = slice(*self._bounds[i : i + 2])
-        spans = zip(self._starts[pieces], self._ends[pieces], strict=True)
-        return np.concatenate([self._dataset.tokens[begin:end] for begin, end in spans]).astype(self.dtype)
+        number = self._number(index)
+        pieces = slice(self._bounds[number], self._bounds[number + 1])
+        ranges = zip(self._starts[pieces], self._stops[pieces], strict=True)
+        tokens = [self._dataset.tokens[start:stop] for start, stop in ranges]
+        return np.concatenate(tokens).astype(self.dtype)
 
 
-def _position(index: SupportsIndex, count: int, noun: str, path: Path) -> int:
+def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
+    """Return the first piece of each sample, and the number of pieces, if each sample takes as many as fit.
+
+    Args:
+        tokens_before: Tokens of all pieces before each one, and in all, shape (n_pieces + 1,).
+    """
+    n_pieces = len(tokens_before) - 1
+    # (n_pieces,) the first piece that no longer fits into a sample that starts with each piece
+    ends = np.searchsorted(tokens_before, tokens_before[:-1] + block_size, side="right") - 1
+    next_piece = ends.data  # a loop over a buffer is several times as fast as over an array
+    bounds = array("q", [0])
+    while bounds[-1] < n_pieces:
+        bounds.append(next_piece[bounds[-1]])
+    return np.frombuffer(bounds, np.int64)
+
+
+def _checked_number(index: SupportsIndex, count: int, noun: str, path: Path) -> int:
+    """Return an index from the start of `count` items.
+
+    Raises:
+        SampleIndexError: It is outside of them.
+    """
     number = operator.index(index)
     if not -count <= number < count:
         raise _no_such(noun, number, count, path)

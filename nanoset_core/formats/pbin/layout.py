@@ -1,32 +1,33 @@
-"""The bytes of a packed dataset, Modalities' `.pbin`: a header, the tokens of all documents, a pickled index.
+"""The bytes of a `.pbin`, the file that Modalities trains on: a header, the tokens of all documents, a pickled index.
+
+Three layouts were written by released versions of Modalities:
 
 ```
 layout   offset      size   content
-B C D    0           8      uint64  n, bytes of tokens
+C D      0           8      uint64  n, bytes of all tokens
          8           4      uint32  bytes of one token: 1, 2 or 4
-         12          n      tokens, unsigned, documents back to back
-         12 + n      rest   pickle of [(offset, length), ...], in bytes, one pair a document
+         12          n      tokens, unsigned, all documents in sequence
+         12 + n      rest   pickle of [(offset, length), ...], in bytes, one pair for each document
 A        0           8      uint64  n
          8           n      tokens of 4 bytes
          8 + n       rest   pickle, as above
 
-layout   written by Modalities           byte order   offsets count from
-A        before 2024-01-30               big          the file's first byte: the first document is at 8
-B        2024-01-30 to 2024-04-02        big          the file's first byte: 12
-C        2024-04-03 to 2024-06-24        little       the file's first byte: 12
-D        since then (v0.2.2 and later)   little       the first token: 0
+layout   written by         byte order   offsets count from
+A        0.1.0              big          the first byte of the file: the first document is at 8
+C        0.2.0              little       the first byte of the file: the first document is at 12
+D        0.2.2 and later    little       the first token: the first document is at 0
 ```
 
-Only D is written. No field names the layout, so it is derived from where the index begins and from the index's first
-entry. Source: Modalities, `src/modalities/dataloader/create_packed_data.py`,
-`EmbeddedStreamData`, and its history.
+Only D is written. No field names the layout. It follows from where the index starts, and from the first entry of the
+index. Source: `EmbeddedStreamData` and `PackedDataGenerator` in Modalities'
+`src/modalities/dataloader/create_packed_data.py`, and their history.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,40 +42,46 @@ from nanoset_core.storage.reading import MappedFile
 from nanoset_core.storage.regular_files import map_regular
 
 TOKEN_BYTES = (1, 2, 4)
+"""Sizes that a token can have."""
 _HEADER = struct.Struct("<QI")
 HEADER_BYTES = _HEADER.size
+_HEADER_A = struct.Struct(">Q")
+_TOKEN_BYTES_A = 4
 _PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
-_MAX_OFFSET = 1 << 62  # keeps sums from wrapping around
+"""First bytes of a pickle of the protocols 2 to 5."""
+_MAX_OFFSET = 1 << 62
+"""Sums of smaller offsets and lengths do not overflow int64."""
 
 
-class Layout(NamedTuple):
-    """One of the layouts in the table above; the byte order is that of header and tokens."""
+@dataclass(frozen=True, slots=True)
+class PbinLayout:
+    """One of the layouts in the table above."""
 
-    name: Literal["A", "B", "C", "D"]
+    name: Literal["A", "C", "D"]
     header_bytes: int
     byte_order: Literal["<", ">"]
+    """Of the header and the tokens."""
     first_offset: int
     """Offset of the first token as the index counts, in bytes."""
 
 
-A = Layout("A", 8, ">", 8)
-B = Layout("B", 12, ">", 12)
-C = Layout("C", 12, "<", 12)
-D = Layout("D", 12, "<", 0)
+A = PbinLayout("A", _HEADER_A.size, ">", 8)
+C = PbinLayout("C", HEADER_BYTES, "<", 12)
+D = PbinLayout("D", HEADER_BYTES, "<", 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PackedFile:
-    """An open `.pbin` whose header was read, and whose index was not."""
+class PbinFile:
+    """An open `.pbin` whose header was read; its index was not."""
 
     path: Path
-    layout: Layout
+    layout: PbinLayout
     token_bytes: int
     """Bytes of one token: 1, 2 or 4."""
     data_bytes: int
     """Bytes of all tokens."""
     view: memoryview
-    """The whole file, mapped; of a file in a store, only header and index can be read."""
+    """The whole file, mapped. If the file is in a store, only the header and the index can be read."""
 
     @property
     def index_begin(self) -> int:
@@ -83,11 +90,12 @@ class PackedFile:
 
     @property
     def tokens(self) -> NDArray[np.unsignedinteger]:
-        """All tokens, uint8, uint16 or uint32 in the file's byte order, shape (tokens,); read-only.
+        """All tokens, read-only: uint8, uint16 or uint32 in the byte order of the file, shape (n_tokens,).
 
-        Of a file in a store, none of them can be read.
+        If the file is in a store, none of them can be read.
         """
-        return np.frombuffer(self.view, self.dtype, self.data_bytes // self.token_bytes, self.layout.header_bytes)
+        n_tokens = self.data_bytes // self.token_bytes
+        return np.frombuffer(self.view, self.dtype, n_tokens, self.layout.header_bytes)
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -95,174 +103,323 @@ class PackedFile:
         return np.dtype(f"{self.layout.byte_order}u{self.token_bytes}")
 
 
-def token_size_bytes(vocab_size: int) -> int:
-    """Return the bytes that Modalities gives to a token: 1 up to 256 tokens, 2 up to 65,536, else 4 (4 for one token).
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """What the index of a file was found to be."""
 
-    Same as its `PackedDataGenerator._get_required_num_of_bytes_to_repr`, of the `vocab_size` that it asks the tokenizer
-    for; Hugging Face's does not count added tokens.
+    documents: int
+    """Entries of the index."""
+    tokens: int
+    """Tokens of all documents; as many as the file has, unless documents overlap or leave out tokens."""
+    empty_documents: int
+    """Entries without tokens."""
+    is_contiguous: bool
+    """Whether the documents, in their order, cover all tokens without gaps or overlaps."""
+    merge_faults: int
+    """Places after which Modalities' merge made the offsets too small; 0 in a sound index."""
+
+
+class PbinIndex(NamedTuple):
+    """The index of a file, checked and corrected."""
+
+    facts: IndexFacts
+    starts: NDArray[np.int64]
+    """Number of each document's first token, shape (n_documents,)."""
+    lengths: NDArray[np.int64]
+    """Tokens of each document, shape (n_documents,)."""
+
+
+def token_size_bytes(vocab_size: int) -> int:
+    """Return the bytes that Modalities gives a token: 1 up to 256 tokens, 2 up to 65,536, otherwise 4.
+
+    It is 4 for a vocabulary of one token, too. The rule is that of
+    `PackedDataGenerator._get_required_num_of_bytes_to_repr`, which asks the tokenizer for its `vocab_size`; that of a
+    Hugging Face tokenizer does not count added tokens.
+
+    Raises:
+        ConfigError: The size is below 1 or above 2^32.
     """
     if not 1 <= vocab_size <= 1 << 32:
-        what, expected = "no token size fits this vocabulary", f"1 to {1 << 32}"
-        raise ConfigError(what, where="vocab_size", found=vocab_size, expected=expected)
-    if 2 <= vocab_size <= 1 << 8:
+        raise ConfigError(
+            "no token size fits this vocabulary",
+            where="vocab_size",
+            found=vocab_size,
+            expected=f"1 to {1 << 32}",
+        )
+    if vocab_size == 1:
+        return 4  # the formula is ceil(log2(vocab_size) / 8), which gives 0
+    if vocab_size <= 1 << 8:
         return 1
-    return 2 if 2 <= vocab_size <= 1 << 16 else 4
+    if vocab_size <= 1 << 16:
+        return 2
+    return 4
 
 
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:
-    """Return the 12 bytes in front of the tokens, layout D."""
+    """Return the header of layout D: the 12 bytes in front of the tokens."""
     return _HEADER.pack(data_bytes, token_bytes)
 
 
 @contextmanager
 def required(path: object, expected: str, remedy: str) -> Iterator[None]:
-    """Raise MissingError where the block opens a file that is not there."""
+    """Turn the error of a block that opens a file into one that says which file is needed, and why.
+
+    Raises:
+        MissingError: The block found no file.
+    """
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise MissingError("no such file", where=path, expected=expected, remedy=remedy) from error
 
 
-def open_packed(path: str | os.PathLike[str], file: MappedFile | None = None) -> PackedFile:
-    """Map a `.pbin` and determine its layout from its header and the first entry of its index.
+def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> PbinFile:
+    """Open a `.pbin`, and determine its layout.
 
-    Of a `file` in a store header and index are fetched. Raises FormatError for none of the layouts; it names the byte.
+    Args:
+        path: Its path, for messages, too.
+        file: The file, if it is in a store; its header and index are fetched. By default the path is mapped.
+
+    Raises:
+        MissingError: There is no such file.
+        FormatError: It has none of the layouts, or is cut off; the message names the byte.
     """
     path = Path(path)
     if file is None:
-        with required(path, "a .pbin file", "pack the dataset first, or correct the path"):
+        with required(path, "a .pbin file", "write it first (`nanoset pbin`), or correct the path"):
             file = MappedFile(map_regular(path))
     view = memoryview(file.buffer)
+
     _fetch(file, 0, HEADER_BYTES)
     if len(view) < HEADER_BYTES:
-        expected = f"a .pbin, with a header of {HEADER_BYTES} bytes"
-        raise damaged("the header is cut off", f"{path}, byte {len(view)}", f"{len(view)} bytes", expected)
-    # B before A: where both would fit, A's first token would have to look like a token size.
-    for layout in (D, B, A):
-        data_bytes, token_bytes = struct.unpack_from(f"{layout.byte_order}QI", view)
-        if layout is A:
-            token_bytes = 4
-        index_begin = layout.header_bytes + data_bytes
-        _fetch(file, index_begin, index_begin + 2)
-        if token_bytes not in TOKEN_BYTES or bytes(view[index_begin : index_begin + 2]) not in _PICKLES:
-            continue
-        _fetch(file, index_begin, file.size)
-        if layout is D and first_number(view, index_begin) == C.first_offset:
-            layout = C
-        if data_bytes % token_bytes:
-            found, expected = f"{data_bytes} bytes of tokens", f"a multiple of {token_bytes}, the bytes of one token"
-            raise damaged("the tokens end within a token", f"{path}, byte 0", found, expected)
-        return PackedFile(path, layout, token_bytes, data_bytes, view)
-    raise _unknown_layout(path, view)
+        raise damaged(
+            "the header is cut off",
+            f"{path}, byte {len(view)}",
+            f"{len(view)} bytes",
+            f"a .pbin, with a header of {HEADER_BYTES} bytes",
+        )
+
+    # A layout fits if an index starts where its header says that the tokens end.
+    data_bytes, token_bytes = _HEADER.unpack_from(view)
+    (data_bytes_a,) = _HEADER_A.unpack_from(view)
+    if token_bytes in TOKEN_BYTES and _has_pickle(file, HEADER_BYTES + data_bytes):
+        layout = D
+    elif _has_pickle(file, A.header_bytes + data_bytes_a):
+        layout = A
+        data_bytes = data_bytes_a
+        token_bytes = _TOKEN_BYTES_A
+    else:
+        raise _unknown_layout(path, view)
+
+    # C differs from D in the first offset only.
+    index_begin = layout.header_bytes + data_bytes
+    _fetch(file, index_begin, file.size)
+    if layout is D and first_number(view, index_begin) == C.first_offset:
+        layout = C
+
+    if data_bytes % token_bytes:
+        raise damaged(
+            "the tokens end within a token",
+            f"{path}, byte 0",
+            f"{data_bytes} bytes of tokens",
+            f"a multiple of {token_bytes}, the bytes of one token",
+        )
+    return PbinFile(path, layout, token_bytes, data_bytes, view)
+
+
+def _has_pickle(file: MappedFile, begin: int) -> bool:
+    """Return whether a pickle starts at a byte of a file."""
+    _fetch(file, begin, begin + 2)
+    return bytes(memoryview(file.buffer)[begin : begin + 2]) in _PICKLES
 
 
 def _fetch(file: MappedFile, begin: int, end: int) -> None:
-    if begin < (end := min(end, file.size)):
+    """Fetch some bytes of a file, as far as it has them; nothing happens if it is not in a store."""
+    end = min(end, file.size)
+    if begin < end:
         file.fetch_span(begin, end)
 
 
 def _unknown_layout(path: Path, view: memoryview) -> FormatError:
+    """Return the error for a file that has none of the layouts, with the most likely reason."""
     data_bytes, token_bytes = _HEADER.unpack_from(view)
-    byte, what = HEADER_BYTES + data_bytes, "no index after the tokens"
+    index_begin = HEADER_BYTES + data_bytes
     if token_bytes not in TOKEN_BYTES:
-        byte, what = 8, "this is no .pbin"
+        what = "this is no .pbin"
+        byte = 8
     elif data_bytes == 0:
-        byte, what = 0, "the header is not complete: the program that wrote this file was interrupted"
-    elif byte >= len(view):
-        byte, what = len(view), "the file ends too early"
-    found = f"{data_bytes} bytes of {token_bytes}-byte tokens in a file of {len(view)} bytes"
-    expected = "header, tokens and pickled index of one of Modalities' layouts A to D"
-    return damaged(what, f"{path}, byte {byte}", found, expected)
+        what = "the header is not complete: the program that wrote this file was interrupted"
+        byte = 0
+    elif index_begin >= len(view):
+        what = "the file ends too early"
+        byte = len(view)
+    else:
+        what = "no index after the tokens"
+        byte = index_begin
+    return damaged(
+        what,
+        f"{path}, byte {byte}",
+        f"{data_bytes} bytes of {token_bytes}-byte tokens in a file of {len(view)} bytes",
+        "header, tokens and pickled index of one of Modalities' layouts A, C and D",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFacts:
-    """The facts of an index."""
+def scan_index(file: PbinFile) -> IndexFacts:
+    """Check every entry of an index, without keeping the entries.
 
-    documents: int
-    """Entries of the index."""
-    tokens: int
-    """Tokens of all documents; those of the file, unless documents overlap or leave some out."""
-    empty_documents: int
-    """Entries without tokens."""
-    is_contiguous: bool
-    """Whether each document begins where the one before it ends, the first and the last at the ends of the tokens."""
-    merge_faults: int
-    """Places after which Modalities' merge put the offsets too low; 0 in a sound index."""
+    Memory is bounded by a chunk of entries. An index that was not written by Python's own pickler is read as a whole,
+    which takes some 150 bytes an entry.
 
-
-def scan_index(packed: PackedFile, take: Callable[[Entries], object] = len) -> IndexFacts:
-    """Check every entry of the index; no more than one chunk of entries is in memory, unless another pickler wrote it.
-
-    An index whose opcodes are not those of Python's own pickler is read whole: some 150 bytes an entry. `take` gets the
-    entries, in bytes from the first token, as they are read. Raises FormatError, which names byte or document.
+    Raises:
+        FormatError: The index is damaged; the message names the byte or the document.
     """
-    size, data_bytes, base = packed.token_bytes, packed.data_bytes, packed.layout.first_offset
-    documents = total = empty = shifts = shift = 0  # shift: how many bytes the last offset is too low, back to back
-    mergeable, outside = base == 0, None
-    for offsets, lengths in _entries(packed):
-        wrong = (lengths < 0) | (lengths > data_bytes) | (lengths % size != 0) | (offsets % size != 0)
-        wrong |= (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
-        if wrong.any():
-            raise _misplaced(packed, documents, offsets, lengths, wrong)
-        wrong = (offsets < 0) | (offsets > data_bytes - lengths)
-        if outside is None and wrong.any():
-            outside = _misplaced(packed, documents, offsets, lengths, wrong)
-        ends = total + np.cumsum(lengths)
-        distances = ends - lengths - offsets
-        if changes := int(np.count_nonzero(np.diff(distances, prepend=shift))):
-            shifts, shift = shifts + changes, int(distances[-1])
-            mergeable &= not ((distances < 0) | (distances % HEADER_BYTES != 0)).any()
-        documents, total = documents + len(lengths), int(ends[-1])
-        empty += int(np.count_nonzero(lengths == 0))
-        take((offsets, lengths))
-    contiguous = total == data_bytes and shifts == 0
-    if base and not contiguous:
-        what, where = f"the index is not that of a file of layout {packed.layout.name}", f"byte {packed.index_begin}"
-        found = f"{documents} documents of {total} bytes, {shifts} of them out of place"
-        raise damaged(what, f"{packed.path}, {where}", found, f"documents back to back, {data_bytes} bytes from {base}")
-    faults = shifts if mergeable and total == data_bytes else 0
-    if outside is not None and not faults:
-        raise outside
-    return IndexFacts(documents, total // size, empty, contiguous or faults > 0, faults)
+    scan = _IndexScan(file)
+    for entries in _entries(file):
+        scan.add(entries)
+    return scan.facts()
 
 
-def _misplaced(
-    packed: PackedFile, before: int, offsets: NDArray[np.int64], lengths: NDArray[np.int64], wrong: NDArray[np.bool_]
-) -> FormatError:
-    at = int(np.argmax(wrong))
-    where = f"{packed.path}, entry {before + at} of the index at byte {packed.index_begin}"
-    found = f"{lengths[at]} bytes from byte {offsets[at]} of the tokens"
-    expected = f"within [0, {packed.data_bytes}), in multiples of {packed.token_bytes}, the bytes of one token"
-    return damaged("a document lies where no tokens are", where, found, expected)
-
-
-def document_entries(packed: PackedFile, facts: IndexFacts) -> Iterator[Entries]:
-    """Yield (starts, lengths) in bytes from the first token, corrected, in chunks; `facts` are those of the scan."""
-    begin = 0
-    for offsets, lengths in _entries(packed):
-        if facts.merge_faults:
-            offsets = begin + np.cumsum(lengths) - lengths
-            begin = int(offsets[-1] + lengths[-1])
-        yield offsets, lengths
-
-
-def load_index(packed: PackedFile) -> tuple[IndexFacts, NDArray[np.int64], NDArray[np.int64]]:
+def load_index(file: PbinFile) -> PbinIndex:
     """Return the whole index, checked and corrected. Memory: 32 bytes a document while it is read, then 16.
 
-    Returns:
-        (its facts; the number of each document's first token, and how many it has, both int64, shape (documents,))
+    Raises:
+        FormatError: The index is damaged; the message names the byte or the document.
     """
-    parts: list[Entries] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-    facts = scan_index(packed, parts.append)
-    starts, lengths = map(np.concatenate, zip(*parts, strict=True))
-    lengths //= packed.token_bytes
+    scan = _IndexScan(file)
+    starts = [np.empty(0, np.int64)]
+    lengths = [np.empty(0, np.int64)]
+    for entries in _entries(file):
+        scan.add(entries)
+        starts.append(entries.offsets)
+        lengths.append(entries.lengths)
+    facts = scan.facts()
+
+    # Bytes → tokens, in place, since an index may have billions of entries.
+    all_lengths = np.concatenate(lengths)
+    all_lengths //= file.token_bytes
     if facts.merge_faults:
-        return facts, np.cumsum(lengths) - lengths, lengths
-    starts //= packed.token_bytes
-    return facts, starts, lengths
+        all_starts = np.cumsum(all_lengths) - all_lengths
+    else:
+        all_starts = np.concatenate(starts)
+        all_starts //= file.token_bytes
+    return PbinIndex(facts, all_starts, all_lengths)
 
 
-def _entries(packed: PackedFile) -> Iterator[Entries]:
-    for offsets, lengths in decode_index(packed.view, packed.index_begin, str(packed.path)):
-        yield offsets - packed.layout.first_offset, lengths
+def document_entries(file: PbinFile, facts: IndexFacts) -> Iterator[Entries]:
+    """Yield the corrected entries of an index in chunks, in bytes from the first token.
+
+    Args:
+        facts: What `scan_index` returned for the file.
+    """
+    total = 0
+    for entries in _entries(file):
+        if not facts.merge_faults:
+            yield entries
+            continue
+        stops = total + np.cumsum(entries.lengths)
+        yield Entries(stops - entries.lengths, entries.lengths)
+        total = int(stops[-1])
+
+
+def _entries(file: PbinFile) -> Iterator[Entries]:
+    """Yield the entries of an index as they are stored, but with offsets from the first token."""
+    for entries in decode_index(file.view, file.index_begin, str(file.path)):
+        yield Entries(entries.offsets - file.layout.first_offset, entries.lengths)
+
+
+class _IndexScan:
+    """Checks the entries of an index chunk by chunk, and finds out whether Modalities' merge damaged it.
+
+    `join_embedded_stream_data` of Modalities forgets the header: all offsets of the k-th file are 12 (k - 1) bytes too
+    small. The lengths are right, so that the offsets can be computed from them.
+    """
+
+    def __init__(self, file: PbinFile) -> None:
+        self._file = file
+        self._documents = 0
+        self._empty_documents = 0
+        self._bytes = 0
+        """Of all documents so far."""
+        self._shortfall = 0
+        """How many bytes the last offset is below the end of the documents before it."""
+        self._shortfall_changes = 0
+        self._may_be_merged = file.layout is D
+        self._outside: FormatError | None = None
+        """The first document that is outside of the tokens: an error, unless a merge explains it."""
+
+    def add(self, entries: Entries) -> None:
+        """Check the next entries, of which there is at least one.
+
+        Raises:
+            FormatError: A document cannot be where its entry says, in whatever way the index was written.
+        """
+        offsets, lengths = entries
+        self._check_values(entries)
+        is_outside = (offsets < 0) | (offsets > self._file.data_bytes - lengths)
+        if self._outside is None and is_outside.any():
+            self._outside = self._misplaced(entries, is_outside)
+
+        # In a sound index, every document starts where those before it end.
+        stops = self._bytes + np.cumsum(lengths)
+        shortfalls = stops - lengths - offsets  # (n_entries,) bytes
+        changes = int(np.count_nonzero(np.diff(shortfalls, prepend=self._shortfall)))
+        if changes:
+            self._shortfall_changes += changes
+            self._shortfall = int(shortfalls[-1])
+            is_by_merge = (shortfalls >= 0) & (shortfalls % HEADER_BYTES == 0)
+            self._may_be_merged &= bool(is_by_merge.all())
+
+        self._documents += len(lengths)
+        self._empty_documents += int(np.count_nonzero(lengths == 0))
+        self._bytes = int(stops[-1])
+
+    def facts(self) -> IndexFacts:
+        """Return what the index is, once all entries were added.
+
+        Raises:
+            FormatError: A document is outside of the tokens; or an old layout has gaps, which it cannot have.
+        """
+        file = self._file
+        is_complete = self._bytes == file.data_bytes
+        is_sound = is_complete and self._shortfall_changes == 0
+        if file.layout.first_offset and not is_sound:
+            raise damaged(
+                f"the index is not that of a file of layout {file.layout.name}",
+                f"{file.path}, byte {file.index_begin}",
+                f"{self._documents} documents of {self._bytes} bytes, {self._shortfall_changes} of them out of place",
+                f"documents back to back, {file.data_bytes} bytes from {file.layout.first_offset}",
+            )
+
+        merge_faults = 0
+        if self._may_be_merged and is_complete:
+            merge_faults = self._shortfall_changes
+        if self._outside is not None and not merge_faults:
+            raise self._outside
+        return IndexFacts(
+            documents=self._documents,
+            tokens=self._bytes // file.token_bytes,
+            empty_documents=self._empty_documents,
+            is_contiguous=is_sound or merge_faults > 0,
+            merge_faults=merge_faults,
+        )
+
+    def _check_values(self, entries: Entries) -> None:
+        """Check what holds for the values of every index, also of one that a merge damaged."""
+        offsets, lengths = entries
+        token_bytes = self._file.token_bytes
+        is_wrong = (lengths < 0) | (lengths > self._file.data_bytes)
+        is_wrong |= (lengths % token_bytes != 0) | (offsets % token_bytes != 0)
+        is_wrong |= (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
+        if is_wrong.any():
+            raise self._misplaced(entries, is_wrong)
+
+    def _misplaced(self, entries: Entries, is_wrong: NDArray[np.bool_]) -> FormatError:
+        """Return the error for the first of the wrong entries of a chunk."""
+        file = self._file
+        row = int(np.argmax(is_wrong))
+        return damaged(
+            "a document lies where no tokens are",
+            f"{file.path}, entry {self._documents + row} of the index at byte {file.index_begin}",
+            f"{entries.lengths[row]} bytes from byte {entries.offsets[row]} of the tokens",
+            f"within [0, {file.data_bytes}), in multiples of {file.token_bytes}, the bytes of one token",
+        )

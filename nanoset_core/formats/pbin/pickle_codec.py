@@ -1,4 +1,4 @@
-"""Convert document entries ↔ the pickle that Modalities reads, without an unpickler.
+"""Convert document entries to and from the pickle that Modalities reads, without running a pickle.
 
 The bytes are those of `pickle.dumps(entries, protocol=4)` for a list of (offset, length) tuples of int:
 
@@ -6,23 +6,25 @@ The bytes are those of `pickle.dumps(entries, protocol=4)` for a list of (offset
 80 04                           PROTO 4
 95 <uint64 n>                   FRAME: n bytes of opcodes follow, then the next frame
 5d 94                           EMPTY_LIST, MEMOIZE
-28  entry × 1000  65            MARK, up to a thousand entries, APPENDS; again and again
+28  entry × 1000  65            MARK, up to a thousand entries, APPENDS; repeated
 2e                              STOP
 
 entry   <int offset> <int length> 86 94          TUPLE2, MEMOIZE
 int     4b u1 | 4d u2 | 4a i4 | 8a <u1 n> <n bytes, signed>      the first that holds the value
 ```
 
-A frame ends at the first tuple or int that begins 64 KiB or more after its start; a last frame below four bytes goes
-without a header; a list of one entry is `entry 61` (APPEND), an empty one nothing at all.
+A frame ends at the first tuple or int that starts 64 KiB or more after the frame did. A last frame of less than four
+bytes has no header. A list of one entry is `entry 61` (APPEND), and an empty list has no opcode for entries.
 Source: CPython `Modules/_pickle.c`, `save_long`, `save_tuple`, `batch_list_exact` and `_Pickler_OpcodeBoundary`.
 
-Decoding: entries differ in width, so where one begins follows from the one before. The way out: every entry ends in
-TUPLE2 MEMOIZE, so each place after such a pair of bytes is a candidate for the start of an entry. All candidates are
-decoded at once; each tells where its successor begins; as long as that is the next candidate, all were true. Where
-the pair of bytes happens to lie inside a number, the chain jumps over it. What other picklers make (protocols 2 to 5,
-tuples or lists, with or without memo), and damage, goes to `read_slowly`, which lets Python's unpickler see no opcode
-but those of lists, tuples and whole numbers, so that a hostile pickle runs nothing.
+Decoding is vectorised, although entries differ in width, so that each one starts where the one before it ends. Every
+entry ends in TUPLE2 MEMOIZE, so each position after such a pair of bytes is a candidate for the start of an entry. All
+candidates are decoded at once, and each says where the next entry would start. As long as that is the next candidate,
+all candidates are entries. If the pair of bytes happens to be inside a number, the chain jumps over it.
+
+Anything else goes to `read_slowly`: pickles of other picklers (protocols 2 to 5, tuples or lists, with or without
+memo), and damaged ones. It checks that all opcodes are those of lists, tuples and integers before it calls Python's
+unpickler, so that a hostile pickle runs nothing.
 """
 
 from __future__ import annotations
@@ -30,281 +32,453 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
 
-Entries = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""(offsets, lengths) of consecutive documents, both int64, shape (documents,)."""
-_EXPECTED = "a pickled list of (offset, length) pairs of whole numbers, and nothing else"
-_NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1")
-_REFUSED = "this is not an index of documents"
-_HARMLESS = {*_NUMBERS, "PROTO", "FRAME", "STOP", "EMPTY_LIST", "APPEND", "MARK", "APPENDS", "TUPLE2", "TUPLE"}
-_MEMO = ("MEMOIZE", "BINPUT", "LONG_BINPUT")
-_GETS = ("BINGET", "LONG_BINGET")
-_UNREADABLE = (pickle.UnpicklingError, ValueError, LookupError, AttributeError, TypeError, EOFError)
-_PREFIX_BYTES = 64
+
+class Entries(NamedTuple):
+    """Entries of consecutive documents."""
+
+    offsets: NDArray[np.int64]
+    """Shape (n_entries,)."""
+    lengths: NDArray[np.int64]
+    """Shape (n_entries,)."""
+
+    def slice(self, start: int, stop: int | None = None) -> Entries:
+        """Return the entries [start, stop)."""
+        return Entries(self.offsets[start:stop], self.lengths[start:stop])
+
+
 BATCH_ENTRIES = 1000
 FRAME_BYTES = 64 * 1024
 _FRAME_MIN_BYTES = 4
 _CHUNK_ENTRIES = 1 << 13
-
-# Columns of a row that holds one int, everything that may surround it included.
-_AT_APPENDS, _AT_OPCODE, _AT_SIZE, _AT_PAYLOAD, _AT_TUPLE2, _COLUMNS = 0, 2, 3, 4, 12, 14
-_OPCODES = np.frombuffer(b"\0KM\0J\x8a\x8a\x8a\x8a", np.uint8)
-"""By bytes of payload."""
-_USED = np.zeros((9, _COLUMNS), bool)
-"""Columns that an int with so many bytes of payload fills in any row."""
-_USED[:, _AT_OPCODE] = True
-_USED[5:, _AT_SIZE] = True
-_USED[:, _AT_PAYLOAD:_AT_TUPLE2] = np.arange(8) < np.arange(9)[:, None]
-
 _CHUNK_BYTES = 1 << 20
-_MARGIN = 32  # zeros after a chunk, so that no look ahead leaves it
-_LONGEST = 24  # bytes of an entry and what may stand before it
-_FRAME, _APPENDS, _MARK, _TUPLE2, _MEMOIZE = 0x95, 0x65, 0x28, 0x86, 0x94
+
+_FRAME = 0x95
+_MARK = 0x28
+_APPENDS = 0x65
+_TUPLE2 = 0x86
+_MEMOIZE = 0x94
 _LONG1 = 0x8A
-# Bytes of an int's payload by its opcode; LONG1 has its own size byte.
-_PAYLOADS = np.zeros(256, np.int64)
-_PAYLOADS[[0x4B, 0x4D, 0x4A]] = 1, 2, 4
+
+# Encoding: one int as a row of bytes, together with all opcodes that may surround it.
+_AT_APPENDS = 0
+_AT_MARK = 1
+_AT_OPCODE = 2
+_AT_SIZE = 3
+_AT_PAYLOAD = slice(4, 12)
+_AT_TUPLE2 = 12
+_AT_MEMOIZE = 13
+_COLUMNS = 14
+
+_ROW = np.zeros(_COLUMNS, np.uint8)
+"""The bytes that are the same in all rows."""
+_ROW[_AT_APPENDS] = _APPENDS
+_ROW[_AT_MARK] = _MARK
+_ROW[_AT_TUPLE2] = _TUPLE2
+_ROW[_AT_MEMOIZE] = _MEMOIZE
+
+_OPCODES = np.frombuffer(b"\0KM\0J\x8a\x8a\x8a\x8a", np.uint8)
+"""Bytes of payload → opcode of an int."""
+_IS_WRITTEN = np.zeros((9, _COLUMNS), bool)
+"""Bytes of payload → the columns that an int with such a payload fills in any row."""
+_IS_WRITTEN[:, _AT_OPCODE] = True
+_IS_WRITTEN[5:, _AT_SIZE] = True
+_IS_WRITTEN[:, _AT_PAYLOAD] = np.arange(8) < np.arange(9)[:, None]
+
+# Decoding.
+_PAYLOAD_BYTES = np.zeros(256, np.int64)
+"""Opcode of an int → bytes of its payload. LONG1 has a byte for the size instead."""
+_PAYLOAD_BYTES[[0x4B, 0x4D, 0x4A]] = [1, 2, 4]
+_LONGEST_ENTRY = 24
+"""Bytes of an entry, with the opcodes that may be in front of it."""
+_PADDING = 32
+"""Zeros after a chunk, so that looking ahead from any of its bytes stays inside the array."""
+
+# Reading slowly.
+_NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1")
+_HARMLESS = {*_NUMBERS, "PROTO", "FRAME", "STOP", "EMPTY_LIST", "APPEND", "MARK", "APPENDS", "TUPLE2", "TUPLE"}
+_PUTS = ("MEMOIZE", "BINPUT", "LONG_BINPUT")
+_GETS = ("BINGET", "LONG_BINGET")
+_UNREADABLE = (pickle.UnpicklingError, ValueError, LookupError, AttributeError, TypeError, EOFError)
+_REFUSED = "this is not an index of documents"
+_EXPECTED = "a pickled list of (offset, length) pairs of whole numbers, and nothing else"
+_PREFIX_BYTES = 64
+"""More than the bytes of a pickle up to the end of its first entry."""
 
 
 def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
-    """Yield the pickle of all entries in pieces; memory is bounded by the chunks given.
+    """Yield the pickle of all entries in pieces. Memory is bounded by the chunks of entries.
 
     Args:
-        entries: chunks of any number of entries; no value is negative.
+        entries: Chunks of any number of entries; no value is negative.
     """
     yield b"\x80\x04"
-    held, done = b"]\x94", 0  # opcodes of the frame that is not complete, entries
-    for offsets, lengths in _slices(entries):
-        opcodes, cuts = _encode_chunk(offsets, lengths, done, marked=done > 0 or len(offsets) > 1)
-        cuts, held, begin = cuts + len(held), held + opcodes, 0
-        while (place := int(np.searchsorted(cuts, begin + FRAME_BYTES))) < len(cuts):
-            end = int(cuts[place])
-            yield _frame(held[begin:end])
-            begin = end
-        held = held[begin:]
-        done += len(offsets)
-    yield _frame(held + {0: b".", 1: b"a."}.get(done, b"e."))
+    frame = b"]\x94"  # the opcodes of the frame that is not complete yet
+    n_entries = 0
+    for chunk in _regrouped(entries):
+        is_single = n_entries == 0 and len(chunk.offsets) == 1
+        opcodes, int_starts = _encode_chunk(chunk, n_entries, has_marks=not is_single)
+        n_entries += len(chunk.offsets)
+        int_starts += len(frame)
+        frame += opcodes
+
+        # Yield all complete frames. Each ends at the first int that starts after its first 64 KiB.
+        frame_start = 0
+        while True:
+            place = int(np.searchsorted(int_starts, frame_start + FRAME_BYTES))
+            if place == len(int_starts):
+                break
+            frame_stop = int(int_starts[place])
+            yield _with_frame_header(frame[frame_start:frame_stop])
+            frame_start = frame_stop
+        frame = frame[frame_start:]
+
+    if n_entries == 0:
+        frame += b"."
+    elif n_entries == 1:
+        frame += b"a."
+    else:
+        frame += b"e."
+    yield _with_frame_header(frame)
 
 
-def _slices(entries: Iterable[Entries]) -> Iterator[Entries]:
-    """Yield chunks of at most 8,192, the first of more than one entry where there are more."""
-    rest = np.empty(0, np.int64), np.empty(0, np.int64)
-    for chunk in entries:
-        offsets, lengths = map(np.concatenate, zip(rest, chunk, strict=True))
-        rest = offsets, lengths
-        if len(offsets) > 1:
-            for begin in range(0, len(offsets), _CHUNK_ENTRIES):
-                yield offsets[begin : begin + _CHUNK_ENTRIES], lengths[begin : begin + _CHUNK_ENTRIES]
-            rest = offsets[:0], lengths[:0]
-    if len(rest[0]):
-        yield rest
+def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
+    """Yield entries in chunks of at most 8,192; the first has one entry only if there are no others."""
+    pending = Entries(np.empty(0, np.int64), np.empty(0, np.int64))
+    for offsets, lengths in chunks:
+        pending = Entries(
+            np.concatenate([pending.offsets, offsets]),
+            np.concatenate([pending.lengths, lengths]),
+        )
+        if len(pending.offsets) > 1:
+            for start in range(0, len(pending.offsets), _CHUNK_ENTRIES):
+                yield pending.slice(start, start + _CHUNK_ENTRIES)
+            pending = pending.slice(0, 0)
+    if len(pending.offsets):
+        yield pending
 
 
-def _encode_chunk(
-    offsets: NDArray[np.int64], lengths: NDArray[np.int64], first: int, *, marked: bool
-) -> tuple[bytes, NDArray[np.int64]]:
-    """Return the opcodes of k entries from number `first` on, and where a frame may end, int64, shape (2 k,)."""
-    values = np.stack([offsets, lengths], axis=1).astype("<i8").reshape(-1)  # shape (2 k,): offset, length, offset, …
-    sizes = _payload_bytes(values)
+def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> tuple[bytes, NDArray[np.int64]]:
+    """Encode some entries.
+
+    Args:
+        first: Number of the first of them in the index.
+        has_marks: Whether batches of entries start with MARK. An index of a single entry has none.
+
+    Returns:
+        (the opcodes; the position of each int's opcode in them, shape (2 * n_entries,))
+    """
+    offsets, lengths = entries
+    values = np.stack([offsets, lengths], axis=1).astype("<i8").reshape(-1)  # (2 n,) offset, length, offset, …
+    payload_bytes = _payload_bytes(values)
+
+    # A row of all bytes that may be needed for each value.
     rows = np.empty((len(values), _COLUMNS), np.uint8)
-    rows[:] = np.frombuffer(b"e(\0\0\0\0\0\0\0\0\0\0\x86\x94", np.uint8)
-    rows[:, _AT_OPCODE] = _OPCODES[sizes]
-    rows[:, _AT_SIZE] = sizes
-    rows[:, _AT_PAYLOAD:_AT_TUPLE2] = values.view(np.uint8).reshape(-1, 8)
+    rows[:] = _ROW
+    rows[:, _AT_OPCODE] = _OPCODES[payload_bytes]
+    rows[:, _AT_SIZE] = payload_bytes
+    rows[:, _AT_PAYLOAD] = values.view(np.uint8).reshape(-1, 8)
 
-    used = _USED[sizes]  # shape (2 k, columns)
-    used[1::2, _AT_TUPLE2:] = True
-    before = np.zeros(len(values), np.int64)  # bytes of a row in front of its opcode
-    if marked:
-        opens = slice(2 * (-first % BATCH_ENTRIES), None, 2 * BATCH_ENTRIES)
-        used[opens, :_AT_OPCODE] = True
-        before[opens] = 2
-        if first == 0:
-            used[0, _AT_APPENDS] = False
-            before[0] = 1
-    widths = before + 1 + (sizes > 4) + sizes
-    widths[1::2] += 2
-    return rows[used].tobytes(), np.cumsum(widths) - widths + before
+    # Which of them are needed, and how many.
+    is_written = _IS_WRITTEN[payload_bytes]  # (2 n, _COLUMNS)
+    bytes_before = np.zeros(len(values), np.int64)  # of each row, in front of its opcode
+    bytes_after = 1 + (payload_bytes > 4) + payload_bytes  # from the opcode on
+    is_written[1::2, _AT_TUPLE2:] = True
+    bytes_after[1::2] += 2
+    if has_marks:
+        batch_starts = slice(2 * (-first % BATCH_ENTRIES), None, 2 * BATCH_ENTRIES)
+        is_written[batch_starts, :_AT_OPCODE] = True
+        bytes_before[batch_starts] = 2
+        if first == 0:  # no batch ends in front of the first one
+            is_written[0, _AT_APPENDS] = False
+            bytes_before[0] = 1
+
+    int_starts = np.cumsum(bytes_before + bytes_after) - bytes_after
+    return rows[is_written].tobytes(), int_starts
 
 
 def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bytes that pickle gives to each value: 1, 2, 4, or 5 to 8 with a sign."""
+    """Return the bytes that pickle gives to each value: 1 or 2 unsigned, 4 signed, or 5 to 8 signed."""
     sizes = np.ones(len(values), np.int64)
-    for least, step in ((1 << 8, 1), (1 << 16, 2), (1 << 31, 1), (1 << 39, 1), (1 << 47, 1), (1 << 55, 1)):
-        sizes += step * (values >= least)
+    sizes += values >= 1 << 8
+    sizes += 2 * (values >= 1 << 16)
+    for bits in (31, 39, 47, 55):
+        sizes += values >= 1 << bits
     return sizes
 
 
-def _frame(opcodes: bytes) -> bytes:
+def _with_frame_header(opcodes: bytes) -> bytes:
     if len(opcodes) < _FRAME_MIN_BYTES:
         return opcodes
-    return b"\x95" + len(opcodes).to_bytes(8, "little") + opcodes
+    return bytes([_FRAME]) + len(opcodes).to_bytes(8, "little") + opcodes
 
 
 def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
     """Yield the entries of a pickled index in chunks, none of them empty, without checking their values.
 
-    Memory: some 30 MB, or some 150 bytes an entry where the slow way is needed. The pickle fills the file `view` from
-    byte `begin` to its end; `where` is the file's name for messages.
+    It takes some 30 MB of memory, or some 150 bytes an entry if the pickle has to be read slowly.
+
+    Args:
+        view: The file that ends with the pickle.
+        begin: First byte of the pickle.
+        where: Name of the file, for messages.
 
     Raises:
-        FormatError: the pickle is anything but a list of pairs of ints; the message names the byte.
+        FormatError: The pickle is anything but a list of pairs of ints; the message names the byte.
     """
-    done = yield from _decode_fast(view, begin, where)
-    if done is not None:
-        offsets, lengths = read_slowly(view, begin, where)
-        if done < len(offsets):
-            yield offsets[done:], lengths[done:]
+    decoder = _FastDecoder(view, begin, where)
+    yield from decoder.entries()
+    if decoder.is_complete:
+        return
+    remaining = read_slowly(view, begin, where).slice(decoder.n_entries)
+    if len(remaining.offsets):
+        yield remaining
 
 
-def _decode_fast(view: memoryview, begin: int, where: str) -> Generator[Entries, None, int | None]:
-    """Yield entries up to the first opcode that is not as above; return how many, or None where there is no other."""
-    if bytes(view[begin : begin + 2]) not in (b"\x80\x04", b"\x80\x05"):
-        return 0
-    held, done = np.empty(0, np.uint8), 0
-    for number, part in enumerate(_chunks(view, begin + 2, where)):
-        if number == 0 and part[:3].tobytes() != b"]\x94(":
-            return 0  # also the empty list, and that of one entry
-        stream = np.concatenate([held, part]) if number else part[3:]
-        entries, used = _decode_chunk(stream)
-        if used:
-            yield entries
-            done += len(entries[0])
-        held = stream[used:]
-        if len(held) >= 2 * _LONGEST:
-            return done
-    return None if held.tobytes() == b"e." else done
+class _FastDecoder:
+    """Decodes a pickle as far as its opcodes are those that Python's pickler writes for an index."""
+
+    def __init__(self, view: memoryview, begin: int, where: str) -> None:
+        self._view = view
+        self._begin = begin
+        self._where = where
+        self.n_entries = 0
+        """How many entries were decoded."""
+        self.is_complete = False
+        """Whether these are all, once `entries` is exhausted."""
+
+    def entries(self) -> Iterator[Entries]:
+        """Yield the entries up to the first unexpected opcode, in chunks.
+
+        Raises:
+            FormatError: A frame is empty, or longer than the file.
+        """
+        protocol = bytes(self._view[self._begin : self._begin + 2])
+        if protocol not in (b"\x80\x04", b"\x80\x05"):
+            return
+
+        pending = np.empty(0, np.uint8)  # opcodes that are not decoded yet
+        is_first = True
+        for opcodes in self._opcodes():
+            if is_first:
+                if opcodes[:3].tobytes() != b"]\x94(":
+                    return  # among others an empty list, and a list of one entry
+                opcodes = opcodes[3:]
+                is_first = False
+            pending = np.concatenate([pending, opcodes])
+            entries, n_bytes = _decode_chunk(pending)
+            if n_bytes:
+                yield entries
+                self.n_entries += len(entries.offsets)
+            pending = pending[n_bytes:]
+            if len(pending) >= 2 * _LONGEST_ENTRY:
+                return  # the next entry is complete, and was not recognised
+        self.is_complete = pending.tobytes() == b"e."
+
+    def _opcodes(self) -> Iterator[NDArray[np.uint8]]:
+        """Yield the opcodes, without headers of frames, in arrays of about a MiB."""
+        data = np.frombuffer(self._view, np.uint8)
+        parts: list[NDArray[np.uint8]] = []
+        n_bytes = 0
+        for frame_start, frame_stop in self._frames():
+            for start in range(frame_start, frame_stop, _CHUNK_BYTES):
+                part = data[start : min(start + _CHUNK_BYTES, frame_stop)]
+                parts.append(part)
+                n_bytes += len(part)
+                if n_bytes >= _CHUNK_BYTES:
+                    yield np.concatenate(parts)
+                    parts = []
+                    n_bytes = 0
+        if parts:
+            yield np.concatenate(parts)
+
+    def _frames(self) -> Iterator[tuple[int, int]]:
+        """Yield (start, stop) of the opcodes of each frame; what has no header goes up to the end of the file."""
+        position = self._begin + 2
+        while position < len(self._view):
+            if self._view[position] != _FRAME:
+                yield position, len(self._view)
+                return
+            start = position + 9
+            size = int.from_bytes(self._view[position + 1 : start], "little")
+            bytes_left = max(len(self._view) - start, 0)
+            if not 0 < size <= bytes_left:
+                raise damaged(
+                    "the index ends too early" if size else "an empty frame in the index",
+                    f"{self._where}, byte {position}",
+                    f"a frame of {size} bytes, {bytes_left} bytes left",
+                    _EXPECTED,
+                )
+            position = start + size
+            yield start, position
 
 
-def _chunks(view: memoryview, position: int, where: str) -> Iterator[NDArray[np.uint8]]:
-    """Yield the opcodes of all frames, and those without a frame, in arrays of about a MiB."""
-    data = np.frombuffer(view, np.uint8)
-    held: list[NDArray[np.uint8]] = []
-    while position < len(view):
-        begin, end = position, len(view)
-        if view[position] == _FRAME:
-            begin += 9
-            size = int.from_bytes(view[position + 1 : begin], "little")
-            if not 0 < size <= end - begin:
-                what = "the index ends too early" if size else "an empty frame in the index"
-                found = f"a frame of {size} bytes, {max(end - begin, 0)} bytes left"
-                raise damaged(what, f"{where}, byte {position}", found, _EXPECTED)
-            end = begin + size
-        for first in range(begin, end, _CHUNK_BYTES):
-            held.append(data[first : min(first + _CHUNK_BYTES, end)])
-            if sum(map(len, held)) >= _CHUNK_BYTES:
-                yield np.concatenate(held)
-                held = []
-        position = end
-    if held:
-        yield np.concatenate(held)
+def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
+    """Decode the entries at the start of some opcodes.
+
+    Args:
+        opcodes: uint8, shape (n_bytes,); the first byte starts an entry.
+
+    Returns:
+        (the entries, how many bytes they have)
+    """
+    size = len(opcodes)
+    padded = np.zeros(size + _PADDING, np.uint8)
+    padded[:size] = opcodes
+
+    # Decode an entry at each candidate; the arrays below have shape (n_candidates,).
+    starts = _candidates(opcodes)
+    has_mark = (padded[starts] == _APPENDS) & (padded[starts + 1] == _MARK)
+    first_ints = starts + 2 * has_mark
+    offsets, second_ints = _decode_ints(padded, first_ints)
+    lengths, stops = _decode_ints(padded, second_ints)
+
+    # An entry has two ints, and ends in TUPLE2 MEMOIZE before the end of the opcodes.
+    is_entry = (padded[stops] == _TUPLE2) & (padded[stops + 1] == _MEMOIZE) & (stops + 2 <= size)
+    is_entry &= (second_ints > first_ints) & (stops > second_ints)
+    next_starts = np.where(is_entry, stops + 2, -1)
+
+    chosen, n_bytes = _follow(starts, next_starts)
+    return Entries(offsets[chosen], lengths[chosen]), n_bytes
 
 
-def _decode_chunk(stream: NDArray[np.uint8]) -> tuple[Entries, int]:
-    """Return the entries at the front of `stream`, which begins where an entry does, and how many bytes they are."""
-    size = len(stream)
-    padded = np.zeros(size + _MARGIN, np.uint8)
-    padded[:size] = stream
-    starts = _candidates(stream)
-    bodies = starts + 2 * ((padded[starts] == _APPENDS) & (padded[starts + 1] == _MARK))
-    offsets, seconds = _decode_ints(padded, bodies)
-    lengths, ends = _decode_ints(padded, seconds)
-    whole = (padded[ends] == _TUPLE2) & (padded[ends + 1] == _MEMOIZE) & (ends + 2 <= size)
-    whole &= (seconds > bodies) & (ends > seconds)
-    chosen, used = _follow(starts, np.where(whole, ends + 2, -1))
-    return (offsets[chosen], lengths[chosen]), used
+def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return 0 and every position after TUPLE2 MEMOIZE, ascending, shape (n_candidates,)."""
+    pairs = np.flatnonzero((opcodes[:-1] == _TUPLE2) & (opcodes[1:] == _MEMOIZE))
+    return np.concatenate([np.zeros(1, np.int64), pairs + 2])
 
 
-def _candidates(stream: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return 0, and every position after TUPLE2 MEMOIZE; int64, shape (candidates,), ascending."""
-    ends = np.flatnonzero((stream[:-1] == _TUPLE2) & (stream[1:] == _MEMOIZE))
-    return np.concatenate([np.zeros(1, np.int64), ends + 2])
+def _decode_ints(
+    padded: NDArray[np.uint8], positions: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Decode the int at each position.
 
-
-def _decode_ints(padded: NDArray[np.uint8], at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (values, positions after them) of the ints that begin at `at`; where none does, the position is `at`."""
-    opcodes = padded[at]
+    Returns:
+        (values, positions after them), both of shape (n_positions,). If there is no int at a position, the position
+        after it is the same.
+    """
+    opcodes = padded[positions]
     is_long = opcodes == _LONG1
-    sizes = np.where(is_long, padded[at + 1], _PAYLOADS[opcodes])
-    valid = (sizes > 0) & (sizes <= 8)
-    sizes = np.where(valid, sizes, 8)
-    payloads = at + 1 + is_long
-    # One unaligned 64-bit word for each byte position.
+    sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
+    is_int = (sizes > 0) & (sizes <= 8)
+    sizes = np.where(is_int, sizes, 8)
+    payloads = positions + 1 + is_long
+
+    # Read eight bytes at each payload: an array of one unaligned word for each byte position.
     words = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))
+    payload_words = words[np.minimum(payloads, len(words) - 1)]
+
+    # Shift out the bytes after the payload, and shift back, with or without the sign.
     shifts = (64 - 8 * sizes).astype(np.uint64)
-    raised = words[np.minimum(payloads, len(words) - 1)] << shifts
-    signed = (raised.view(np.int64) >> shifts.view(np.int64)).astype(np.int64)
-    values = np.where(is_long | (sizes == 4), signed, (raised >> shifts).view(np.int64))
-    return values, np.where(valid, np.minimum(payloads + sizes, len(padded) - 2), at)
+    shifted = payload_words << shifts
+    signed = (shifted.view(np.int64) >> shifts.view(np.int64)).astype(np.int64)
+    unsigned = (shifted >> shifts).view(np.int64)
+    values = np.where(is_long | (sizes == 4), signed, unsigned)
+
+    stops = np.minimum(payloads + sizes, len(padded) - 2)
+    return values, np.where(is_int, stops, positions)
 
 
-def _follow(starts: NDArray[np.int64], successors: NDArray[np.int64]) -> tuple[NDArray[np.int64] | slice, int]:
-    """Return which candidates are entries, from the first on, and where the last of them ends.
+def _follow(starts: NDArray[np.int64], next_starts: NDArray[np.int64]) -> tuple[NDArray[np.int64] | slice, int]:
+    """Follow the chain of entries from the first candidate on.
 
-    `starts` ascend; `successors` tell where the entry after each candidate begins, -1 where it is none.
+    Args:
+        starts: Positions of the candidates, ascending, shape (n_candidates,).
+        next_starts: Where the entry after each candidate starts; -1 for a candidate that is no entry.
+
+    Returns:
+        (which candidates are entries, where the last entry ends)
     """
-    jumps = np.flatnonzero(successors[:-1] != starts[1:])
-    runs: list[NDArray[np.int64]] = []
+    jumps = np.flatnonzero(next_starts[:-1] != starts[1:])  # candidates that the next candidate does not follow
+    runs: list[NDArray[np.int64]] = []  # numbers of candidates
     current = 0
     while True:
         place = int(np.searchsorted(jumps, current))
         last = int(jumps[place]) if place < len(jumps) else len(starts) - 1
-        if successors[last] < 0:
+        if next_starts[last] < 0:
             runs.append(np.arange(current, last))
-            return (np.concatenate(runs) if len(runs) > 1 else slice(0, last)), int(starts[last])
-        # Its end is a candidate too: TUPLE2 MEMOIZE lie before it.
+            break
+        # The end of an entry is a candidate, too, since TUPLE2 MEMOIZE are in front of it.
         runs.append(np.arange(current, last + 1))
-        current = int(np.searchsorted(starts, successors[last]))
+        current = int(np.searchsorted(starts, next_starts[last]))
+
+    stop = int(starts[last])
+    if len(runs) == 1:
+        return slice(0, last), stop  # the usual case, without a copy
+    return np.concatenate(runs), stop
 
 
 def first_number(view: memoryview, begin: int) -> int | None:
-    """Return the first number in the pickle that begins at a byte; None where its first bytes hold none."""
+    """Return the first number in the pickle that starts at a byte, or None if its first bytes hold none."""
     try:
         for opcode, argument, _ in pickletools.genops(bytes(view[begin : begin + _PREFIX_BYTES])):
             if opcode.name in _NUMBERS:
                 return int(argument or 0)
-    except ValueError:  # the pickle ends, or is cut here
+    except ValueError:  # the pickle ends, or these bytes do
         pass
     return None
 
 
 def read_slowly(view: memoryview, begin: int, where: str) -> Entries:
-    """Return the entries of a pickled index; arguments and errors as `decode_index`."""
-    stream, at, known = io.BytesIO(view[begin:]), begin, 0
+    """Return the entries of a pickled index of any pickler; arguments and errors as for `decode_index`."""
+    stream = io.BytesIO(view[begin:])
+    position = begin  # after the last opcode that is allowed
+    memo_size = 0
     try:
         for opcode, argument, _ in pickletools.genops(stream):
-            if opcode.name in _MEMO and argument in (None, known):  # picklers count from 0
-                known += 1
-            elif opcode.name not in _HARMLESS and not (opcode.name in _GETS and int(argument or 0) < known):
+            is_put = opcode.name in _PUTS and argument in (None, memo_size)  # picklers count from 0
+            is_get = opcode.name in _GETS and int(argument or 0) < memo_size
+            if is_put:
+                memo_size += 1
+            elif not is_get and opcode.name not in _HARMLESS:
                 raise ValueError(opcode.name)
-            at = begin + stream.tell()
+            position = begin + stream.tell()
         stream.seek(0)
         pairs = pickle.Unpickler(stream).load()  # noqa: S301 (none of these opcodes calls anything)
     except _UNREADABLE as error:
-        name = next((one.name for one in pickletools.opcodes if view[at : at + 1] == one.code.encode("latin-1")), None)
-        found = f"opcode {name}, bytes {view[at : at + 12].hex(' ')}" if at < len(view) else "the end of the file"
-        raise damaged(_REFUSED, f"{where}, byte {min(at, len(view))}", found, _EXPECTED) from error
-    if at != len(view) or not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
-        found = f"{len(view) - at} bytes after the end of the index" if at < len(view) else "other values"
-        raise damaged(_REFUSED, f"{where}, byte {at if at < len(view) else begin}", found, _EXPECTED)
+        raise _refused_opcode(view, position, where) from error
+
+    if position != len(view):
+        found = f"{len(view) - position} bytes after the end of the index"
+        raise damaged(_REFUSED, f"{where}, byte {position}", found, _EXPECTED)
+    if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
+        raise damaged(_REFUSED, f"{where}, byte {begin}", "other values", _EXPECTED)
     table = np.array(pairs, np.int64).reshape(-1, 2)
-    return np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
+    return Entries(np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1]))
+
+
+def _refused_opcode(view: memoryview, position: int, where: str) -> FormatError:
+    """Return the error for an opcode that no index has, or for a pickle that ends too early."""
+    if position >= len(view):
+        return damaged(_REFUSED, f"{where}, byte {len(view)}", "the end of the file", _EXPECTED)
+    name = None
+    for opcode in pickletools.opcodes:
+        if opcode.code.encode("latin-1") == view[position : position + 1]:
+            name = opcode.name
+    found = f"opcode {name}, bytes {view[position : position + 12].hex(' ')}"
+    return damaged(_REFUSED, f"{where}, byte {position}", found, _EXPECTED)
 
 
 def _is_pair(pair: object) -> bool:
-    return (
-        isinstance(pair, tuple | list)
-        and len(pair) == 2
-        and all(type(number) is int and -(2**63) <= number < 2**63 for number in pair)
-    )
+    """Return whether a value is a tuple or list of two integers of 64 bits."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        return False
+    return all(type(number) is int and -(2**63) <= number < 2**63 for number in pair)
 
 
 def damaged(what: str, where: str, found: str, expected: str) -> FormatError:
     """Return the error for a file that is no sound `.pbin`."""
-    return FormatError(what, where=where, found=found, expected=expected, remedy="write or fetch the file again")
+    return FormatError(
+        what,
+        where=where,
+        found=found,
+        expected=expected,
+        remedy="write or fetch the file again",
+    )

@@ -1,16 +1,17 @@
-"""Write the index that Modalities keeps beside a JSONL file: where each line lies."""
+"""Write the index that Modalities keeps next to a JSONL file: where each line starts, and how long it is."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
@@ -20,22 +21,23 @@ from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.storage.regular_files import open_regular
 
 _BLOCK_BYTES = 1 << 23
-_NAMED_LINES = 100
+_MAX_NAMED_LINES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class RawIndexFacts:
-    """The facts of a JSONL file."""
+    """What was indexed."""
 
     path: Path
     """Of the index."""
     lines: int
+    """Lines of the text."""
     documents: int
     """Lines in the index."""
     dropped: int
-    """The other lines, which are no JSON."""
+    """The other lines, which are not JSON."""
     first_dropped: tuple[int, ...]
-    """1-based numbers of the first hundred of them."""
+    """Numbers of the first hundred of them, from 1."""
 
 
 def create_raw_index(
@@ -45,64 +47,119 @@ def create_raw_index(
     on_fault: Literal["raise", "drop"] = "raise",
     listener: ProgressCallback = silent,
 ) -> RawIndexFacts:
-    """Write the `.idx` of a plain JSONL file: a pickled list of its lines' (byte offset, length); published whole.
+    """Write the `.idx` of a plain JSONL file, a pickled list of its lines' (byte offset, length).
 
-    A line ends with a line feed, which does not count (a carriage return does), the last one also with the file.
-    Every line must be JSON; `drop` leaves others out. The same bytes as Modalities' `IndexGenerator`. Memory is bounded
-    by a block of 8 MiB or the longest line. A `target` of None is the source's name with `.idx` for its last extension.
+    The bytes are those of Modalities' `IndexGenerator`. A line ends with a line feed, which does not count to its
+    length (a carriage return does); the last line may also end with the file. Memory is bounded by a block of 8 MiB,
+    or by the longest line. The index appears once it is complete.
+
+    Args:
+        source: The text.
+        target: The index; by default the source's name with `.idx` in place of its last extension.
+        on_fault: Whether a line that is not JSON is an error, or left out of the index.
+        listener: Receives the progress.
 
     Raises:
-        MissingError: there is no such file.
-        InputError: a line is no JSON, with `raise`.
-        ConfigError: the index would replace the text.
+        MissingError: The text does not exist.
+        InputError: A line is not JSON, and `on_fault` is "raise".
+        ConfigError: The index would replace the text.
     """
-    import orjson  # not for readers: they need numpy alone
-
     source = Path(source)
     path = source.with_suffix(".idx") if target is None else Path(target)
     if path == source:
         raise ConfigError("the index would replace the text", where=path, remedy="give a target")
-    meter = Meter(listener, "index", source.name, source.stat().st_size if source.is_file() else 0)
-    total = documents = 0
-    first_dropped: list[int] = []
 
-    def entries() -> Iterator[Entries]:
-        nonlocal total, documents
-        with required(source, "a .jsonl file", "name a file that is there"):
-            file = open_regular(source)
-        with file:
-            # An empty file is one empty line.
-            while lines := file.readlines(_BLOCK_BYTES) or [b""] * (not total):
-                sizes = np.fromiter(map(len, lines), np.int64, len(lines))
-                ends, lengths = np.cumsum(sizes), sizes - 1
-                offsets = file.tell() - ends[-1] + ends - sizes
-                lengths[-1] += not lines[-1].endswith(b"\n")
-                good = np.fromiter(map(partial(_is_json, orjson), lines), bool, len(lines))
-                bad = np.flatnonzero(~good)
-                if len(bad) and on_fault != "drop":
-                    at = int(bad[0])
-                    what = "this line is not JSON" if lines[at].strip() else "this line is blank"
-                    where = f"{source}, line {total + at + 1}, byte {int(offsets[at])}"
-                    expected = "one JSON value on each line of a plain (not compressed) file"
-                    remedy = "make the line valid JSON, or leave such lines out: --drop-faulty (on_fault='drop')"
-                    raise InputError(what, where=where, found=repr(lines[at][:80]), expected=expected, remedy=remedy)
-                first_dropped.extend((total + bad[: _NAMED_LINES - len(first_dropped)] + 1).tolist())
-                total, documents = total + len(lines), documents + len(lines) - len(bad)
-                meter.advance(int(ends[-1]))
-                yield offsets[good], lengths[good]
-
+    text_bytes = source.stat().st_size if source.is_file() else 0
+    lines = _Lines(source, on_fault, Meter(listener, "index", source.name, text_bytes))
     with atomic_file(path) as file:
-        file.writelines(encode_index(entries()))
-    return RawIndexFacts(path, total, documents, total - documents, tuple(first_dropped))
+        file.writelines(encode_index(lines.entries()))
+    return RawIndexFacts(
+        path=path,
+        lines=lines.total,
+        documents=lines.documents,
+        dropped=lines.total - lines.documents,
+        first_dropped=tuple(lines.first_dropped),
+    )
 
 
-def _is_json(orjson: Any, line: bytes) -> bool:
-    # orjson is faster than Modalities' `json.loads`, and accepts less, but for whole numbers of more than 4,300 digits
+@dataclass(slots=True)
+class _Lines:
+    """The lines of a text, counted while their index is written."""
+
+    source: Path
+    on_fault: Literal["raise", "drop"]
+    meter: Meter
+    total: int = 0
+    documents: int = 0
+    """Lines that are JSON."""
+    first_dropped: list[int] = field(default_factory=list)
+    """Numbers of the first lines that are not, from 1."""
+
+    def entries(self) -> Iterator[Entries]:
+        """Yield the entries of the lines that are JSON, block by block."""
+        is_json = _json_test()
+        with required(self.source, "a .jsonl file", "name a file that is there"):
+            file = open_regular(self.source)
+        with file:
+            for lines in _blocks(file):
+                # (n_lines,) bytes of each line with and without its line feed
+                sizes = np.fromiter(map(len, lines), np.int64, len(lines))
+                lengths = sizes - 1
+                if not lines[-1].endswith(b"\n"):
+                    lengths[-1] += 1
+                stops = file.tell() - sizes.sum() + np.cumsum(sizes)
+                entries = Entries(stops - sizes, lengths)
+
+                is_document = np.fromiter(map(is_json, lines), bool, len(lines))
+                self._count(lines, entries, is_document)
+                self.meter.advance(int(sizes.sum()))
+                yield Entries(entries.offsets[is_document], entries.lengths[is_document])
+
+    def _count(self, lines: list[bytes], entries: Entries, is_document: NDArray[np.bool_]) -> None:
+        """Count the lines of a block.
+
+        Raises:
+            InputError: A line is not JSON, and `on_fault` is "raise".
+        """
+        faulty = np.flatnonzero(~is_document)
+        if len(faulty) and self.on_fault == "raise":
+            row = int(faulty[0])
+            is_blank = not lines[row].strip()
+            raise InputError(
+                "this line is blank" if is_blank else "this line is not JSON",
+                where=f"{self.source}, line {self.total + row + 1}, byte {int(entries.offsets[row])}",
+                found=repr(lines[row][:80]),
+                expected="one JSON value on each line of a plain (not compressed) file",
+                remedy="make the line valid JSON, or leave such lines out: --drop-faulty (on_fault='drop')",
+            )
+        n_unnamed = _MAX_NAMED_LINES - len(self.first_dropped)
+        self.first_dropped.extend((self.total + 1 + faulty[:n_unnamed]).tolist())
+        self.total += len(lines)
+        self.documents += len(lines) - len(faulty)
+
+
+def _blocks(file: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield the lines of a file in blocks; an empty file is one empty line."""
+    lines = file.readlines(_BLOCK_BYTES) or [b""]
+    while lines:
+        yield lines
+        lines = file.readlines(_BLOCK_BYTES)
+
+
+def _json_test() -> Callable[[bytes], bool]:
+    """Return a function that says whether a line is JSON for Modalities, which reads it with `json.loads`."""
+    import orjson  # here, since readers of .pbin files need numpy alone
+
+    return partial(_is_json, orjson.loads)
+
+
+def _is_json(fast_loads: Callable[[bytes], object], line: bytes) -> bool:
+    # orjson is faster than json. It accepts less, except for integers of more than 4,300 digits.
     try:
-        orjson.loads(line)
+        fast_loads(line)
     except ValueError:
         try:
-            json.loads(line.removesuffix(b"\n"))  # which may make it UTF-16 or UTF-32
+            json.loads(line.removesuffix(b"\n"))  # removing it may make the line UTF-16 or UTF-32
         except (ValueError, RecursionError):
             return False
     return True

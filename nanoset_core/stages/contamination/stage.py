@@ -68,7 +68,7 @@ def trained_names(config: ProjectConfig) -> list[str]:
     """Return the corpora and views that training reads."""
     nanosets = (name for one in config.nanosets.values() for name in one.corpora if one.trains_on(name))
     tars = (name for one in config.webdatasets.values() for name in one.corpora)
-    return list(dict.fromkeys([*nanosets, *tars, *config.packed]))
+    return list(dict.fromkeys([*nanosets, *tars, *config.pbin]))
 
 
 def searched_corpora(config: ProjectConfig, section: str) -> list[str]:

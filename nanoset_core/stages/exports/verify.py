@@ -20,7 +20,7 @@ from nanoset_core.stages.exports.sample_files import SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
 from nanoset_core.stages.exports.stage import EXPORT, sample_files, tokens_of
 from nanoset_core.stages.exports.writing import write_beside
-from nanoset_core.stages.pbin.verify import PackedCheck, made_from
+from nanoset_core.stages.pbin.verify import TokenComparison, made_from
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.stage import framing
 from nanoset_core.stages.stage import Key
@@ -119,7 +119,7 @@ def _check_tokens(report: Report, project: Project, manifest: Manifest, own: str
     remedy, end = f"delete {manifest.url()}, and {BUILD}", framing(project).after[-1]
     written = StoredArray(*manifest.access.stored_at(manifest.folder / own), dataset.dtype)
     store, prefix = dataset.stored()
-    check = PackedCheck(written, StoredArray(store, f"{prefix}.bin", dataset.dtype), remedy, stream_of(dataset))
+    check = TokenComparison(written, StoredArray(store, f"{prefix}.bin", dataset.dtype), remedy, stream_of(dataset))
     count, ends = int(manifest.facts["tokens"]), 0
     for begin in range(0, count, _READ_TOKENS):
         part = begin, min(begin + _READ_TOKENS, count)

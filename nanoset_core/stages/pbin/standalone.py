@@ -1,4 +1,4 @@
-"""`nanoset pack`: a `.pbin` of an indexed dataset, or of text files, as Modalities would pack them."""
+"""`nanoset pbin write`: the `.pbin` of an indexed dataset, or of text files, without a project."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import ProgressCallback, silent
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import pair_files
+from nanoset_core.formats.pbin.writing import PbinCounts
 from nanoset_core.outputs.recorded import RecordedOutput, check_apart, read_record, record_of, record_path
-from nanoset_core.stages.pbin.writing import PackedFacts, fitting_vocab_size, pack_indexed_dataset, packing_vocab_size
+from nanoset_core.stages.pbin.conversion import fitting_vocab_size, model_vocab_size, write_dataset_as_pbin
 from nanoset_core.stages.shards.inputs import InputFiles, resolve_inputs
 from nanoset_core.stages.shards.preprocess import Preprocessed, PreprocessOptions, preprocess
 from nanoset_core.storage.atomic import write_atomic
@@ -27,80 +28,96 @@ from nanoset_core.tokenizers.engines import EngineName
 from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_files, tokenizer_path
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
+_COMMAND = "pack write"
+"""The command's name in records. It is the former one, so that existing files are recognised."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackOptions(RejectOptions):
-    """Settings of one call; those from `key` on apply to text alone."""
+class PbinOptions(RejectOptions):
+    """Settings of one call; those from `key` on apply to text only."""
 
     tokenizer: TokenizerPath | None = None
-    """Its file, or the folder that holds it; text needs one."""
+    """Its file, or the folder that contains it; text needs one."""
     vocab_size: int | None = None
-    """Vocabulary size that decides the size of a token; None = the tokenizer's, or else that of a pair's tokens."""
+    """Size of the vocabulary, which decides the bytes of a token; by default the tokenizer's, or else the bytes stay
+    those of a pair's tokens."""
     eod: str | None = None
-    """The end-of-document token; None = the eos_token of tokenizer_config.json beside the tokenizer."""
+    """The end-of-document token; by default the eos_token of the tokenizer_config.json next to the tokenizer."""
     append_eod: bool = False
-    """Whether documents of a pair are ended with that token where they lack it; documents of text always are."""
+    """Whether that token is added to documents of a pair that do not end in it. To text it always is."""
     key: str = "text"
     """Key of the text in each line's JSON object."""
     workers: int | None = None
-    """Processes; None = one for each processor."""
+    """Number of processes; by default one for each processor."""
     engine: EngineName = "auto"
     """One of auto, numpy, tokenizers and gigatoken; all give the same bytes."""
     scratch: Path | None = None
-    """Where the folder for unfinished work lies, which holds the tokens once more; None = beside the output."""
+    """Where the folder of unfinished work is, which holds the tokens once more; by default next to the output."""
 
 
 @dataclass(frozen=True, slots=True)
-class PackResult:
-    """What one call wrote, or found."""
+class PbinResult:
+    """What one call wrote, or had written before."""
 
-    facts: PackedFacts
-    """Counts; `left_out` are documents without tokens."""
+    counts: PbinCounts
     rejected: int = 0
-    """Lines of text that are no documents, and files that could not be read to their end."""
+    """Lines of text that are not documents, and files that could not be read to their end."""
     rejects: Location | None = None
-    """The rejected lines, or None where there are none."""
+    """The list of rejected lines, if there are any."""
     lost: str = ""
-    """Which files could not be read to their end, and how much of the input that is; empty where all could."""
+    """Which files could not be read to their end, and how much of the input that is; empty if all could."""
     notices: tuple[str, ...] = ()
-    """What else lies in folders and patterns of text, and is not read."""
+    """What else is in folders and patterns of text, and is not read."""
     faults: int = 0
     """How many of `rejected` are files."""
 
 
-def pack_once(
+def make_pbin_once(
     inputs: Sequence[str | os.PathLike[str]],
     output: Location,
-    options: PackOptions,
+    options: PbinOptions,
     listener: ProgressCallback = silent,
     *,
     overwrite: bool = False,
-) -> tuple[PackResult, bool]:
-    """Write a `.pbin` of layout D from a .bin/.idx pair or from text, unless it was made of just this already.
+) -> tuple[PbinResult, bool]:
+    """Write a `.pbin` of layout D from a .bin/.idx pair or from text, unless it was made from the same input before.
 
-    From text the bytes are those of Modalities' `pack_encoded_data` wherever that packs every line: with the special
-    tokens that the tokenizer adds, and the end-of-document token after each document that does not end in it. A
-    document without tokens, or a line that is none, costs only itself; rejected lines go to `<stem>_rejects.jsonl`
-    beside the output. A killed call on text resumes its work.
+    From text, the bytes are those of Modalities' `pack_encoded_data` if that packs every line: with the special tokens
+    that the tokenizer adds, and the end-of-document token after each document that does not end in it. A document
+    without tokens, or a line that is not a document, is left out on its own; rejected lines are listed in
+    `<stem>_rejects.jsonl` next to the output. A call on text that was killed resumes its work.
 
     Returns:
-        (result, whether the file was made)
+        (what was written, whether this call wrote it)
+
+    Raises:
+        ConfigError: The inputs are not one dataset or text; no tokenizer is named; or the output exists, and was made
+            from something else.
+        InputError: A token is not in the vocabulary, there are no tokens, or too much text is rejected.
     """
+    # Find the inputs: the pair, or text files other than our own list of rejects.
     rejects = output.with_name(f"{output.stem}_rejects.jsonl")
-    is_ours = read_record(record_path(output)) is not None
-    own = rejects.absolute()
-    source = _source([os.fspath(name) for name in inputs], leave_out=lambda path: is_ours and path == own)
-    paths: Sequence[Location] = pair_files(source) if not isinstance(source, InputFiles) else source.paths
-    is_text, notices = isinstance(source, InputFiles), getattr(source, "notices", ())
+    has_record = read_record(record_path(output)) is not None
+    own_rejects = rejects.absolute()
+    source = _source(
+        [os.fspath(name) for name in inputs],
+        leave_out=lambda path: has_record and path == own_rejects,
+    )
+    paths: Sequence[Location]
+    notices: tuple[str, ...] = ()
+    if isinstance(source, InputFiles):
+        paths = source.paths
+        notices = tuple(source.notices)
+    else:
+        paths = pair_files(source)
+    is_text = isinstance(source, InputFiles)
+
     tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
-    check_apart([output, rejects], [*paths, *tokenizer_files(tokenizer)])
     options = replace(options, tokenizer=tokenizer)
-    end = None
-    if is_text or options.append_eod:
-        if tokenizer is None:
-            expected = "its file, or the folder that holds it: for text, and for the end-of-document token"
-            raise ConfigError("no tokenizer is named", where="--tokenizer", expected=expected, remedy="name it")
-        end = token_id(tokenizer, end_token(tokenizer, options.eod), "--eod")
+    check_apart([output, rejects], [*paths, *tokenizer_files(tokenizer)])
+    end = _end_id(options, is_text=is_text)
+
+    # Everything that decides the bytes.
     settings = {
         "tokenizer": None if tokenizer is None else tokenizer_facts(tokenizer).fingerprint,
         "vocab_size": options.vocab_size,
@@ -108,77 +125,141 @@ def pack_once(
         "eod": end,
         "json_key": options.key if is_text else None,
     }
-    result = RecordedOutput.single(output, record_of("pack write", output, paths, settings), *[rejects][: int(is_text)])
-    record = result.find(overwrite=overwrite)
+    further_files = [rejects] if is_text else []
+    recorded = RecordedOutput.single(output, record_of(_COMMAND, output, paths, settings), *further_files)
+
+    # Make the file unless it exists. Under another policy, rejected lines are judged again.
+    record = recorded.find(overwrite=overwrite)
     facts: Mapping[str, Any] = {} if record is None else record["facts"]
-    # Rejected lines are judged anew under another policy.
-    is_new = not facts or (bool(facts["rejected"]) and facts["policy"] != list(options.limits.values()))
+    has_other_policy = bool(facts) and bool(facts["rejected"]) and facts["policy"] != list(options.limits.values())
+    is_new = not facts or has_other_policy
     if is_new:
-        with result.making(overwrite=overwrite) as draft:
-            draft.facts = facts = _make(source, draft.folder, output, options, end, listener)
-    lost, faults = facts.get("lost", ""), facts.get("faults", 0)
-    listed = rejects if facts["rejected"] else None
-    return PackResult(PackedFacts(**facts["packed"]), facts["rejected"], listed, lost, notices, faults), is_new
+        with recorded.making(overwrite=overwrite) as draft:
+            draft.facts = _make(source, draft.folder, output, options, end, listener)
+            facts = draft.facts
+
+    result = PbinResult(
+        counts=PbinCounts(**facts["packed"]),
+        rejected=facts["rejected"],
+        rejects=rejects if facts["rejected"] else None,
+        lost=facts.get("lost", ""),
+        notices=notices,
+        faults=facts.get("faults", 0),
+    )
+    return result, is_new
+
+
+def _end_id(options: PbinOptions, *, is_text: bool) -> int | None:
+    """Return the id of the token that documents end in, or None if none is added.
+
+    Raises:
+        ConfigError: The tokenizer, which is needed for it, is not named; or it has no such token.
+    """
+    if not is_text and not options.append_eod:
+        return None
+    if options.tokenizer is None:
+        raise ConfigError(
+            "no tokenizer is named",
+            where="--tokenizer",
+            expected="its file, or the folder that holds it: for text, and for the end-of-document token",
+            remedy="name it",
+        )
+    return token_id(options.tokenizer, end_token(options.tokenizer, options.eod), "--eod")
 
 
 def _source(inputs: Sequence[str], leave_out: Callable[[Location], bool]) -> Location | InputFiles:
-    """Return the prefix of the pair that `inputs` name (either file of it will do), or else files of text."""
-    for given in inputs:
-        if given.endswith(".pbin"):
-            remedy = "name the operation: `nanoset pack merge`, shuffle, filter, repair or describe"
-            raise ConfigError("this is packed already", where=given, remedy=remedy)
-    prefixes = [location(given.removesuffix(".bin").removesuffix(".idx")) for given in inputs]
-    pairs = [prefix for prefix in prefixes if all(file.is_file() for file in pair_files(prefix))]
+    """Return the prefix of the pair that `inputs` name, by the prefix or either file, or else files of text.
+
+    Raises:
+        ConfigError: They name a `.pbin`, or several pairs.
+    """
+    for name in inputs:
+        if name.endswith(".pbin"):
+            raise ConfigError(
+                "this is a .pbin already",
+                where=name,
+                remedy="name the operation: `nanoset pbin merge`, shuffle, filter, repair or describe",
+            )
+    prefixes = [location(name.removesuffix(".bin").removesuffix(".idx")) for name in inputs]
+    pairs = [prefix for prefix in prefixes if _is_pair(prefix)]
     if not pairs:
         return resolve_inputs(inputs, leave_out=leave_out)
     if len(set(prefixes)) > 1:
-        remedy = "join the datasets with `nanoset merge`, or the .pbin files with `nanoset pack merge`"
-        raise ConfigError("one dataset is packed at a time", where=pairs[0], found=", ".join(inputs), remedy=remedy)
+        raise ConfigError(
+            "one dataset is converted at a time",
+            where=pairs[0],
+            found=", ".join(inputs),
+            remedy="join the datasets with `nanoset merge`, or the .pbin files with `nanoset pbin merge`",
+        )
     return pairs[0]
+
+
+def _is_pair(prefix: Location) -> bool:
+    return all(file.is_file() for file in pair_files(prefix))
 
 
 def _make(
     source: Location | InputFiles,
     folder: Path,
     output: Location,
-    options: PackOptions,
+    options: PbinOptions,
     end: int | None,
     listener: ProgressCallback,
 ) -> dict[str, Any]:
-    """Write the file, and any rejected lines, into `folder`; return the facts for the record."""
-    facts: dict[str, Any] = {"rejected": 0, "policy": list(options.limits.values()), "lost": "", "faults": 0}
-    with _pair_of(source, output, options, listener) as (prefix, made):
+    """Write the file, and the list of rejected lines if there are any, into `folder`; return the facts."""
+    with _pair_of(source, output, options, listener) as (prefix, text):
+        max_id = None
         vocab_size = options.vocab_size
-        if vocab_size is None and options.tokenizer is not None:
-            vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), packing_vocab_size(options.tokenizer), end)
+        if options.tokenizer is not None:
+            max_id = tokenizer_facts(options.tokenizer).max_id
+            if vocab_size is None:
+                model_size = model_vocab_size(options.tokenizer)
+                vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), model_size, end)
         target = folder / output.name
-        greatest_id = None if options.tokenizer is None else tokenizer_facts(options.tokenizer).max_id
-        packed = pack_indexed_dataset(
-            prefix, target, vocab_size=vocab_size, end_token=end, greatest_id=greatest_id, listener=listener
+        counts = write_dataset_as_pbin(
+            prefix,
+            target,
+            vocab_size=vocab_size,
+            end_token=end,
+            max_id=max_id,
+            listener=listener,
         )
-        if made is not None:
-            faults = made.facts.faults
-            facts |= {"rejected": made.facts.rejected + faults, "lost": made.lost, "faults": faults}
-            if made.rejects is not None:
-                write_atomic(folder / f"{target.stem}_rejects.jsonl", on_this_machine(made.rejects).read_bytes())
-    return {"packed": asdict(packed), **facts}
+        facts: dict[str, Any] = {
+            "packed": asdict(counts),
+            "rejected": 0,
+            "policy": list(options.limits.values()),
+            "lost": "",
+            "faults": 0,
+        }
+        if text is not None:
+            facts["rejected"] = text.facts.rejected + text.facts.faults
+            facts["lost"] = text.lost
+            facts["faults"] = text.facts.faults
+            if text.rejects is not None:
+                rejected_lines = on_this_machine(text.rejects).read_bytes()
+                write_atomic(folder / f"{target.stem}_rejects.jsonl", rejected_lines)
+    return facts
 
 
 @contextmanager
 def _pair_of(
-    source: Location | InputFiles, output: Location, options: PackOptions, listener: ProgressCallback
+    source: Location | InputFiles, output: Location, options: PbinOptions, listener: ProgressCallback
 ) -> Iterator[tuple[Path, Preprocessed | None]]:
-    """Yield the prefix of a pair on this machine; of text, what is said of its tokens, which lie beside `output`."""
+    """Yield the prefix of a pair on this machine, and for text what tokenizing it gave.
+
+    Tokens of text are in a folder next to `output` until the block succeeds, so that a killed call can resume.
+    """
     if not isinstance(source, InputFiles):
         with downloaded(pair_files(source)) as (tokens, _):
             yield tokens.with_suffix(""), None
         return
-    assert options.tokenizer is not None  # it gave the end token
+
+    assert options.tokenizer is not None  # checked with the end token
     folder = work_folder(output, f".{output.name}.packing", options.scratch)
     settings = PreprocessOptions(
         tokenizer=options.tokenizer,
         keys=(options.key,),
-        preset="nanotron",  # the one that adds the tokenizer's special tokens, as Modalities does
+        preset="nanotron",  # adds the tokenizer's special tokens, as Modalities does
         workers=options.workers,
         engine=options.engine,
         **options.limits,

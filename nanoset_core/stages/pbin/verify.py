@@ -1,11 +1,11 @@
-"""Is a .pbin whole, and does it hold the documents of its dataset?"""
+"""Verify a `.pbin`: its index covers its tokens, and documents and tokens are those of its dataset."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, document_spans, stream_of
-from nanoset_core.formats.pbin.layout import IndexFacts, PackedFile, open_packed, scan_index
+from nanoset_core.formats.pbin.layout import IndexFacts, PbinFile, open_pbin, scan_index
 from nanoset_core.formats.pbin.pickle_codec import encode_index
+from nanoset_core.formats.pbin.writing import entries_in_sequence
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_current
@@ -22,46 +23,63 @@ from nanoset_core.stages.dataset.token_check import AT_ONCE, StoredArray
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_chunks
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import dataset_node
-from nanoset_core.stages.pbin import stage as packed_stage
-from nanoset_core.stages.pbin.writing import back_to_back
 from nanoset_core.stages.report import BUILD, PART_BYTES, Parts, Report, Run, check_files, run_here
-from nanoset_core.stages.stage import Key
+from nanoset_core.stages.stage import Key, Stage
 
 _READ_TOKENS = 1 << 20
+_INDEX_ENTRY_BYTES = 20
+"""About what the entry of a document takes in the .idx of a dataset."""
 
 
-def verify_packed(project: Project, corpus: str, deep: bool = False, run: Run = run_here) -> Report:
-    """Check the current .pbin of a corpus.
+def verify_pbin(project: Project, stage: Stage, key: Key, *, deep: bool = False, run: Run = run_here) -> Report:
+    """Check the current version of a `.pbin`.
 
-    It is there, of the size written, in the present layout; its index, which is read whole, covers the tokens exactly,
-    document after document, and the counts are those noted. Documents and tokens are those of the dataset that it was
-    made from, unless that is gone (`deep`: then its sha256 is); all tokens are read with `deep`, or where there are no
-    more than 16 Mi, else those at 256 places. `run` has all of them looked at.
+    Its index is read as a whole: it covers the tokens exactly, document after document, and the counts are those of
+    the manifest. Documents and tokens are compared with the dataset that it was made from. All tokens are read with
+    `deep`, or if there are no more than 16 Mi; otherwise those at 256 places. If the dataset was deleted, the file is
+    compared with its sha256 instead, with `deep`.
+
+    Args:
+        stage: The stage that made it.
+        deep: Read all tokens.
+        run: Has the parts of this work done, here or on other machines.
     """
 
     def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
-        if report.passed:
-            try:
-                _check_content(report, project, manifest, deep, run)
-            except FormatError as error:
-                error.remedy = _remedy(manifest)
-                report.note_error(error)
+        if not report.passed:
+            return
+        try:
+            _check_content(report, project, manifest, deep, run)
+        except FormatError as error:
+            error.remedy = _remedy(manifest)
+            report.note_error(error)
 
-    stage = packed_stage.PACKED_VIEWS if corpus in project.config.derived else packed_stage.PACKED
-    return check_current(project, stage, Key(corpus), look, "documents", "tokens", "left_out", deep=False)
+    return check_current(project, stage, key, look, "documents", "tokens", "left_out", deep=False)
 
 
-def made_from(
-    report: Report, project: Project, manifest: Manifest, *, is_sampled: bool = False
-) -> tuple[Manifest, MMapIndexedDataset] | None:
-    """Return the dataset that an output was made from, and open it; warn where it is gone or damaged: None."""
-    of = manifest.facts.get("of", manifest.name)
-    stage = dataset_node(project.config, of).stage.layout.folder
-    place = project.outputs.folder / stage / of / manifest.recipe["parents"]["dataset"]
-    with contextlib.suppress(NanosetError):  # which is a finding of the dataset
-        if (dataset := project.outputs.manifest_at(place)) is not None:
-            return dataset, open_dataset(dataset, is_sampled=is_sampled)
-    report.warn("the dataset is gone or damaged: tokens were not compared with it", place, None, None, BUILD)
+class Source(NamedTuple):
+    """The dataset that an output was made from."""
+
+    manifest: Manifest
+    dataset: MMapIndexedDataset
+
+
+def made_from(report: Report, project: Project, manifest: Manifest, *, is_sampled: bool = False) -> Source | None:
+    """Open the dataset that an output was made from; warn and return None if it is missing or damaged."""
+    name = manifest.facts.get("of", manifest.name)
+    folder = dataset_node(project.config, name).stage.layout.folder
+    place = project.outputs.folder / folder / name / manifest.recipe["parents"]["dataset"]
+    with contextlib.suppress(NanosetError):  # verifying the dataset reports it
+        dataset = project.outputs.manifest_at(place)
+        if dataset is not None:
+            return Source(dataset, open_dataset(dataset, is_sampled=is_sampled))
+    report.warn(
+        "the dataset is gone or damaged: tokens were not compared with it",
+        place,
+        None,
+        None,
+        BUILD,
+    )
     return None
 
 
@@ -70,101 +88,166 @@ def _remedy(manifest: Manifest) -> str:
 
 
 def _check_content(report: Report, project: Project, manifest: Manifest, deep: bool, run: Run) -> None:
-    path, size = manifest.folder / manifest.facts["file"], manifest.files[manifest.facts["file"]].size
-    as_copy = not deep and path.is_file() and path.stat().st_size == size
-    indexes = size - manifest.facts["tokens"] * manifest.facts["token_bytes"] + 20 * manifest.facts["documents"]
-    manifest.access.make_room(indexes, manifest.url())  # that of the .pbin is fetched, and then the .idx
-    file = open_packed(path, manifest.access.open_bytes(path, as_copy=as_copy))
+    """Check the index of a file whose size is right, and compare it with its dataset."""
+    facts = manifest.facts
+    path = manifest.folder / facts["file"]
+    size = manifest.files[facts["file"]].size
+    has_copy = not deep and path.is_file() and path.stat().st_size == size
+
+    # From a bucket, the index of the .pbin and the .idx of the dataset are fetched.
+    index_bytes = size - facts["tokens"] * facts["token_bytes"]
+    manifest.access.make_room(index_bytes + _INDEX_ENTRY_BYTES * facts["documents"], manifest.url())
+    file = open_pbin(path, manifest.access.open_bytes(path, as_copy=has_copy))
     index = scan_index(file)
     if not _check_index(report, manifest, file, index):
         return
-    if (found := made_from(report, project, manifest)) is None:
+
+    source = made_from(report, project, manifest)
+    if source is None:
         check_files(report, manifest, deep=deep)
         return
-    dataset = found[1]
-    stream = stream_of(dataset)
-    if not _check_documents(report, manifest, file, dataset, stream):
+    stream = stream_of(source.dataset)
+    if not _check_documents(report, manifest, file, source.dataset, stream):
         return
-    store, name = manifest.access.stored_at(file.path, as_copy=as_copy)
-    packed = StoredArray(store, name, file.dtype, file.layout.header_bytes)
-    store, prefix = dataset.stored(as_copies=not deep)
-    tokens = StoredArray(store, f"{prefix}.bin", dataset.dtype)
-    check = PackedCheck(packed, tokens, _remedy(manifest), stream)
-    parts = [*spread_chunks(index.tokens)]
+
+    store, name = manifest.access.stored_at(file.path, as_copy=has_copy)
+    dataset_store, prefix = source.dataset.stored(as_copies=not deep)
+    check = TokenComparison(
+        copy=StoredArray(store, name, file.dtype, file.layout.header_bytes),
+        dataset=StoredArray(dataset_store, f"{prefix}.bin", source.dataset.dtype),
+        remedy=_remedy(manifest),
+        stream=stream,
+    )
     if deep or index.tokens <= QUICK_TOKENS:
-        step = PART_BYTES // file.token_bytes
-        parts = [(begin, min(begin + step, index.tokens)) for begin in range(0, index.tokens, step)]
-    (run if deep else run_here)(report, Parts(check.look, parts, check.conclude, at_once=AT_ONCE))
+        parts = _ranges(index.tokens, PART_BYTES // file.token_bytes)
+    else:
+        parts = list(spread_chunks(index.tokens))
+    parts_run = run if deep else run_here
+    parts_run(report, Parts(check.look, parts, check.conclude, at_once=AT_ONCE))
 
 
-def _check_index(report: Report, manifest: Manifest, file: PackedFile, index: IndexFacts) -> bool:
+def _ranges(count: int, step: int) -> list[tuple[int, int]]:
+    """Return (start, stop) of consecutive ranges of `count` tokens."""
+    return [(start, min(start + step, count)) for start in range(0, count, step)]
+
+
+def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: IndexFacts) -> bool:
     """Check that layout, counts and index are those of the file that was written."""
     facts = manifest.facts
-    values = {
-        "layout": (file.layout.name, "D"),
-        "bytes a token": (file.token_bytes, facts["token_bytes"]),
-        "documents": (index.documents, facts["documents"]),
-        "tokens": (index.tokens, facts["tokens"]),
-        "documents without tokens": (index.empty_documents, 0),
-        "back to back": (index.is_contiguous, True),
-        "shifts by a merge": (index.merge_faults, 0),
+    found = {
+        "layout": file.layout.name,
+        "bytes a token": file.token_bytes,
+        "documents": index.documents,
+        "tokens": index.tokens,
+        "documents without tokens": index.empty_documents,
+        "back to back": index.is_contiguous,
+        "shifts by a merge": index.merge_faults,
     }
-    wrong = [(name, *pair) for name, pair in values.items() if pair[0] != pair[1]]
+    expected = {
+        "layout": "D",
+        "bytes a token": facts["token_bytes"],
+        "documents": facts["documents"],
+        "tokens": facts["tokens"],
+        "documents without tokens": 0,
+        "back to back": True,
+        "shifts by a merge": 0,
+    }
+    differing = [name for name in found if found[name] != expected[name]]
     return report.compare(
         "the index does not cover the tokens as it did when it was written",
         f"{file.path}, byte {file.index_begin}",
-        ", ".join(f"{name}: {found}" for name, found, _ in wrong),
-        ", ".join(f"{name}: {expected}" for name, _, expected in wrong),
+        ", ".join(f"{name}: {found[name]}" for name in differing),
+        ", ".join(f"{name}: {expected[name]}" for name in differing),
         _remedy(manifest),
     )
 
 
 def _check_documents(
-    report: Report, manifest: Manifest, file: PackedFile, dataset: MMapIndexedDataset, stream: Stream | None
+    report: Report,
+    manifest: Manifest,
+    file: PbinFile,
+    dataset: MMapIndexedDataset,
+    stream: Stream | None,
 ) -> bool:
-    """Check that the index is what the dataset's documents give."""
-    begin = file.index_begin
-    for piece in encode_index(
-        back_to_back(lengths * file.token_bytes for _, lengths in document_spans(dataset, stream))
-    ):
-        if bytes(file.view[begin : begin + len(piece)]) != piece:
-            what, where = "documents begin elsewhere than in the dataset", f"{file.path}, byte {begin} or later"
-            report.error(what, where, None, f"those of {dataset.prefix}.idx", _remedy(manifest))
+    """Check that the bytes of the index are those that the dataset's documents give."""
+    spans = document_spans(dataset, stream)
+    entries = entries_in_sequence(lengths * file.token_bytes for _, lengths in spans)
+    start = file.index_begin
+    for piece in encode_index(entries):
+        if bytes(file.view[start : start + len(piece)]) != piece:
+            report.error(
+                "documents begin elsewhere than in the dataset",
+                f"{file.path}, byte {start} or later",
+                None,
+                f"those of {dataset.prefix}.idx",
+                _remedy(manifest),
+            )
             return False
-        begin += len(piece)
+        start += len(piece)
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class PackedCheck:
-    """Tokens of a .pbin, from one to another, are those of its dataset."""
+class WrongToken(NamedTuple):
+    """A token that is not that of the dataset."""
 
-    packed: StoredArray
+    number: int
+    token: int
+    expected: int
+
+
+class Compared(NamedTuple):
+    """What comparing a range of tokens gave."""
+
+    n_tokens: int
+    """How many tokens the range has."""
+    wrong: WrongToken | None
+    """The first wrong one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenComparison:
+    """Compares ranges of a file's tokens with those of its dataset; it pickles."""
+
+    copy: StoredArray
+    """The tokens of the file."""
     dataset: StoredArray
+    """The .bin of the dataset."""
     remedy: str
     stream: Stream | None = None
-    """Of a view: where its tokens lie in the .bin."""
+    """The order of the dataset's tokens, if it is not that of the .bin."""
 
-    def _expected(self, begin: int, end: int) -> NDArray[np.integer[Any]]:
-        if self.stream is None:
-            return self.dataset.read(begin, end)
-        begins, lengths = self.stream.ranges(np.array([begin]), np.array([end - begin]))
-        pieces = zip(begins.tolist(), (begins + lengths).tolist(), strict=True)
-        return np.concatenate([self.dataset.read(*piece) for piece in pieces])
+    def look(self, part: tuple[int, int]) -> Compared:
+        """Compare the tokens [start, stop)."""
+        part_start, part_stop = part
+        for start in range(part_start, part_stop, _READ_TOKENS):
+            stop = min(start + _READ_TOKENS, part_stop)
+            tokens = self.copy.read(start, stop)
+            expected = self._expected(start, stop)
+            differs = tokens != expected
+            if differs.any():
+                row = int(np.argmax(differs))
+                wrong = WrongToken(start + row, int(tokens[row]), int(expected[row]))
+                return Compared(stop - part_start, wrong)
+        return Compared(part_stop - part_start, None)
 
-    def look(self, part: tuple[int, int]) -> tuple[int, tuple[int, int, int] | None]:
-        """Return how many tokens a part has, and the first wrong one: its number, its id, and that of the dataset."""
-        for begin in range(*part, _READ_TOKENS):
-            end = min(begin + _READ_TOKENS, part[1])
-            tokens, expected = self.packed.read(begin, end), self._expected(begin, end)
-            if (wrong := tokens != expected).any():
-                at = int(np.argmax(wrong))
-                return end - part[0], (begin + at, int(tokens[at]), int(expected[at]))
-        return part[1] - part[0], None
-
-    def conclude(self, report: Report, outcomes: Sequence[tuple[int, tuple[int, int, int] | None]]) -> None:
+    def conclude(self, report: Report, outcomes: Sequence[Compared]) -> None:
         """Note how many tokens were read, and the first wrong one."""
-        report.figures["tokens_read"] = sum(read for read, _ in outcomes)
-        for token, found, expected in [wrong for _, wrong in outcomes if wrong is not None][:1]:
-            where = f"{self.packed.url}, byte {self.packed.byte(token)}"
-            report.error("a token is not that of the dataset", where, f"id {found}", f"id {expected}", self.remedy)
+        report.figures["tokens_read"] = sum(outcome.n_tokens for outcome in outcomes)
+        for outcome in outcomes:
+            if outcome.wrong is not None:
+                report.error(
+                    "a token is not that of the dataset",
+                    f"{self.copy.url}, byte {self.copy.byte(outcome.wrong.number)}",
+                    f"id {outcome.wrong.token}",
+                    f"id {outcome.wrong.expected}",
+                    self.remedy,
+                )
+                return
+
+    def _expected(self, start: int, stop: int) -> NDArray[np.integer[Any]]:
+        """Return the tokens [start, stop) of the dataset."""
+        if self.stream is None:
+            return self.dataset.read(start, stop)
+        range_starts, range_lengths = self.stream.ranges(np.array([start]), np.array([stop - start]))
+        ranges = zip(range_starts.tolist(), (range_starts + range_lengths).tolist(), strict=True)
+        return np.concatenate([self.dataset.read(first, last) for first, last in ranges])

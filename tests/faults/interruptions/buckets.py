@@ -68,7 +68,7 @@ webdatasets:
     seed: 5
     member: npy
     groups: 2
-packed: [web]
+pbin: [web]
 """
 
 

@@ -23,7 +23,7 @@ _MORE = """\
     seed: 9
     member: json.gz
     groups: 2
-packed: [web, tables]
+pbin: [web, tables]
 corpora: {web: {columns: [text]}}
 attributes: {web: scores.parquet}
 views: {kept: {of: web, where: score < 0.6 and text is not null, order: {seed: 3}}}

@@ -14,7 +14,7 @@ from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError
 from nanoset_core.formats.pbin.dataset import PackedDataset
-from nanoset_core.stages.pbin.writing import write_packed
+from nanoset_core.formats.pbin.writing import write_pbin
 
 GOLDEN = GOLDEN_FILES / "modalities"
 SAMPLES = json.loads((GOLDEN / "samples.json").read_bytes())
@@ -61,7 +61,7 @@ def test_continuous_samples_are_those_of_modalities(name, case):
 def test_continuous_samples_are_those_of_the_slow_twin(tmp_path_factory, count, block_size, reuse, size):
     path = tmp_path_factory.mktemp("x") / "x.pbin"
     tokens = list(range(count))
-    write_packed(path, [tokens], token_bytes=size)
+    write_pbin(path, [tokens], token_bytes=size)
     dataset = PackedDataset(path)
     if not 2 <= block_size <= count:
         with pytest.raises(ConfigError, match=f"2 to {count}"):
@@ -155,7 +155,7 @@ def slow_blocks(documents, block_size):
 
 def test_literal_example(tmp_path):
     documents = [[1, 2], [3, 4], [5], [6, 7, 8, 9, 10, 11, 12], [13], [14, 15, 16, 17], [18]]
-    write_packed(tmp_path / "x.pbin", documents, token_bytes=1)
+    write_pbin(tmp_path / "x.pbin", documents, token_bytes=1)
     samples = PackedDataset(tmp_path / "x.pbin").document_blocks(4)
     assert [sample.tolist() for sample in samples] == [
         [1, 2, 3, 4],
@@ -175,7 +175,7 @@ def test_any_documents(tmp_path_factory, lengths, block_size):
     ends = np.cumsum([0, *lengths, 1])
     documents = [list(range(a, b)) for a, b in itertools.pairwise(ends.tolist())]
     path = tmp_path_factory.mktemp("x") / "x.pbin"
-    write_packed(path, documents, token_bytes=2)
+    write_pbin(path, documents, token_bytes=2)
     samples = PackedDataset(path).document_blocks(block_size)
     expected = slow_blocks(documents, block_size)
     assert [sample.tolist() for sample in samples] == expected

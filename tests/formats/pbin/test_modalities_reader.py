@@ -12,10 +12,11 @@ from locations import GOLDEN_FILES
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.raw_index import create_raw_index
+from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.loading.samplers import ResumableSampler
-from nanoset_core.stages.pbin.selection import filter_packed, merge_packed, shuffle_packed, shuffle_packed_chunk
-from nanoset_core.stages.pbin.standalone import PackOptions, pack_once
-from nanoset_core.stages.pbin.writing import pack_indexed_dataset, write_packed
+from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin
+from nanoset_core.stages.pbin.selection import filter_pbin, merge_pbin, shuffle_pbin, shuffle_pbin_chunk
+from nanoset_core.stages.pbin.standalone import PbinOptions, make_pbin_once
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the peer's own imports
 GOLDEN = GOLDEN_FILES / "modalities"
@@ -45,7 +46,7 @@ def test_documents_and_samples(dataset_module, tmp_path, documents):
     with MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder:
         for document in documents:
             builder.add_document(document)
-    pack_indexed_dataset(tmp_path / "x", tmp_path / "x.pbin", vocab_size=50257)
+    write_dataset_as_pbin(tmp_path / "x", tmp_path / "x.pbin", vocab_size=50257)
     assert their_documents(dataset_module, tmp_path / "x.pbin") == documents
     ours = PackedDataset(tmp_path / "x.pbin")
     for block_size in (2, 17, 1025):
@@ -59,11 +60,11 @@ def test_documents_and_samples(dataset_module, tmp_path, documents):
 
 
 def test_merged_and_repaired_files(dataset_module, tmp_path, documents):
-    write_packed(tmp_path / "a.pbin", documents[:1200], token_bytes=2)
-    write_packed(tmp_path / "b.pbin", documents[1200:], token_bytes=2)
-    merge_packed([tmp_path / "a.pbin", tmp_path / "b.pbin"], tmp_path / "m.pbin")
+    write_pbin(tmp_path / "a.pbin", documents[:1200], token_bytes=2)
+    write_pbin(tmp_path / "b.pbin", documents[1200:], token_bytes=2)
+    merge_pbin([tmp_path / "a.pbin", tmp_path / "b.pbin"], tmp_path / "m.pbin")
     assert their_documents(dataset_module, tmp_path / "m.pbin") == documents
-    merge_packed([GOLDEN / "merge-buggy-index.pbin"], tmp_path / "r.pbin")
+    merge_pbin([GOLDEN / "merge-buggy-index.pbin"], tmp_path / "r.pbin")
     expected = [*PackedDataset(GOLDEN / "docs.pbin"), *PackedDataset(GOLDEN / "edge.pbin")]
     assert their_documents(dataset_module, tmp_path / "r.pbin") == [document.tolist() for document in expected]
 
@@ -72,12 +73,12 @@ def test_their_merge_is_read_as_it_was_meant(dataset_module, tmp_path, documents
     from modalities.dataloader.create_packed_data import EmbeddedStreamData, join_embedded_stream_data
 
     for i in range(4):
-        write_packed(tmp_path / f"{i}.pbin", documents[i::4], token_bytes=2)
+        write_pbin(tmp_path / f"{i}.pbin", documents[i::4], token_bytes=2)
     join_embedded_stream_data([EmbeddedStreamData(tmp_path / f"{i}.pbin") for i in range(4)], tmp_path / "m.pbin")
     meant = [document for i in range(4) for document in documents[i::4]]
     assert PackedDataset(tmp_path / "m.pbin").index_facts.merge_faults == 3
     assert [document.tolist() for document in PackedDataset(tmp_path / "m.pbin")] == meant
-    merge_packed([tmp_path / "m.pbin"], tmp_path / "m.pbin")
+    merge_pbin([tmp_path / "m.pbin"], tmp_path / "m.pbin")
     assert their_documents(dataset_module, tmp_path / "m.pbin") == meant
 
 
@@ -85,14 +86,14 @@ def test_shuffles_and_filter(dataset_module, tmp_path, documents):
     from modalities.dataloader.filter_packed_data import filter_dataset
     from modalities.preprocessing.shuffle_data import DataShuffler
 
-    write_packed(tmp_path / "x.pbin", documents, token_bytes=2)
+    write_pbin(tmp_path / "x.pbin", documents, token_bytes=2)
     DataShuffler.shuffle_tokenized_data(tmp_path / "x.pbin", tmp_path / "theirs.pbin", batch_size=99, seed=5)
-    shuffle_packed(tmp_path / "x.pbin", tmp_path / "ours.pbin", seed=5)
+    shuffle_pbin(tmp_path / "x.pbin", tmp_path / "ours.pbin", seed=5)
     assert (tmp_path / "ours.pbin").read_bytes() == (tmp_path / "theirs.pbin").read_bytes()
     filter_dataset(tmp_path / "x.pbin", tmp_path / "theirs.pbin", lambda item: len(item[1]["input_ids"]) > 40)
-    filter_packed(tmp_path / "x.pbin", tmp_path / "ours.pbin", PackedDataset(tmp_path / "x.pbin").document_lengths > 40)
+    filter_pbin(tmp_path / "x.pbin", tmp_path / "ours.pbin", PackedDataset(tmp_path / "x.pbin").document_lengths > 40)
     assert (tmp_path / "ours.pbin").read_bytes() == (tmp_path / "theirs.pbin").read_bytes()
-    shuffle_packed_chunk([tmp_path / "x.pbin", GOLDEN / "docs.pbin"], tmp_path / "c.pbin", chunk=1, chunks=4, seed=5)
+    shuffle_pbin_chunk([tmp_path / "x.pbin", GOLDEN / "docs.pbin"], tmp_path / "c.pbin", chunk=1, chunks=4, seed=5)
     assert len(their_documents(dataset_module, tmp_path / "c.pbin")) == 625 + 15
 
 
@@ -111,8 +112,8 @@ def test_raw_index(dataset_module, tmp_path):
 def test_text(dataset_module, tmp_path):
     from transformers import AutoTokenizer
 
-    options = PackOptions(tokenizer=GOLDEN / "tokenizer", workers=1)
-    pack_once([GOLDEN / "edge.jsonl", GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options)
+    options = PbinOptions(tokenizer=GOLDEN / "tokenizer", workers=1)
+    make_pbin_once([GOLDEN / "edge.jsonl", GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options)
     tokenizer = AutoTokenizer.from_pretrained(str(GOLDEN / "tokenizer"))
     lines = (GOLDEN / "edge.jsonl").read_text().splitlines() + (GOLDEN / "docs.jsonl").read_text().splitlines()
     expected = [tokenizer(json.loads(line)["text"])["input_ids"] for line in lines]

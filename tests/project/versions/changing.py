@@ -7,14 +7,15 @@ from pathlib import Path
 from sample_project import build_all, jsonl, sentences
 
 from nanoset_core.project.project import Project
-from nanoset_core.stages.pbin import stage as packed
+from nanoset_core.stages.pbin.stage import PBIN
+from nanoset_core.stages.stage import Key
 
 
 def build(folder: Path) -> Project:
     """Every stage, the packed corpora too."""
     project = build_all(folder / "nanoset.yaml")
-    for corpus in project.config.packed:
-        packed.pack(project, corpus)
+    for corpus in project.config.pbin:
+        PBIN.make(project, Key(corpus))
     return project
 
 

@@ -19,7 +19,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
     folder = tmp_path_factory.mktemp("operations")
     write_raw(folder / "raw")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    (folder / "nanoset.yaml").write_text(CONFIG + "packed: [books]\n")
+    (folder / "nanoset.yaml").write_text(CONFIG + "pbin: [books]\n")
     build(folder)
     return folder
 

@@ -35,7 +35,7 @@ SCRIPT = REPOSITORY / "deploy" / "check_receipt.py"
 CHANGES = {
     "documents: {": "documents: {columns: [note], ",
     "nanosets:\n": "views:\n  kept: {of: web, exclude: drop.txt}\npacks: {kept-40: {of: kept, length: 40}}\n"
-    "packed: [web, kept]\nnanosets:\n",
+    "pbin: [web, kept]\nnanosets:\n",
     "blend: {web: 0.7, code: 0.3}": "blend: {kept: 0.7, code: 0.3}",
     "groups: 3": "groups: 1",
 }
@@ -206,7 +206,7 @@ def test_outputs_that_nothing_asks_for_any_more_go_too(project, tokenizer_file):
     file.write_text(
         file.read_text().replace("views:\n  kept: {of: web, exclude: drop.txt}\n", "").replace("kept", "web")
     )
-    file.write_text(file.read_text().replace("packed: [web, web]", "packed: [web]"))
+    file.write_text(file.read_text().replace("pbin: [web, web]", "pbin: [web]"))
     erase(Project.open(file))
     assert traces(project.config.root_folder, windows(tokenizer_file)) == set()
     assert not (project.config.root_folder / "views/kept/current.json").exists()

@@ -36,14 +36,14 @@ from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import verify as packs_check
 from nanoset_core.stages.packs.pieces import PIECES_FILE
 from nanoset_core.stages.packs.stage import PACKS, make_packs, planned_packs
-from nanoset_core.stages.pbin import stage as packed
+from nanoset_core.stages.pbin.stage import PBIN_DERIVED
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.webdataset import make as shuffling
 
 CHANGES = {
     "nanosets:\n": "views:\n  some: {of: web, tokens: 9e3, repeat: 1.5}\npacks:\n"
-    "  web-32: {of: web, length: 32}\n  cut: {of: some, length: 40, long: truncate}\npacked: [cut]\nnanosets:\n",
+    "  web-32: {of: web, length: 32}\n  cut: {of: some, length: 40, long: truncate}\npbin: [cut]\nnanosets:\n",
     "    blend: {web: 0.7, code: 0.3}\n": "    blend: {web: 0.7, some: 0.3}\n    packing: {kind: best_fit}\n",
     "    corpora: [web, code, books]\n": "    corpora: [some, code]\n    packing: {tail: carry}\n",
     "groups: 3": "groups: 1",
@@ -67,7 +67,7 @@ def built(tmp_path_factory, tokenizer_file) -> Path:
     shuffling.make_plan(project, "shuffled")
     shuffling.write_group(project, "shuffled", 0)
     shuffling.finish(project, "shuffled")
-    packed.pack(project, "cut")
+    PBIN_DERIVED.make(project, Key("cut"))
     return file
 
 

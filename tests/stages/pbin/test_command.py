@@ -1,4 +1,4 @@
-"""`nanoset pack`, as it is typed."""
+"""`nanoset pbin`, as it is typed."""
 
 import gzip
 import json
@@ -15,23 +15,24 @@ from nanoset_core.cli import main, nanoset
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.pbin.dataset import PackedDataset
+from nanoset_core.formats.pbin.writing import PbinCounts
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.pbin import standalone
-from nanoset_core.stages.pbin.selection import merge_packed
-from nanoset_core.stages.pbin.standalone import PackOptions, PackResult, pack_once
-from nanoset_core.stages.pbin.writing import PackedFacts, packing_vocab_size
+from nanoset_core.stages.pbin.conversion import model_vocab_size
+from nanoset_core.stages.pbin.selection import merge_pbin
+from nanoset_core.stages.pbin.standalone import PbinOptions, PbinResult, make_pbin_once
 
 GOLDEN = GOLDEN_FILES / "modalities"
 
 
 @pytest.fixture
 def pack(tmp_path, monkeypatch, capsys):
-    """Runs `nanoset pack` in a folder of its own; → (what it printed, what it wrote to x.pbin), or its error."""
+    """Runs `nanoset pbin` in a folder of its own; → (what it printed, what it wrote to x.pbin), or its error."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
         with pytest.raises(SystemExit) as ended:
-            main(["pack", *map(str, arguments)])
+            main(["pbin", *map(str, arguments)])
         shown = capsys.readouterr()
         if ended.value.code:
             return shown.err
@@ -55,7 +56,7 @@ def test_write(pack, first):
 def test_merge(pack, tmp_path):
     files = [GOLDEN / "docs.pbin", GOLDEN / "edge.pbin"]
     shown, written = pack("merge", *files, "-o", "x.pbin")
-    merge_packed(files, tmp_path / "y.pbin")
+    merge_pbin(files, tmp_path / "y.pbin")
     assert written == (tmp_path / "y.pbin").read_bytes()
     assert "86 documents" in shown
 
@@ -102,7 +103,6 @@ def test_raw_index(pack):
     ("name", "layout", "size"),
     [
         ("legacy-a-header8-be", "A", 4),
-        ("legacy-b-header12-be", "B", 2),
         ("legacy-c-header12-le-absolute", "C", 2),
         ("u1", "D", 1),
         ("u2", "D", 2),
@@ -114,7 +114,7 @@ def test_describe(pack, name, layout, size):
     dataset = PackedDataset(GOLDEN / f"{name}.pbin")
     counts = f"{len(dataset):,} documents, {len(dataset.tokens):,} tokens of {format_count(size, 'byte')}"
     assert shown.startswith(f"{GOLDEN / name}.pbin: {counts}\nlayout {layout}, ")
-    assert ("nanoset pack repair" in shown) == (layout != "D")
+    assert ("nanoset pbin repair" in shown) == (layout != "D")
 
 
 def test_errors_name_the_file(pack):
@@ -159,7 +159,7 @@ def test_what_is_not_read_is_said_each_time(tmp_path, tokenizer_file):
     (folder / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
     (folder / "b.jsonl.bz2").write_bytes(b"BZh9")
     (folder / "c.jsonl").write_bytes(b"")
-    arguments = ["pack", folder, "-o", tmp_path / "x.pbin", "--tokenizer", tokenizer_file, "--eod", EOD, "--workers", 1]
+    arguments = ["pbin", folder, "-o", tmp_path / "x.pbin", "--tokenizer", tokenizer_file, "--eod", EOD, "--workers", 1]
     for _ in range(2):
         outcome = CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
         assert outcome.exit_code == 0, outcome.output
@@ -173,11 +173,11 @@ END = "<|endoftext|>"
 
 
 def options(**given):
-    return PackOptions(**{"tokenizer": TOKENIZER, "workers": 1, **given})
+    return PbinOptions(**{"tokenizer": TOKENIZER, "workers": 1, **given})
 
 
 def make_packed(inputs, output, options):
-    return pack_once(inputs, output, options, overwrite=True)[0]
+    return make_pbin_once(inputs, output, options, overwrite=True)[0]
 
 
 def lists(path):
@@ -210,7 +210,7 @@ def test_text_gives_the_bytes_of_modalities(tmp_path, name):
     made = make_packed([GOLDEN / f"{name}.jsonl"], tmp_path / "x.pbin", options())
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / f"{name}.pbin").read_bytes()
     tokens = len(PackedDataset(GOLDEN / f"{name}.pbin").tokens)
-    assert made == PackResult(PackedFacts(len(PackedDataset(GOLDEN / f"{name}.pbin")), tokens, 2))
+    assert made == PbinResult(PbinCounts(len(PackedDataset(GOLDEN / f"{name}.pbin")), tokens, 2))
     assert not (tmp_path / "x_rejects.jsonl").exists()
 
 
@@ -232,17 +232,17 @@ def test_a_document_that_modalities_cannot_pack_costs_only_itself(tmp_path, name
     texts = [row["text"] for row in rows if row.get("text")]
     assert len(texts) == 6
     assert lists(tmp_path / "x.pbin") == [[*encode(TOKENIZER / "tokenizer.json", text), 0] for text in texts]
-    assert (made.facts.left_out, made.rejected) == (left_out, rejected)
+    assert (made.counts.left_out, made.rejected) == (left_out, rejected)
 
 
 def test_special_tokens_of_the_tokenizer_and_added_tokens_that_need_more_bytes(tmp_path):
     file = byte_tokenizer(tmp_path, added=("<s>", END), template="<s> $A")
-    assert packing_vocab_size(file) == 256, "Modalities would take one byte a token, and lose every document"
+    assert model_vocab_size(file) == 256, "Modalities would take one byte a token, and lose every document"
     (tmp_path / "a.jsonl").write_text('{"body": "ab"}\n{"body": ""}\n{"body": "c<|endoftext|>"}\n')
     made = make_packed([tmp_path / "a.jsonl"], tmp_path / "x.pbin", options(tokenizer=file, eod=END, key="body"))
     a, b, c = (encode(file, letter)[1] for letter in "abc")
     assert lists(tmp_path / "x.pbin") == [[256, a, b, 257], [256, 257], [256, c, 257]]
-    assert made.facts == PackedFacts(3, 9, 2)
+    assert made.counts == PbinCounts(3, 9, 2)
 
 
 def test_a_killed_call_goes_on_where_it_was(tmp_path, monkeypatch):
@@ -252,18 +252,18 @@ def test_a_killed_call_goes_on_where_it_was(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(standalone, "pack_indexed_dataset", killed)
+        patch.setattr(standalone, "write_dataset_as_pbin", killed)
         make_packed([GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options(scratch=scratch))
     (left,) = scratch.glob(".x.pbin-*.packing/*.bin")
     before = os.stat(left).st_mtime_ns
     seen = []
-    real = standalone.pack_indexed_dataset
+    real = standalone.write_dataset_as_pbin
 
     def noted(prefix, *args, **rest):
         seen.append(os.stat(f"{prefix}.bin").st_mtime_ns)
         return real(prefix, *args, **rest)
 
-    monkeypatch.setattr(standalone, "pack_indexed_dataset", noted)
+    monkeypatch.setattr(standalone, "write_dataset_as_pbin", noted)
     make_packed([GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options(scratch=scratch))
     assert seen == [before], "tokens that were there are not made again"
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / "docs.pbin").read_bytes()
@@ -280,22 +280,22 @@ def pair(tmp_path):
 
 @pytest.mark.parametrize("ending", ["", ".bin", ".idx"])
 def test_a_pair(tmp_path, pair, ending):
-    make_packed([f"{pair}{ending}"], tmp_path / "x.pbin", PackOptions())
+    make_packed([f"{pair}{ending}"], tmp_path / "x.pbin", PbinOptions())
     assert (lists(tmp_path / "x.pbin"), PackedDataset(tmp_path / "x.pbin").token_bytes) == ([[5, 6], [7, 0], [8]], 4)
     make_packed([f"{pair}{ending}"], tmp_path / "x.pbin", options(append_eod=True))
     found = PackedDataset(tmp_path / "x.pbin")
     assert (lists(tmp_path / "x.pbin"), found.token_bytes) == ([[5, 6, 0], [7, 0], [8, 0]], 2)
-    make_packed([f"{pair}{ending}"], tmp_path / "x.pbin", PackOptions(vocab_size=256))
+    make_packed([f"{pair}{ending}"], tmp_path / "x.pbin", PbinOptions(vocab_size=256))
     assert PackedDataset(tmp_path / "x.pbin").token_bytes == 1
 
 
 def test_what_is_missing_is_named(tmp_path, pair):
     target = tmp_path / "x.pbin"
     for inputs, given, error, message in (
-        ([GOLDEN / "docs.jsonl"], PackOptions(), ConfigError, "--tokenizer: no tokenizer is named"),
-        ([pair], PackOptions(append_eod=True), ConfigError, "--tokenizer: no tokenizer is named"),
-        ([pair, GOLDEN / "docs.jsonl"], options(), ConfigError, "one dataset is packed at a time"),
-        ([GOLDEN / "u1.pbin"], options(), ConfigError, r"u1\.pbin: this is packed already"),
+        ([GOLDEN / "docs.jsonl"], PbinOptions(), ConfigError, "--tokenizer: no tokenizer is named"),
+        ([pair], PbinOptions(append_eod=True), ConfigError, "--tokenizer: no tokenizer is named"),
+        ([pair, GOLDEN / "docs.jsonl"], options(), ConfigError, "one dataset is converted at a time"),
+        ([GOLDEN / "u1.pbin"], options(), ConfigError, r"u1\.pbin: this is a .pbin already"),
         ([tmp_path / "none"], options(), MissingError, "no such file"),
         ([GOLDEN / "docs.jsonl"], options(eod="<|none|>"), ConfigError, "--eod"),
     ):
@@ -306,5 +306,5 @@ def test_what_is_missing_is_named(tmp_path, pair):
 def test_the_folder_that_one_is_in_is_a_folder_of_text(tmp_path, monkeypatch, tokenizer_file):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
     monkeypatch.chdir(tmp_path)
-    made = make_packed(["."], Path("x.pbin"), PackOptions(tokenizer=tokenizer_file, eod=EOD, workers=1))
-    assert made.facts.documents == 1
+    made = make_packed(["."], Path("x.pbin"), PbinOptions(tokenizer=tokenizer_file, eod=EOD, workers=1))
+    assert made.counts.documents == 1

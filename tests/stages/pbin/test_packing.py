@@ -12,9 +12,11 @@ from nanoset_core.errors import ConfigError, FormatError, InputError, MissingErr
 from nanoset_core.formats.indexed import stream
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.pbin import writing
 from nanoset_core.formats.pbin.dataset import PackedDataset
-from nanoset_core.stages.pbin import writing
-from nanoset_core.stages.pbin.writing import PackedFacts, fitting_vocab_size, pack_indexed_dataset, write_packed
+from nanoset_core.formats.pbin.writing import PbinCounts, write_pbin
+from nanoset_core.stages.pbin import conversion
+from nanoset_core.stages.pbin.conversion import fitting_vocab_size, write_dataset_as_pbin
 from nanoset_core.stages.webdataset.sources import TokenSource
 
 GOLDEN = GOLDEN_FILES / "modalities"
@@ -37,9 +39,9 @@ def indexed(prefix, documents, dtype=np.uint16):
 def test_the_bytes_are_those_of_modalities(tmp_path, name, dtype):
     documents = [document.tolist() for document in PackedDataset(GOLDEN / f"{name}.pbin")]
     prefix = indexed(tmp_path / "x", [[document] for document in documents], dtype)
-    facts = pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
+    facts = write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=512)
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / f"{name}.pbin").read_bytes()
-    assert facts == PackedFacts(len(documents), sum(map(len, documents)), 2)
+    assert facts == PbinCounts(len(documents), sum(map(len, documents)), 2)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.uint16, np.int32, np.int64])
@@ -47,9 +49,9 @@ def test_the_bytes_are_those_of_modalities(tmp_path, name, dtype):
 def test_every_pair_of_token_types(tmp_path, dtype, vocab_size):
     documents = [[list(range(100))], [[5, 0], [99]], [[1]]]
     prefix = indexed(tmp_path / "x", documents, dtype)
-    facts = pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=vocab_size)
+    facts = write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=vocab_size)
     flat = [joined(sequences) for sequences in documents]
-    write_packed(tmp_path / "y.pbin", flat, token_bytes=facts.token_bytes)
+    write_pbin(tmp_path / "y.pbin", flat, token_bytes=facts.token_bytes)
     assert (tmp_path / "x.pbin").read_bytes() == (tmp_path / "y.pbin").read_bytes()
 
 
@@ -67,11 +69,11 @@ def test_any_documents(tmp_path_factory, documents, dtype, chunk):
         patch.setattr(stream, "_CHUNK_DOCUMENTS", chunk)
         patch.setattr(writing, "CHUNK_TOKENS", chunk)
         patch.setattr(stream, "CHUNK_TOKENS", chunk)
-        facts = pack_indexed_dataset(prefix, folder / "x.pbin", vocab_size=50257)
+        facts = write_dataset_as_pbin(prefix, folder / "x.pbin", vocab_size=50257)
     kept = [document for document in flat if document]
     assert [document.tolist() for document in PackedDataset(folder / "x.pbin")] == kept
-    assert facts == PackedFacts(len(kept), sum(map(len, kept)), 2, left_out=len(flat) - len(kept))
-    write_packed(folder / "y.pbin", kept, token_bytes=2)
+    assert facts == PbinCounts(len(kept), sum(map(len, kept)), 2, left_out=len(flat) - len(kept))
+    write_pbin(folder / "y.pbin", kept, token_bytes=2)
     assert (folder / "x.pbin").read_bytes() == (folder / "y.pbin").read_bytes()
 
 
@@ -88,7 +90,7 @@ def test_any_documents(tmp_path_factory, documents, dtype, chunk):
 def test_tokens_that_do_not_fit(tmp_path, token, dtype, vocab_size):
     prefix = indexed(tmp_path / "x", [[[1, 2]], [[3, token]]], dtype)
     with pytest.raises(ConfigError, match=f"x.bin, token 3: a token does not fit the token size\n  found: {token}\n"):
-        pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=vocab_size)
+        write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=vocab_size)
     assert {path.suffix for path in tmp_path.iterdir()} == {".bin", ".idx"}
 
 
@@ -107,19 +109,19 @@ def test_end_tokens_go_where_they_lack(tmp_path_factory, documents, dtype, end, 
         patch.setattr(stream, "_CHUNK_DOCUMENTS", chunks[0])
         patch.setattr(writing, "CHUNK_TOKENS", chunks[1])
         patch.setattr(stream, "CHUNK_TOKENS", chunks[1])
-        facts = pack_indexed_dataset(prefix, folder / "x.pbin", vocab_size=512, end_token=end)
+        facts = write_dataset_as_pbin(prefix, folder / "x.pbin", vocab_size=512, end_token=end)
     ended = [[*document, end] if document[-1] != end else document for document in documents if document]
-    write_packed(folder / "y.pbin", ended, token_bytes=2)
+    write_pbin(folder / "y.pbin", ended, token_bytes=2)
     assert (folder / "x.pbin").read_bytes() == (folder / "y.pbin").read_bytes()
-    assert facts == PackedFacts(len(ended), sum(map(len, ended)), 2, left_out=len(documents) - len(ended))
+    assert facts == PbinCounts(len(ended), sum(map(len, ended)), 2, left_out=len(documents) - len(ended))
 
 
 def test_an_end_token_that_the_bin_has_no_room_for(tmp_path):
     prefix = indexed(tmp_path / "x", [[[1, 2]]])
-    pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=128256, end_token=128001)
+    write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=128256, end_token=128001)
     assert PackedDataset(tmp_path / "x.pbin")[0].tolist() == [1, 2, 128001]
     with pytest.raises(ConfigError, match="the end-of-document token, token 0: a token does not fit"):
-        pack_indexed_dataset(prefix, tmp_path / "y.pbin", vocab_size=256, end_token=256)
+        write_dataset_as_pbin(prefix, tmp_path / "y.pbin", vocab_size=256, end_token=256)
     assert not (tmp_path / "y.pbin").exists()
 
 
@@ -128,7 +130,7 @@ def test_an_end_token_that_the_bin_has_no_room_for(tmp_path):
 )
 def test_without_a_vocabulary_tokens_keep_their_size(tmp_path, dtype, size):
     prefix = indexed(tmp_path / "x", [[[1, 2]], [[3]]], dtype)
-    assert pack_indexed_dataset(prefix, tmp_path / "x.pbin").token_bytes == size
+    assert write_dataset_as_pbin(prefix, tmp_path / "x.pbin").token_bytes == size
     assert [document.tolist() for document in PackedDataset(tmp_path / "x.pbin")] == [[1, 2], [3]]
 
 
@@ -151,16 +153,16 @@ def test_added_tokens_widen_the_vocabulary_only_where_they_need_more_bytes(
 ):
     prefix = indexed(tmp_path / "x", [[[1, 2]], [[greatest, 3]]], np.int32)
     assert fitting_vocab_size(MMapIndexedDataset(prefix), vocab_size, end) == fitting
-    pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=fitting, end_token=end)
+    write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=fitting, end_token=end)
 
 
 @pytest.mark.parametrize("documents", [[], [[]], [[[]], []]])
 def test_no_tokens(tmp_path, documents):
     prefix = indexed(tmp_path / "x", documents)
     with pytest.raises(InputError, match="no tokens to write"):
-        pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
+        write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=512)
     with pytest.raises(InputError, match="no tokens to write"):
-        write_packed(tmp_path / "x.pbin", [joined(sequences) for sequences in documents], token_bytes=2)
+        write_pbin(tmp_path / "x.pbin", [joined(sequences) for sequences in documents], token_bytes=2)
     assert not (tmp_path / "x.pbin").exists()
 
 
@@ -168,10 +170,10 @@ def test_no_tokens(tmp_path, documents):
 def test_a_bin_with_other_bytes(tmp_path, extra):
     """As that of a view which keeps the first documents of a dataset."""
     prefix = indexed(tmp_path / "x", [[[1, 2]]])
-    pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
+    write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=512)
     with open(f"{prefix}.bin", "ab") as file:
         file.write(extra)
-    pack_indexed_dataset(prefix, tmp_path / "y.pbin", vocab_size=512)
+    write_dataset_as_pbin(prefix, tmp_path / "y.pbin", vocab_size=512)
     assert (tmp_path / "y.pbin").read_bytes() == (tmp_path / "x.pbin").read_bytes()
     assert TokenSource.of_dataset("x", Path(prefix)).count == 2
 
@@ -180,21 +182,21 @@ def test_a_bin_of_floats_a_short_one_and_none(tmp_path):
     with MMapIndexedDatasetBuilder(tmp_path / "f", np.float32) as builder:
         builder.add_document(np.ones(3, np.float32), [3])
     with pytest.raises(FormatError, match="float32"):
-        pack_indexed_dataset(tmp_path / "f", tmp_path / "x.pbin", vocab_size=512)
+        write_dataset_as_pbin(tmp_path / "f", tmp_path / "x.pbin", vocab_size=512)
     prefix = indexed(tmp_path / "x", [[[1, 2]]])
     Path(f"{prefix}.bin").write_bytes(b"abc")
     with pytest.raises(FormatError, match=r"x\.bin"):
-        pack_indexed_dataset(prefix, tmp_path / "x.pbin", vocab_size=512)
+        write_dataset_as_pbin(prefix, tmp_path / "x.pbin", vocab_size=512)
     with pytest.raises(MissingError):
-        pack_indexed_dataset(tmp_path / "none", tmp_path / "x.pbin", vocab_size=512)
+        write_dataset_as_pbin(tmp_path / "none", tmp_path / "x.pbin", vocab_size=512)
 
 
 @pytest.mark.parametrize("given", [{"vocab_size": 128256}, {"vocab_size": 512, "end_token": 0}])
 def test_a_bin_that_becomes_shorter_meanwhile(tmp_path, monkeypatch, given):
     prefix = indexed(tmp_path / "x", [[list(range(100))]] * 100)
-    monkeypatch.setattr(writing, "check_not_empty", lambda *_: os.truncate(f"{prefix}.bin", 999))
+    monkeypatch.setattr(conversion, "check_not_empty", lambda *_: os.truncate(f"{prefix}.bin", 999))
     with pytest.raises(SourceChangedError, match=r"x\.bin, byte 999: the file became shorter"):
-        pack_indexed_dataset(prefix, tmp_path / "x.pbin", **given)
+        write_dataset_as_pbin(prefix, tmp_path / "x.pbin", **given)
     assert not (tmp_path / "x.pbin").exists()
 
 
@@ -210,7 +212,7 @@ def modalities_bytes(documents, token_bytes):
 
 
 def test_literal_bytes(tmp_path):
-    write_packed(tmp_path / "x.pbin", [[1], [2, 515]], token_bytes=2)
+    write_pbin(tmp_path / "x.pbin", [[1], [2, 515]], token_bytes=2)
     assert (tmp_path / "x.pbin").read_bytes() == (
         b"\x06\0\0\0\0\0\0\0\x02\0\0\0"
         b"\x01\0\x02\0\x03\x02"
@@ -227,7 +229,7 @@ def test_any_documents_are_written_as_by_modalities(tmp_path_factory, documents,
     if not any(documents):
         documents.append([7])
     path = tmp_path_factory.mktemp("x") / "x.pbin"
-    write_packed(path, (np.array(document, np.int64) for document in documents), token_bytes=size)
+    write_pbin(path, (np.array(document, np.int64) for document in documents), token_bytes=size)
     assert path.read_bytes() == modalities_bytes(documents, size)
     assert [document.tolist() for document in PackedDataset(path)] == documents
 
@@ -248,5 +250,5 @@ def test_any_documents_are_written_as_by_modalities(tmp_path_factory, documents,
 )
 def test_what_cannot_be_written(tmp_path, documents, token_bytes, message):
     with pytest.raises(ConfigError, match=message):
-        write_packed(tmp_path / "x.pbin", documents, token_bytes=token_bytes)
+        write_pbin(tmp_path / "x.pbin", documents, token_bytes=token_bytes)
     assert list(tmp_path.iterdir()) == []

@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 from locations import GOLDEN_FILES
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError, SourceChangedError
+from nanoset_core.formats.pbin import writing
 from nanoset_core.formats.pbin.dataset import PackedDataset
-from nanoset_core.formats.pbin.layout import open_packed
-from nanoset_core.stages.pbin import selection, writing
+from nanoset_core.formats.pbin.layout import open_pbin
+from nanoset_core.formats.pbin.writing import PbinCounts, write_pbin
+from nanoset_core.stages.pbin import selection
 from nanoset_core.stages.pbin.selection import (
     DocumentFilter,
-    filter_packed,
-    merge_packed,
-    shuffle_packed,
-    shuffle_packed_chunk,
+    filter_pbin,
+    merge_pbin,
+    shuffle_pbin,
+    shuffle_pbin_chunk,
 )
-from nanoset_core.stages.pbin.writing import PackedFacts, write_packed
 
 GOLDEN = GOLDEN_FILES / "modalities"
 TOKENS = st.lists(st.lists(st.integers(0, 60000), max_size=9), min_size=1, max_size=40)
@@ -34,7 +35,7 @@ def lists(path):
 
 
 def write(path, documents, token_bytes=2):
-    write_packed(path, [*documents, [7]], token_bytes=token_bytes)
+    write_pbin(path, [*documents, [7]], token_bytes=token_bytes)
     return path
 
 
@@ -47,8 +48,8 @@ def test_shuffle_is_that_of_python(tmp_path_factory, documents, seed, block):
     random.Random(seed).shuffle(expected)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "_BLOCK_TOKENS", block)
-        shuffle_packed(source, folder / "s.pbin", seed=seed)
-    write_packed(folder / "w.pbin", expected, token_bytes=2)
+        shuffle_pbin(source, folder / "s.pbin", seed=seed)
+    write_pbin(folder / "w.pbin", expected, token_bytes=2)
     assert (folder / "s.pbin").read_bytes() == (folder / "w.pbin").read_bytes()
 
 
@@ -67,11 +68,11 @@ def test_chunks_are_those_of_the_slow_twin(tmp_path_factory, first, second, chun
         call = {"chunk": chunk, "chunks": chunks, "seed": seed}
         if not any(expected):
             with pytest.raises(InputError, match="no tokens"):
-                shuffle_packed_chunk(sources, folder / "s.pbin", **call)
+                shuffle_pbin_chunk(sources, folder / "s.pbin", **call)
             continue
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(selection, "_BLOCK_TOKENS", block)
-            shuffle_packed_chunk(sources, folder / "s.pbin", **call)
+            shuffle_pbin_chunk(sources, folder / "s.pbin", **call)
         assert lists(folder / "s.pbin") == expected
         seen += expected
     whole = lists(sources[0]) + lists(sources[1])
@@ -100,32 +101,36 @@ def test_filter_keeps_what_is_named(tmp_path_factory, documents, seed):
     source = write(folder / "x.pbin", documents)
     keep = np.random.default_rng(seed).random(len(documents) + 1) < 0.7
     keep[-1] = True
-    filter_packed(source, folder / "f.pbin", keep)
+    filter_pbin(source, folder / "f.pbin", keep)
     expected = [document for document, kept in zip(lists(source), keep, strict=True) if kept]
-    write_packed(folder / "w.pbin", expected, token_bytes=2)
+    write_pbin(folder / "w.pbin", expected, token_bytes=2)
     assert (folder / "f.pbin").read_bytes() == (folder / "w.pbin").read_bytes()
 
 
-def test_old_layouts_and_repaired_indexes_can_be_sources(tmp_path):
-    big, little = (GOLDEN / f"legacy-{name}.pbin" for name in ("b-header12-be", "c-header12-le-absolute"))
-    shuffle_packed_chunk([big, little, GOLDEN / "u2.pbin"], tmp_path / "x.pbin", chunk=0, chunks=1, seed=3)
-    expected = lists(big) + lists(little) + lists(GOLDEN / "u2.pbin")
-    assert sorted(lists(tmp_path / "x.pbin")) == sorted(expected) != lists(tmp_path / "x.pbin")
-    shuffle_packed(GOLDEN / "merge-buggy-index.pbin", tmp_path / "x.pbin", seed=3)
+def test_files_of_an_old_layout_can_be_sources(tmp_path):
+    old = GOLDEN / "legacy-c-header12-le-absolute.pbin"
+    shuffle_pbin_chunk([old, GOLDEN / "u2.pbin"], tmp_path / "x.pbin", chunk=0, chunks=1, seed=3)
+    expected = lists(old) + lists(GOLDEN / "u2.pbin")
+    assert sorted(lists(tmp_path / "x.pbin")) == sorted(expected)
+    assert lists(tmp_path / "x.pbin") != expected
+
+
+def test_files_with_the_fault_of_a_merge_can_be_sources(tmp_path):
+    shuffle_pbin(GOLDEN / "merge-buggy-index.pbin", tmp_path / "x.pbin", seed=3)
     assert sorted(lists(tmp_path / "x.pbin")) == sorted(lists(GOLDEN / "docs.pbin") + lists(GOLDEN / "edge.pbin"))
 
 
 def test_an_index_with_gaps_and_repeats(tmp_path):
     index = pickle.dumps([(4, 4), (0, 2), (4, 4)], protocol=4)
     (tmp_path / "x.pbin").write_bytes(struct.pack("<QI", 10, 2) + struct.pack("<5H", *range(5)) + index)
-    facts = filter_packed(tmp_path / "x.pbin", tmp_path / "y.pbin", np.ones(3, bool))
+    facts = filter_pbin(tmp_path / "x.pbin", tmp_path / "y.pbin", np.ones(3, bool))
     assert lists(tmp_path / "y.pbin") == [[2, 3], [0], [2, 3]]
     assert facts.tokens == 5
 
 
 def test_a_file_may_replace_itself(tmp_path):
     (tmp_path / "x.pbin").write_bytes((GOLDEN / "docs.pbin").read_bytes())
-    shuffle_packed(tmp_path / "x.pbin", tmp_path / "x.pbin", seed=11)
+    shuffle_pbin(tmp_path / "x.pbin", tmp_path / "x.pbin", seed=11)
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / "docs.shuffle-s11.pbin").read_bytes()
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -134,26 +139,26 @@ def test_what_cannot_be(tmp_path):
     docs, target = GOLDEN / "docs.pbin", tmp_path / "x.pbin"
     for chunk, chunks in ((3, 3), (-1, 3), (0, 0), (0, -1)):
         with pytest.raises(ConfigError, match="no such chunk"):
-            shuffle_packed_chunk([docs], target, chunk=chunk, chunks=chunks, seed=1)
+            shuffle_pbin_chunk([docs], target, chunk=chunk, chunks=chunks, seed=1)
     with pytest.raises(TypeError):
-        shuffle_packed_chunk([docs], target, chunk=0, chunks=1, seed=None)
+        shuffle_pbin_chunk([docs], target, chunk=0, chunks=1, seed=None)
     with pytest.raises(ConfigError, match="no file"):
-        shuffle_packed_chunk([], target, chunk=0, chunks=1, seed=1)
+        shuffle_pbin_chunk([], target, chunk=0, chunks=1, seed=1)
     with pytest.raises(InputError, match="no tokens"):
-        shuffle_packed_chunk([docs], target, chunk=60, chunks=61, seed=1)
+        shuffle_pbin_chunk([docs], target, chunk=60, chunks=61, seed=1)
     with pytest.raises(FormatError, match=r"u1\.pbin, byte 8: files with tokens of different sizes"):
-        shuffle_packed_chunk([docs, GOLDEN / "u1.pbin"], target, chunk=0, chunks=1, seed=1)
+        shuffle_pbin_chunk([docs, GOLDEN / "u1.pbin"], target, chunk=0, chunks=1, seed=1)
     for keep in (np.ones(59, bool), np.ones(60, int), np.ones((60, 1), bool)):
         with pytest.raises(ConfigError, match="mask"):
-            filter_packed(docs, target, keep)
+            filter_pbin(docs, target, keep)
     with pytest.raises(InputError, match="no tokens"):
-        filter_packed(docs, target, np.zeros(60, bool))
+        filter_pbin(docs, target, np.zeros(60, bool))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
 def dataset(tmp_path):
-    write_packed(tmp_path / "x.pbin", [range(n) for n in (3, 1, 4, 1, 5, 9, 2, 6)], token_bytes=1)
+    write_pbin(tmp_path / "x.pbin", [range(n) for n in (3, 1, 4, 1, 5, 9, 2, 6)], token_bytes=1)
     return PackedDataset(tmp_path / "x.pbin")
 
 
@@ -208,37 +213,41 @@ def test_what_is_missing(dataset, tmp_path):
 
 def test_a_merge_is_what_packing_in_one_go_gives(tmp_path):
     paths = [GOLDEN / f"{name}.pbin" for name in ("docs", "edge", "u2")]
-    facts = merge_packed(paths, tmp_path / "m.pbin")
+    facts = merge_pbin(paths, tmp_path / "m.pbin")
     documents = [document for path in paths for document in lists(path)]
-    write_packed(tmp_path / "w.pbin", documents, token_bytes=2)
+    write_pbin(tmp_path / "w.pbin", documents, token_bytes=2)
     assert (tmp_path / "m.pbin").read_bytes() == (tmp_path / "w.pbin").read_bytes()
-    assert facts == PackedFacts(126, sum(map(len, documents)), 2)
+    assert facts == PbinCounts(126, sum(map(len, documents)), 2)
 
 
 def test_the_fault_of_modalities_is_repaired(tmp_path):
-    merge_packed([GOLDEN / "docs.pbin", GOLDEN / "edge.pbin"], tmp_path / "right.pbin")
+    merge_pbin([GOLDEN / "docs.pbin", GOLDEN / "edge.pbin"], tmp_path / "right.pbin")
     faulty = (GOLDEN / "merge-buggy-index.pbin").read_bytes()
     (tmp_path / "x.pbin").write_bytes(faulty)
-    facts = merge_packed([tmp_path / "x.pbin"], tmp_path / "x.pbin")
+    facts = merge_pbin([tmp_path / "x.pbin"], tmp_path / "x.pbin")
     assert (tmp_path / "x.pbin").read_bytes() == (tmp_path / "right.pbin").read_bytes() != faulty
     assert facts.documents == 86
-    merge_packed([GOLDEN / "merge-buggy-index.pbin"] * 2, tmp_path / "twice.pbin")
+    merge_pbin([GOLDEN / "merge-buggy-index.pbin"] * 2, tmp_path / "twice.pbin")
     assert lists(tmp_path / "twice.pbin") == lists(tmp_path / "right.pbin") * 2
 
 
 @pytest.mark.parametrize("name", ["docs", "edge", "u1", "u2", "u4", "docs.shuffle-s11"])
 def test_a_sound_file_stays_as_it_is(tmp_path, name):
-    merge_packed([GOLDEN / f"{name}.pbin"], tmp_path / "x.pbin")
+    merge_pbin([GOLDEN / f"{name}.pbin"], tmp_path / "x.pbin")
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / f"{name}.pbin").read_bytes()
 
 
-def test_old_layouts_come_out_as_the_present_one(tmp_path):
-    a, b, c = (GOLDEN / f"legacy-{name}.pbin" for name in ("a-header8-be", "b-header12-be", "c-header12-le-absolute"))
-    merge_packed([b, c, GOLDEN / "u2.pbin"], tmp_path / "m.pbin")
-    assert open_packed(tmp_path / "m.pbin").layout.name == "D"
-    assert lists(tmp_path / "m.pbin") == lists(b) + lists(c) + json.loads((GOLDEN / "tokens-u2.json").read_bytes())
-    merge_packed([a], tmp_path / "a.pbin")
-    write_packed(tmp_path / "w.pbin", lists(a), token_bytes=4)
+def test_merging_writes_old_layouts_as_the_present_one(tmp_path):
+    old = GOLDEN / "legacy-c-header12-le-absolute.pbin"
+    merge_pbin([old, GOLDEN / "u2.pbin"], tmp_path / "m.pbin")
+    assert open_pbin(tmp_path / "m.pbin").layout.name == "D"
+    assert lists(tmp_path / "m.pbin") == lists(old) + json.loads((GOLDEN / "tokens-u2.json").read_bytes())
+
+
+def test_merging_one_file_of_layout_a_gives_the_bytes_of_its_documents(tmp_path):
+    old = GOLDEN / "legacy-a-header8-be.pbin"
+    merge_pbin([old], tmp_path / "a.pbin")
+    write_pbin(tmp_path / "w.pbin", lists(old), token_bytes=4)
     assert (tmp_path / "a.pbin").read_bytes() == (tmp_path / "w.pbin").read_bytes()
 
 
@@ -246,16 +255,16 @@ def test_documents_that_leave_tokens_out_stay_where_they_are(tmp_path):
     entries = [(2, 4), (8, 2)]
     body = struct.pack("<QI", 10, 2) + struct.pack("<5H", *range(5)) + pickle.dumps(entries, protocol=4)
     (tmp_path / "x.pbin").write_bytes(body)
-    facts = merge_packed([tmp_path / "x.pbin"] * 2, tmp_path / "m.pbin")
+    facts = merge_pbin([tmp_path / "x.pbin"] * 2, tmp_path / "m.pbin")
     assert lists(tmp_path / "m.pbin") == [[1, 2], [4]] * 2
-    assert facts == PackedFacts(4, 10, 2)
+    assert facts == PbinCounts(4, 10, 2)
 
 
 def test_small_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "CHUNK_TOKENS", 500)
     heard = []
-    merge_packed([GOLDEN / "docs.pbin"], tmp_path / "x.pbin", listener=heard.append)
-    data_bytes = open_packed(GOLDEN / "docs.pbin").data_bytes
+    merge_pbin([GOLDEN / "docs.pbin"], tmp_path / "x.pbin", listener=heard.append)
+    data_bytes = open_pbin(GOLDEN / "docs.pbin").data_bytes
     assert [news.done for news in heard] == [*range(1000, data_bytes, 1000), data_bytes]
     assert {(news.total, news.unit, news.name) for news in heard} == {(data_bytes, "bytes", "x.pbin")}
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / "docs.pbin").read_bytes()
@@ -266,7 +275,7 @@ def test_more_files_than_may_be_open(tmp_path):
     highest = max(map(int, os.listdir("/dev/fd")))  # whatever tests before this one have left open
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 90, limits[1]))
     try:
-        facts = merge_packed([GOLDEN / "u1.pbin"] * 200, tmp_path / "m.pbin")
+        facts = merge_pbin([GOLDEN / "u1.pbin"] * 200, tmp_path / "m.pbin")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert facts.documents == 8000
@@ -283,20 +292,20 @@ def test_what_cannot_be_merged(tmp_path):
         ([tmp_path / "empty.pbin"], InputError, "no tokens"),
     ):
         with pytest.raises(error, match=message):
-            merge_packed(paths, tmp_path / "m.pbin")
+            merge_pbin(paths, tmp_path / "m.pbin")
     assert not (tmp_path / "m.pbin").exists()
-    merge_packed([tmp_path / "empty.pbin", GOLDEN / "u2.pbin"], tmp_path / "m.pbin")
+    merge_pbin([tmp_path / "empty.pbin", GOLDEN / "u2.pbin"], tmp_path / "m.pbin")
     assert (tmp_path / "m.pbin").read_bytes() == (GOLDEN / "u2.pbin").read_bytes()
 
 
 def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch):
-    write_packed(tmp_path / "x.pbin", [np.arange(10)], token_bytes=2)
+    write_pbin(tmp_path / "x.pbin", [np.arange(10)], token_bytes=2)
 
     def changed(files):
-        write_packed(tmp_path / "x.pbin", [np.arange(9)], token_bytes=2)
+        write_pbin(tmp_path / "x.pbin", [np.arange(9)], token_bytes=2)
         return files[0].token_bytes
 
     monkeypatch.setattr(selection, "_common_token_bytes", changed)
     with pytest.raises(SourceChangedError, match=r"x\.pbin, byte 0"):
-        merge_packed([tmp_path / "x.pbin"], tmp_path / "m.pbin")
+        merge_pbin([tmp_path / "x.pbin"], tmp_path / "m.pbin")
     assert not (tmp_path / "m.pbin").exists()

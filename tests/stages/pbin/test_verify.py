@@ -6,11 +6,11 @@ import pytest
 from built_project import one, poke, whats
 
 from nanoset_core.formats.pbin.dataset import PackedDataset
+from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.pbin import stage as packed
-from nanoset_core.stages.pbin.verify import verify_packed
-from nanoset_core.stages.pbin.writing import write_packed
+from nanoset_core.stages.pbin.stage import PBIN
+from nanoset_core.stages.stage import Key
 from nanoset_core.storage.atomic import sha256_file
 
 
@@ -20,7 +20,7 @@ def pbin(project):
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_sound_pbin(project, deep):
-    report = verify_packed(project, "web", deep=deep)
+    report = PBIN.verify(project, Key("web"), deep=deep)
     assert report.findings == []
     assert report.figures["tokens_read"] == report.figures["tokens"]
 
@@ -31,7 +31,7 @@ def test_a_token_of_it_changed(copy):
     token = int(dataset.tokens[1234])
     poke(pbin(project), 12 + 1234 * dataset.token_bytes, bytes([token & 0xFF ^ 1]))
     for deep in (False, True):
-        (finding,) = verify_packed(project, "web", deep=deep).errors
+        (finding,) = PBIN.verify(project, Key("web"), deep=deep).errors
         assert finding.what == "a token is not that of the dataset"
         assert finding.where == f"{pbin(project).resolve()}, byte {12 + 1234 * dataset.token_bytes}"
         assert (finding.found, finding.expected) == (f"id {token ^ 1}", f"id {token}")
@@ -42,7 +42,7 @@ def test_a_token_of_it_changed(copy):
 def test_the_dataset_is_gone(copy):
     project = copy()
     shutil.rmtree(one(project, "datasets/web/*/manifest.json").parent)
-    report = verify_packed(project, "web")
+    report = PBIN.verify(project, Key("web"))
     assert report.passed
     assert "the dataset is gone or damaged: tokens were not compared with it" in whats(report, "warning")
 
@@ -52,7 +52,7 @@ def test_header_and_index_overwritten(copy, offset, data):
     project = copy()
     path = pbin(project)
     poke(path, offset % path.stat().st_size, data)
-    (finding,) = verify_packed(project, "web").errors
+    (finding,) = PBIN.verify(project, Key("web")).errors
     assert path.name in finding.where
     assert finding.remedy.startswith("delete ")
 
@@ -61,9 +61,9 @@ def test_cut_or_gone(copy):
     project = copy()
     path = pbin(project)
     path.write_bytes(path.read_bytes()[:-100])
-    assert whats(verify_packed(project, "web")) == ["a file has another size than when it was written"]
+    assert whats(PBIN.verify(project, Key("web"))) == ["a file has another size than when it was written"]
     path.unlink()
-    assert whats(verify_packed(project, "web")) == ["a file is missing"]
+    assert whats(PBIN.verify(project, Key("web"))) == ["a file is missing"]
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -74,16 +74,16 @@ def test_borders_between_documents_moved(copy, monkeypatch, deep):
     dataset = PackedDataset(path)
     documents, token_bytes = [document.tolist() for document in dataset], dataset.token_bytes
     moved = [*documents[:7], documents[7][:-1], [documents[7][-1], *documents[8]], *documents[9:]]
-    write_packed(path, moved, token_bytes=token_bytes)
+    write_pbin(path, moved, token_bytes=token_bytes)
     assert path.stat().st_size == size
     if deep:  # as if nothing had a checksum
-        monkeypatch.setattr("nanoset_core.stages.report.check_files", lambda *_, **__: None)
-    (finding,) = verify_packed(project, "web", deep=deep).errors
+        monkeypatch.setattr("nanoset_core.stages.checking.check_files", lambda *_, **__: None)
+    (finding,) = PBIN.verify(project, Key("web"), deep=deep).errors
     assert finding.what == "documents begin elsewhere than in the dataset"
     assert finding.where.startswith(f"{path}, byte ") or "web.pbin, byte " in finding.where
-    write_packed(path, documents[1:], token_bytes=token_bytes)
-    monkeypatch.setattr("nanoset_core.stages.report.check_files", lambda *_, **__: None)
-    (finding,) = verify_packed(project, "web", deep=deep).errors
+    write_pbin(path, documents[1:], token_bytes=token_bytes)
+    monkeypatch.setattr("nanoset_core.stages.checking.check_files", lambda *_, **__: None)
+    (finding,) = PBIN.verify(project, Key("web"), deep=deep).errors
     assert finding.what == "the index does not cover the tokens as it did when it was written"
     assert f"documents: {len(documents)}" in finding.expected
 
@@ -91,5 +91,5 @@ def test_borders_between_documents_moved(copy, monkeypatch, deep):
 def test_a_large_pbin_has_a_digest(copy, monkeypatch):
     monkeypatch.setattr("nanoset_core.outputs.root.HASHED_BYTES", 0)
     project = copy()
-    manifest = packed.pack(Project.open(project.config.file, rebuild=True), "web")
+    manifest = PBIN.make(Project.open(project.config.file, rebuild=True), Key("web"))
     assert manifest.files["web.pbin"].sha256 == sha256_file(pbin(project))

@@ -34,8 +34,8 @@ from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import stage as packs
-from nanoset_core.stages.pbin import stage as packed
-from nanoset_core.stages.pbin.writing import pack_indexed_dataset
+from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin
+from nanoset_core.stages.pbin.stage import PBIN_DERIVED
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.stage import Key, Node
 from nanoset_core.stages.views import stage as views
@@ -52,7 +52,7 @@ views:
   kept: {of: web, exclude: "drop/*.txt", split: {keep: [0.1, 1]}}
   held: {of: web, split: {keep: [0, 0.1]}}
   some: {of: kept, tokens: 5e3, repeat: 2.5, order: {seed: 3}}
-packed: [some]
+pbin: [some]
 nanosets:
 """
 CHANGES = {
@@ -138,9 +138,10 @@ def test_tars_and_packs_of_a_view_are_those_of_the_same_documents_written_out(pr
     view = Path(opened(project, "some").prefix)
     whole = copied(project, "some", tmp_path)
     for name, prefix in (("view", view), ("whole", whole)):
-        pack_indexed_dataset(prefix, tmp_path / f"{name}.pbin", end_token=5)
+        write_dataset_as_pbin(prefix, tmp_path / f"{name}.pbin", end_token=5)
     assert (tmp_path / "view.pbin").read_bytes() == (tmp_path / "whole.pbin").read_bytes()
-    assert packed.pack(project, "some").facts["tokens"] == packs.current_dataset(project, "some").facts["tokens"]
+    pbin = PBIN_DERIVED.make(project, Key("some"))
+    assert pbin.facts["tokens"] == packs.current_dataset(project, "some").facts["tokens"]
     code = TokenSource.of_dataset("code", Path(opened(project, "code").prefix))
     for settings in (
         {"tail": "drop", "sequence_length": 33},
@@ -164,7 +165,7 @@ def test_everything_that_is_made_of_a_view_is_verified_and_explained(project):
     for group in range(3):
         shuffling.write_group(project, "shuffled", group)
     shuffling.finish(project, "shuffled")
-    packed.pack(project, "some")
+    PBIN_DERIVED.make(project, Key("some"))
     held_out.compare_held_out(project, "pretrain")
     reports = list(verify_project(project, ["pretrain/*", "shuffled", "some", "kept", "held"], deep=True))
     options = [TRAINER_FILES.recipe(project, Key(name), {}).options for name in ("pretrain", "plain")]

@@ -1,6 +1,6 @@
 """Exports against `cp`, and against the formats' own writers where they are installed, in one process, in turn.
 
-python -m benchmarks.exits [--megabytes N] [--linked N] [--length N] [--rounds N]
+python -m benchmarks.exports [--megabytes N] [--linked N] [--length N] [--rounds N]
 
 Exports that share tokens: of `--linked` MB, beside `cp` of the .bin to the disk, and datatrove's own writer of tokens.
 Exports in samples: each writes the same tokens from a .bin to a new folder; the format's own reader then reads all of

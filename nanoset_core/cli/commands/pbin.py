@@ -1,0 +1,315 @@
+"""`nanoset pbin`: Modalities' .pbin files, written, joined, shuffled, filtered, repaired and described."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+from nanoset_core.cli.echo import echo
+from nanoset_core.cli.options import (
+    ANY_FILE,
+    OVERWRITE_OPTION,
+    ManyValued,
+    flag,
+    option,
+    option_for,
+    options_for,
+    text_options,
+)
+from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.terminal import print_made, print_notices, rejected_text, spread
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
+
+if TYPE_CHECKING:
+    from nanoset_core.execution.progress import ProgressCallback
+    from nanoset_core.formats.pbin.layout import IndexFacts
+    from nanoset_core.storage.location import Location
+
+    Facts: TypeAlias = Mapping[str, Any]
+    Work: TypeAlias = Callable[[Sequence[Path], Path, ProgressCallback], Facts]
+    """Writes a file: (local paths of the sources, the file, progress) → facts about it, as plain values."""
+
+_WRITTEN = {
+    "A": "written by Modalities 0.1.0",
+    "C": "written by Modalities 0.2.0",
+    "D": "the present one",
+}
+"""Layout → which Modalities writes it."""
+_REPAIR = "`nanoset pbin repair` writes it so that Modalities can"
+_OUTPUT = option("--output -o", "The file to write.", type=ANY_FILE, required=True)
+_FILES = click.argument("files", nargs=-1, required=True, type=ANY_FILE)
+
+
+class PbinGroup(click.Group):
+    """A group of commands in which `write` may be left out: other arguments than a command's name go to it."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in context.help_option_names:
+            args = ["write", *args]
+        return super().parse_args(context, args)
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(self.commands)  # in the order of this file
+
+
+@click.group("pbin", cls=PbinGroup, short_help="Write and work on Modalities' .pbin files.")
+def command() -> None:
+    """Write and work on the .pbin files that Modalities trains on.
+
+    `nanoset pbin INPUT... --output FILE` is short for `nanoset pbin write`.
+    """
+
+
+@command.command(cls=ManyValued, short_help="Write a .bin/.idx pair, or text, as a .pbin.")
+@click.argument("inputs", nargs=-1, required=True)
+@_OUTPUT
+@text_options("text needs one", own_vocab_size=True)
+@option("--vocab-size", "Decides the bytes of a token; default: the tokenizer's.", type=click.IntRange(1))
+@flag("--append-eod", "End a dataset's documents with the EOD token too; text always is.")
+@option_for(DocumentsSpec, "text_key", "--json-key", param="key")
+@options_for(TokenizationSpec, "workers", "engine")
+def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options: object) -> None:
+    """Write INPUTS as a .pbin: the prefix of a .bin/.idx pair, or files, folders and patterns of text.
+
+    Text is tokenized on the way, and gives the bytes of Modalities' own index and pack. Tokens get 1, 2 or 4 bytes by
+    Modalities' rule over the tokenizer's vocabulary; without a tokenizer a pair's tokens keep their size.
+    """
+    from nanoset_core.stages.pbin.standalone import PbinOptions, make_pbin_once
+
+    pbin_options = PbinOptions(**options)  # type: ignore[arg-type]
+    with progress_bars() as (listener, _):
+        result, is_new = make_pbin_once(inputs, output, pbin_options, listener, overwrite=overwrite)
+    print_notices(result.notices)
+    rejected = ""
+    if result.rejects is not None:
+        rejected = f", {rejected_text(result.rejected, result.faults)} ({result.rejects})"
+    _print_counts(output, asdict(result.counts), rejected, result.lost, is_new=is_new)
+
+
+@command.command(short_help="Join FILES of any layout, with a sound index.")
+@_FILES
+@_OUTPUT
+@OVERWRITE_OPTION
+def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
+    """Join FILES of any layout, in the order given, with a sound index."""
+    from nanoset_core.stages.pbin.selection import merge_pbin
+    from nanoset_core.stages.shards.inputs import check_different
+
+    check_different(files)
+
+    def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
+        return asdict(merge_pbin(sources, target, listener=listener))
+
+    _make_pbin("merge", output, files, {}, work, overwrite)
+
+
+@command.command(short_help="Shuffle the documents of files.")
+@_FILES
+@_OUTPUT
+@option("--seed", "The same seed gives the same order.", type=int, required=True)
+@option("--chunk", "Take this part of each file, from 0; needs --chunks.", type=click.IntRange(0))
+@option("--chunks", "Into how many parts each file is cut; needs --chunk.", type=click.IntRange(1))
+@OVERWRITE_OPTION
+def shuffle(
+    files: tuple[Location, ...],
+    output: Location,
+    seed: int,
+    chunk: int | None,
+    chunks: int | None,
+    overwrite: bool,
+) -> None:
+    """Shuffle the documents of one FILE, or those of one chunk of several FILES, as Modalities would.
+
+    Without --chunk the order is that of `shuffle_tokenized_data`, with it that of `create_shuffled_dataset_chunk`.
+    """
+    from nanoset_core.stages.pbin.selection import shuffle_pbin, shuffle_pbin_chunk
+    from nanoset_core.stages.shards.inputs import check_different
+
+    if (chunk is None) != (chunks is None):
+        raise click.UsageError("--chunk and --chunks go together")
+    if chunk is None and len(files) > 1:
+        raise click.UsageError("shuffle one file (see `nanoset pbin merge`), or a chunk of several: --chunk, --chunks")
+    check_different(files)
+
+    def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
+        if chunk is None or chunks is None:
+            return asdict(shuffle_pbin(sources[0], target, seed=seed, listener=listener))
+        counts = shuffle_pbin_chunk(sources, target, chunk=chunk, chunks=chunks, seed=seed, listener=listener)
+        return asdict(counts)
+
+    settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
+    _make_pbin("shuffle", output, files, settings, work, overwrite)
+
+
+@command.command("filter", short_help="Keep the documents that meet all conditions.")
+@click.argument("file", type=ANY_FILE)
+@_OUTPUT
+@option("--min-tokens", "Keep documents of at least so many tokens.", type=click.IntRange(1))
+@option("--max-tokens", "Keep documents of at most so many tokens.", type=click.IntRange(1))
+@option("--every", "Keep documents 0, N, 2N, …", type=click.IntRange(1, 1 << 62))
+@option("--keep", "Keep the documents whose numbers this text file lists, from 0, one a line.", type=ANY_FILE)
+@option("--drop", "Leave out the documents whose numbers this text file lists.", type=ANY_FILE)
+@OVERWRITE_OPTION
+def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
+    """Keep the documents of FILE that meet all conditions, in their order."""
+    from nanoset_core.formats.pbin.dataset import PackedDataset
+    from nanoset_core.stages.pbin.selection import DocumentFilter, filter_pbin
+
+    lists = {name: conditions[name] for name in ("keep", "drop") if conditions[name] is not None}
+    settings = conditions | {name: str(path) for name, path in lists.items()}
+
+    def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
+        source, *local_lists = sources
+        local_conditions = conditions | dict(zip(lists, local_lists, strict=True))
+        mask = DocumentFilter(**local_conditions).mask(PackedDataset(source))
+        echo(f"{file}: {mask.sum():,} of {len(mask):,} documents are kept")
+        return asdict(filter_pbin(source, target, mask, listener=listener))
+
+    _make_pbin("filter", output, [file, *lists.values()], settings, work, overwrite)
+
+
+@command.command(short_help="Write FILE again as Modalities can read it.")
+@click.argument("file", type=ANY_FILE)
+@option("--output -o", "The file to write; default: FILE itself, replaced once it is whole.", type=ANY_FILE)
+@OVERWRITE_OPTION
+def repair(file: Location, output: Location | None, overwrite: bool) -> None:
+    """Write FILE again as Modalities can read it: the present layout, and without the fault of Modalities' merge."""
+    from nanoset_core.formats.pbin.dataset import PackedDataset
+    from nanoset_core.outputs.recorded import OutputPlace
+    from nanoset_core.stages.pbin.selection import merge_pbin
+    from nanoset_core.storage.working_copies import downloaded
+
+    def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
+        dataset = PackedDataset(sources[0])
+        faults = format_count(dataset.index_facts.merge_faults, "fault")
+        echo(f"{file} was of layout {dataset.layout}, with {faults} in its index")
+        return asdict(merge_pbin(sources, target, listener=listener))
+
+    if output is not None:
+        _make_pbin("repair", output, [file], {}, work, overwrite)
+        return
+    place = OutputPlace(file.parent)
+    with (
+        progress_bars() as (listener, _),
+        downloaded([file]) as sources,
+        place.writing(),
+        place.draft(file.name) as draft,
+    ):
+        counts = work(sources, draft / file.name, listener)
+        place.take(draft / file.name, file.name, sha256=None)
+    _print_counts(file, counts)
+
+
+@command.command("raw-index", short_help="Write the .idx beside a JSONL file.")
+@click.argument("text", type=ANY_FILE)
+@option("--output -o", "The index; default: TEXT's name, ending in .idx.", type=ANY_FILE)
+@flag("--drop-faulty", "Leave out lines that are not JSON, instead of failing.")
+@OVERWRITE_OPTION
+def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwrite: bool) -> None:
+    """Write the .idx that Modalities keeps beside a plain JSONL file: where each line begins and ends."""
+    from nanoset_core.formats.pbin.raw_index import create_raw_index
+
+    def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
+        on_fault = "drop" if drop_faulty else "raise"
+        made = create_raw_index(sources[0], target, on_fault=on_fault, listener=listener)  # type: ignore[arg-type]
+        return {"documents": made.documents, "lines": made.lines, "first_dropped": made.first_dropped[:1]}
+
+    index = text.with_name(f"{text.stem}.idx") if output is None else output
+    facts, is_new = _make_once("raw-index", index, [text], {"drop_faulty": drop_faulty}, work, overwrite)
+
+    counts = f"{facts['documents']:,} of {facts['lines']:,} lines"
+    n_dropped = facts["lines"] - facts["documents"]
+    if n_dropped:
+        counts += f", {n_dropped:,} dropped, the first in line {facts['first_dropped'][0]:,}"
+    print_made(f"{index}: {counts}", is_new=is_new)
+
+
+@command.command(short_help="Say what FILES hold.")
+@_FILES
+def describe(files: tuple[Location, ...]) -> None:
+    """Say what FILES hold: documents, tokens and their size, layout, and whether the index is sound."""
+    from nanoset_core.formats.pbin.layout import load_index, open_pbin
+    from nanoset_core.storage.working_copies import room_beside
+
+    for path in files:
+        with room_beside(path) as (local_path, access):
+            mapped = None if access is None else access.open_bytes(local_path)
+            file = open_pbin(local_path, mapped)
+            index = load_index(file)
+            size = f"{len(file.tokens):,} tokens of {format_count(file.token_bytes, 'byte')}"
+            echo(f"{path}: {index.facts.documents:,} documents, {size}")
+
+            layout = f"layout {file.layout.name}, {_WRITTEN[file.layout.name]}"
+            if file.layout.name != "D":
+                layout += f"; Modalities' present reader cannot read it: {_REPAIR}"
+            echo(layout)
+
+            fault = _fault(index.facts)
+            if fault:
+                echo(fault)
+            if index.facts.documents:
+                lengths = f"a document has {spread(index.lengths)}"
+                if index.facts.empty_documents:
+                    lengths += f"; {index.facts.empty_documents:,} have none"
+                echo(lengths)
+
+
+def _fault(index: IndexFacts) -> str:
+    """Return what is wrong with an index, or an empty text."""
+    if index.merge_faults:
+        places = format_count(index.merge_faults, "place")
+        return (
+            f"the index has the fault of Modalities' merge in {places}, after which documents begin a multiple of "
+            f"12 bytes too early. It is read here as it was meant; {_REPAIR}"
+        )
+    if not index.is_contiguous:
+        tokens = f"its documents have {index.tokens:,} of them"
+        return f"the index does not go through the tokens from end to end: {tokens}"
+    return ""
+
+
+def _make_pbin(
+    operation: str,
+    output: Location,
+    files: Sequence[Location],
+    settings: Mapping[str, object],
+    work: Work,
+    overwrite: bool,
+) -> None:
+    """Make a .pbin unless it exists, and print what it contains."""
+    counts, is_new = _make_once(operation, output, files, settings, work, overwrite)
+    _print_counts(output, counts, is_new=is_new)
+
+
+def _make_once(
+    operation: str,
+    output: Location,
+    files: Sequence[Location],
+    settings: Mapping[str, object],
+    work: Work,
+    overwrite: bool,
+) -> tuple[Facts, bool]:
+    """Make an output unless it exists; return its facts, and whether it was made."""
+    from nanoset_core.outputs.recorded import make_once
+    from nanoset_core.storage.working_copies import downloaded
+
+    def make(target: Path) -> Facts:
+        with progress_bars() as (listener, _), downloaded(files) as sources:
+            return work(sources, target, listener)
+
+    # Records have the command's former name, so that existing files are recognised.
+    return make_once(f"pack {operation}", output, files, settings, make, overwrite=overwrite)
+
+
+def _print_counts(path: Location, counts: Facts, rejected: str = "", lost: str = "", *, is_new: bool = True) -> None:
+    """Print the values of `PbinCounts`, and what was rejected or lost on the way."""
+    size = format_count(counts["token_bytes"], "byte")
+    text = f"{path}: {counts['documents']:,} documents, {counts['tokens']:,} tokens of {size}"
+    if counts.get("left_out"):
+        text += f", {counts['left_out']:,} documents without tokens left out"
+    print_made(f"{text}{rejected}", lost=lost, is_new=is_new)

@@ -1,0 +1,39 @@
+"""Warnings about former names of commands and of keys of nanoset.yaml, which still work."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from nanoset_core.cli.echo import echo
+from nanoset_core.errors import FormerNameWarning
+
+
+def warn_of_former_name(text: str) -> None:
+    """Print a warning on stderr."""
+    echo(f"warning: {text}", fg="yellow", err=True)
+
+
+@contextmanager
+def printing_former_names() -> Iterator[None]:
+    """Print warnings about former names as those of other commands, without the line of Python that gave them."""
+    with warnings.catch_warnings():  # restores `showwarning`
+        show_other = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, FormerNameWarning):
+                warn_of_former_name(str(message))
+            else:
+                show_other(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,230 @@
+"""Write a `.pbin` of layout D from lists of tokens, or from encoded tokens and index entries."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nanoset_core.errors import ConfigError, InputError, SourceChangedError
+from nanoset_core.formats.indexed.stream import CHUNK_TOKENS
+from nanoset_core.formats.pbin.layout import HEADER_BYTES, TOKEN_BYTES, encode_header
+from nanoset_core.formats.pbin.pickle_codec import Entries, encode_index
+from nanoset_core.storage.atomic import atomic_file
+
+_CHUNK_DOCUMENTS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class PbinCounts:
+    """What a `.pbin` was written from. The names of the fields are facts in manifests and records."""
+
+    documents: int
+    tokens: int
+    token_bytes: int
+    """Bytes of one token: 1, 2 or 4."""
+    left_out: int = 0
+    """Documents without tokens, which the `.pbin` of an indexed dataset does not have."""
+
+
+def write_pbin(path: str | os.PathLike[str], documents: Iterable[ArrayLike], *, token_bytes: int) -> PbinCounts:
+    """Write documents as a `.pbin`, which appears once it is complete.
+
+    The bytes are those of Modalities' `TokenizedFileWriter`. No end-of-document token is added. Memory: 8 bytes a
+    document, and the longest document.
+
+    Args:
+        path: The file to write.
+        documents: Token ids of each document, integers, shape (n_tokens,).
+        token_bytes: Bytes of a token: 1, 2 or 4; see `token_size_bytes`.
+
+    Raises:
+        ConfigError: A token does not fit, or tokens cannot have this size.
+        InputError: There are no tokens at all.
+    """
+    if token_bytes not in TOKEN_BYTES:
+        raise ConfigError(
+            "tokens cannot have this size",
+            where="token_bytes",
+            found=token_bytes,
+            expected="1, 2 or 4",
+            remedy="take it from token_size_bytes(vocab_size)",
+        )
+    lengths = array("q")  # bytes of each document
+
+    def blocks() -> Iterator[memoryview]:
+        for number, document in enumerate(documents):
+            where = f"{os.fspath(path)}, document {number}"
+            tokens = _flat(document, where)
+            lengths.append(len(tokens) * token_bytes)
+            yield from encode_tokens(tokens, token_bytes, where)
+
+    def entries() -> Iterator[Entries]:
+        # Runs once all tokens were written, when `lengths` is complete.
+        yield from entries_in_sequence(in_chunks(np.frombuffer(lengths, np.int64)))
+
+    data_bytes = write_parts(path, token_bytes, blocks(), entries())
+    return PbinCounts(len(lengths), data_bytes // token_bytes, token_bytes)
+
+
+def write_parts(
+    path: str | os.PathLike[str],
+    token_bytes: int,
+    blocks: Iterable[memoryview],
+    entries: Iterable[Entries],
+) -> int:
+    """Write a `.pbin` of encoded tokens and index entries; the file appears once it is complete.
+
+    Args:
+        path: The file to write.
+        token_bytes: Bytes of a token.
+        blocks: All tokens, encoded.
+        entries: The entries of all documents. The first is taken after the last block.
+
+    Returns:
+        The bytes of all tokens.
+
+    Raises:
+        InputError: There are no tokens.
+    """
+    with atomic_file(Path(path)) as file:
+        file.write(encode_header(0, token_bytes))
+        file.writelines(blocks)
+        data_bytes = file.tell() - HEADER_BYTES
+        check_not_empty(path, data_bytes)
+        file.writelines(encode_index(entries))
+
+        # Now that the size of the tokens is known, complete the header.
+        file.seek(0)
+        file.write(encode_header(data_bytes, token_bytes))
+    return data_bytes
+
+
+def check_not_empty(path: object, size: int) -> None:
+    """Check that there are tokens to write.
+
+    Raises:
+        InputError: `size`, in tokens or bytes, is 0.
+    """
+    if size == 0:
+        raise InputError(
+            "no tokens to write",
+            where=path,
+            found="no document, or only documents without tokens",
+            remedy="check what the file is to be made from",
+        )
+
+
+def encode_tokens(tokens: NDArray[np.integer], token_bytes: int, where: str, *, first: int = 0) -> Iterator[memoryview]:
+    """Yield tokens as unsigned little-endian integers, in chunks.
+
+    Args:
+        tokens: Shape (n_tokens,).
+        token_bytes: Bytes of each integer.
+        where: What the tokens belong to, for messages.
+        first: Number of tokens[0] in it, for messages.
+
+    Raises:
+        ConfigError: A token does not fit.
+    """
+    encoded_dtype = np.dtype(f"<u{token_bytes}")
+    for start in range(0, len(tokens), CHUNK_TOKENS):
+        chunk = tokens[start : start + CHUNK_TOKENS]
+        check_fit(chunk, token_bytes, where, first + start)
+        yield np.ascontiguousarray(chunk, encoded_dtype).data.cast("B")
+
+
+def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: int = 0) -> None:
+    """Check that all tokens fit into unsigned integers of some bytes; arguments as for `encode_tokens`.
+
+    Raises:
+        ConfigError: One is negative, or needs more bytes.
+    """
+    if np.can_cast(tokens.dtype, f"u{token_bytes}") or not len(tokens):
+        return
+    limit = 1 << (8 * token_bytes)
+    if int(tokens.min()) >= 0 and int(tokens.max()) < limit:
+        return
+    does_not_fit = (tokens < 0) | (tokens.astype(np.uint64) >= limit)
+    row = int(np.argmax(does_not_fit))
+    raise ConfigError(
+        "a token does not fit the token size",
+        where=f"{where}, token {first + row}",
+        found=int(tokens[row]),
+        expected=f"0 to {limit - 1} ({token_bytes} bytes a token)",
+        remedy="give the vocabulary size of the tokenizer, added tokens too",
+    )
+
+
+def read_tokens(
+    file: BinaryIO, path: Path, dtype: np.dtype, start: int, stop: int
+) -> Iterator[tuple[int, NDArray[np.integer]]]:
+    """Yield (number of the first, tokens) of the tokens [start, stop) of a file, in chunks.
+
+    Reading in order takes less memory than a memory map, whose pages count as memory of the process.
+
+    Args:
+        file: Its position is that of token `start`.
+        path: Of the file, for messages.
+        dtype: Of its tokens.
+
+    Raises:
+        SourceChangedError: The file has become shorter.
+    """
+    for first in range(start, stop, CHUNK_TOKENS):
+        n_bytes = min(CHUNK_TOKENS, stop - first) * dtype.itemsize
+        data = file.read(n_bytes)
+        if len(data) < n_bytes:
+            n_missing = n_bytes // dtype.itemsize - len(data) // dtype.itemsize
+            raise SourceChangedError(
+                "the file became shorter while it was read",
+                where=f"{path}, byte {file.tell()}",
+                found=f"{n_missing} tokens less",
+                expected=f"{stop} tokens",
+                remedy="run again once nothing writes to it any more",
+            )
+        yield first, np.frombuffer(data, dtype)
+
+
+def in_chunks(values: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Yield some thousand values at a time."""
+    for start in range(0, len(values), _CHUNK_DOCUMENTS):
+        yield values[start : start + _CHUNK_DOCUMENTS]
+
+
+def entries_in_sequence(chunks: Iterable[NDArray[np.int64]]) -> Iterator[Entries]:
+    """Yield the index entries of documents that are stored in sequence, without gaps.
+
+    Args:
+        chunks: Bytes of the documents, shape (n_documents,), at least one in each chunk.
+    """
+    total = 0
+    for lengths in chunks:
+        stops = total + np.cumsum(lengths)
+        yield Entries(stops - lengths, lengths)
+        total = int(stops[-1])
+
+
+def _flat(document: ArrayLike, where: str) -> NDArray[np.integer]:
+    """Return a document as an array of integers, shape (n_tokens,).
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    tokens = np.asarray(document)
+    if tokens.size == 0:
+        return np.empty(0, np.uint8)
+    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+        raise ConfigError(
+            "a document is not a flat array of whole numbers",
+            where=where,
+            found=f"{tokens.dtype.name}{list(tokens.shape)}",
+            remedy="give each document as one list of token ids",
+        )
+    return tokens

@@ -1,0 +1,254 @@
+"""Convert an indexed dataset to a `.pbin`: its documents in their order, with tokens of Modalities' size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import FormatError
+from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.ids import first_foreign, foreign_id
+from nanoset_core.formats.indexed.layout import bin_path
+from nanoset_core.formats.indexed.stream import Hashed, document_spans, stream_of, stream_tokens
+from nanoset_core.formats.pbin.layout import encode_header, token_size_bytes
+from nanoset_core.formats.pbin.pickle_codec import Entries, encode_index
+from nanoset_core.formats.pbin.writing import (
+    PbinCounts,
+    check_fit,
+    check_not_empty,
+    encode_tokens,
+    entries_in_sequence,
+    read_tokens,
+    write_parts,
+)
+from nanoset_core.outputs.manifest import FileFact
+from nanoset_core.storage.reading import open_object
+from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.store import Store
+
+if TYPE_CHECKING:
+    from nanoset_core.tokenizers.files import TokenizerPath
+
+
+def write_dataset_as_pbin(
+    prefix: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    vocab_size: int | None = None,
+    end_token: int | None = None,
+    max_id: int | None = None,
+    listener: ProgressCallback = silent,
+) -> PbinCounts:
+    """Write all documents of a dataset as a `.pbin` of layout D, which appears once it is complete.
+
+    A document of several sequences becomes one. A document without tokens is left out and counted, since Modalities
+    has no empty documents. Memory is bounded by a chunk, and with `end_token` by a byte for each document.
+
+    Args:
+        prefix: Path of the dataset's .bin and .idx, without the ending.
+        path: The file to write.
+        vocab_size: What Modalities asks the tokenizer for, which decides the bytes of a token. By default tokens keep
+            their size, up to 4 bytes.
+        end_token: Is added to each document that does not end in it, as Modalities' packer does; default: none.
+        max_id: Greatest id of the vocabulary; by default ids need only fit into a token.
+        listener: Receives the progress.
+
+    Raises:
+        InputError: A token is not in the vocabulary, or there are no tokens.
+        ConfigError: A token does not fit.
+    """
+    dataset = MMapIndexedDataset(prefix)
+    token_bytes = min(dataset.dtype.itemsize, 4)
+    if vocab_size is not None:
+        token_bytes = token_size_bytes(vocab_size)
+    parts = _PbinParts(dataset, token_bytes, end_token, max_id, listener, Path(path).name)
+    data_bytes = write_parts(path, token_bytes, parts.blocks(), parts.entries())
+    return parts.counts(data_bytes)
+
+
+def put_dataset_as_pbin(
+    dataset: MMapIndexedDataset,
+    store: Store,
+    name: str,
+    *,
+    vocab_size: int,
+    max_id: int | None = None,
+    listener: ProgressCallback = silent,
+) -> tuple[PbinCounts, FileFact]:
+    """Write all documents of a dataset as an object of a store, with the bytes of `write_dataset_as_pbin`.
+
+    Tokens get more bytes than `vocab_size` asks for if they need them.
+
+    Returns:
+        (what was written; the size and sha256 of the file)
+
+    Raises:
+        InputError: A token is not in the vocabulary, or there are no tokens.
+    """
+    token_bytes = token_size_bytes(fitting_vocab_size(dataset, vocab_size))
+    file_name = name.rpartition("/")[2]
+    parts = _PbinParts(dataset, token_bytes, None, max_id, listener, file_name)
+    data_bytes = parts.n_tokens * token_bytes
+    header = encode_header(data_bytes, token_bytes)
+    pieces = chain([header], parts.blocks(), encode_index(parts.entries()))
+    hashed = Hashed(map(bytes, pieces))
+    store.put_parts(name, hashed)
+    return parts.counts(data_bytes), FileFact(hashed.size, hashed.sha256)
+
+
+def model_vocab_size(tokenizer_file: TokenizerPath) -> int:
+    """Return the number of tokens of a tokenizer's model, without added tokens.
+
+    Modalities' `PackedDataGenerator` asks the tokenizer for this number to choose the bytes of a token.
+    """
+    from nanoset_core.tokenizers.files import stat_signature  # here, since readers of .pbin files need numpy alone
+
+    return _model_vocab_size(tokenizer_file, stat_signature(tokenizer_file))
+
+
+@lru_cache(maxsize=8)
+def _model_vocab_size(tokenizer_file: TokenizerPath, _signature: object) -> int:
+    """Load a tokenizer for its size, once for each version of its files."""
+    from nanoset_core.tokenizers.engines.reference import load_tokenizer
+
+    return int(load_tokenizer(tokenizer_file).get_vocab_size(with_added_tokens=False))
+
+
+def fitting_vocab_size(dataset: MMapIndexedDataset, vocab_size: int, end_token: int | None = None) -> int:
+    """Return `vocab_size`, or a larger one if the tokens of a dataset need more bytes.
+
+    Modalities asks its tokenizer for the size of the vocabulary, which may leave out added tokens. Its packer then
+    loses the documents that contain one. The .bin is read only if its type has room for ids that need more bytes.
+    """
+    token_bytes = token_size_bytes(vocab_size)
+    max_id = -1 if end_token is None else end_token
+    if not np.can_cast(dataset.dtype, f"u{token_bytes}"):
+        with _open_tokens(dataset) as file:  # of a view, too, the whole .bin
+            for _, tokens in read_tokens(file, bin_path(dataset.prefix), dataset.dtype, 0, dataset.token_count):
+                max_id = max(max_id, int(tokens.max()))
+    does_fit = max_id < 1 << 8 * token_bytes
+    return vocab_size if does_fit else max(vocab_size, max_id + 1)
+
+
+class _PbinParts:
+    """The parts of the `.pbin` of a dataset: all tokens, and then the index, which needs the tokens with end tokens."""
+
+    def __init__(
+        self,
+        dataset: MMapIndexedDataset,
+        token_bytes: int,
+        end_token: int | None,
+        max_id: int | None,
+        listener: ProgressCallback,
+        name: str,
+    ) -> None:
+        path = bin_path(dataset.prefix)
+        if dataset.dtype.kind not in "iu":
+            raise FormatError(
+                "the .bin holds no tokens",
+                where=path,
+                found=dataset.dtype.name,
+                expected="whole numbers",
+                remedy="write this dataset again",
+            )
+        self.n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
+        """Tokens of the dataset, without those that are added."""
+        check_not_empty(dataset.prefix, self.n_tokens)
+
+        self._dataset = dataset
+        self._path = path
+        self._stream = stream_of(dataset)  # the sequences of a view may be anywhere in the .bin
+        self._token_bytes = token_bytes
+        self._end_token = end_token
+        self._max_id = max_id
+        self._meter = Meter(listener, "pack", name, self.n_tokens * token_bytes)
+        self._documents = 0
+        self._lacks_end: list[NDArray[np.bool_]] = []
+        """Which documents do not end in the end token, in the chunks of `document_spans`."""
+
+    def blocks(self) -> Iterator[memoryview]:
+        """Yield all tokens, encoded."""
+        with _open_tokens(self._dataset) as file:
+            if self._end_token is None:
+                chunks = self._read(file, 0, self.n_tokens)
+            else:
+                chunks = self._tokens_with_ends(file, self._end_token)
+            for first, tokens in chunks:
+                yield from encode_tokens(tokens, self._token_bytes, str(self._path), first=first)
+                self._meter.advance(len(tokens) * self._token_bytes)
+
+    def entries(self) -> Iterator[Entries]:
+        """Yield the entries of the index, once all blocks were taken."""
+        yield from entries_in_sequence(self._document_bytes())
+
+    def counts(self, data_bytes: int) -> PbinCounts:
+        """Return what was written, once all entries were taken."""
+        return PbinCounts(
+            documents=self._documents,
+            tokens=data_bytes // self._token_bytes,
+            token_bytes=self._token_bytes,
+            left_out=len(self._dataset.document_indices) - 1 - self._documents,
+        )
+
+    def _document_bytes(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the bytes of each document in the file, shape (n_documents,), in chunks."""
+        for number, (_, lengths) in enumerate(document_spans(self._dataset, self._stream)):
+            self._documents += len(lengths)
+            if self._lacks_end:
+                lengths = lengths + self._lacks_end[number]
+            yield lengths * self._token_bytes
+
+    def _tokens_with_ends(self, file: BinaryIO, end_token: int) -> Iterator[tuple[int, NDArray[np.integer]]]:
+        """Yield all tokens in chunks, and after each document the end token, unless it ends in one.
+
+        The number of a chunk's first token does not count tokens that were added.
+        """
+        check_fit(np.array([end_token]), self._token_bytes, "the end-of-document token")
+        for starts, lengths in document_spans(self._dataset, self._stream):
+            stops = starts + lengths  # (n_documents,)
+            lacks_end = []
+            for first, tokens in self._read(file, int(starts[0]), int(stops[-1])):
+                check_fit(tokens, self._token_bytes, str(self._path), first)
+
+                # The documents that end within this chunk, the last one perhaps at its end.
+                row_start, row_stop = np.searchsorted(stops, [first, first + len(tokens)], side="right")
+                stops_in_chunk = stops[row_start:row_stop] - first
+                is_lacking = tokens[stops_in_chunk - 1] != end_token
+                lacks_end.append(is_lacking)
+                narrow_tokens = tokens.astype(f"<u{self._token_bytes}")
+                yield first, np.insert(narrow_tokens, stops_in_chunk[is_lacking], end_token)
+            self._lacks_end.append(np.concatenate(lacks_end))
+
+    def _read(self, file: BinaryIO, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.integer]]]:
+        """Yield (number of the first, tokens) of the tokens [start, stop) of the dataset, in chunks.
+
+        Raises:
+            InputError: A token is not in the vocabulary.
+        """
+        if self._stream is None:
+            chunks = read_tokens(file, self._path, self._dataset.dtype, start, stop)
+        else:
+            chunks = stream_tokens(self._dataset, self._stream, start, stop)
+        for first, tokens in chunks:
+            if self._max_id is not None:
+                position = first_foreign(tokens, self._max_id)
+                if position is not None:
+                    token = int(tokens[position])
+                    raise foreign_id(self._dataset, self._stream, first + position, token, self._max_id)
+            yield first, tokens
+
+
+def _open_tokens(dataset: MMapIndexedDataset) -> BinaryIO:
+    """Open the .bin of a dataset, here or in a store, to be read in order."""
+    if dataset.is_here:
+        return open_regular(bin_path(dataset.prefix))
+    store, prefix = dataset.stored()
+    return open_object(store, f"{prefix}.bin")

@@ -1,0 +1,88 @@
+"""Make the `.pbin` of a dataset, in any process."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.execution.progress import ProgressCallback
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.stages.pbin.conversion import put_dataset_as_pbin
+from nanoset_core.storage.local import LocalStore
+
+
+@dataclass(frozen=True, slots=True)
+class PbinTask:
+    """Everything that a worker needs to make a `.pbin`; it pickles."""
+
+    recipe: Recipe
+    dataset: Manifest
+    """The dataset whose documents the file holds."""
+    vocab_size: int
+    """Tokens of the tokenizer's model, which decide the bytes of a token."""
+    max_id: int
+    """Greatest id of the tokenizer's vocabulary, including added tokens."""
+
+
+def make_pbin(root: OutputRoot, *, task: PbinTask, listener: ProgressCallback) -> Manifest:
+    """Write the `.pbin` of a task, unless the outputs below `root` contain it; return its manifest.
+
+    Raises:
+        InputError: The dataset has no tokens, or tokens that are not in the vocabulary.
+    """
+    with root.in_task() as outputs:
+
+        def write(folder: Path) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
+            if outputs.access.has_copies:
+                return _write_to_bucket(outputs, task, listener)
+            return _write_to_folder(outputs, task, folder, listener)
+
+        return outputs.commit(task.recipe, write)
+
+
+def _write_to_folder(
+    outputs: OutputRoot, task: PbinTask, folder: Path, listener: ProgressCallback
+) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
+    """Write the file to a folder of this machine; return its facts, and its sha256 by name."""
+    name = _file_name(task)
+    dataset = MMapIndexedDataset.below(outputs.access, _prefix(outputs, task))
+    counts, file = put_dataset_as_pbin(
+        dataset,
+        LocalStore(folder),
+        name,
+        vocab_size=task.vocab_size,
+        max_id=task.max_id,
+        listener=listener,
+    )
+    return {"file": name, **asdict(counts)}, {name: str(file.sha256)}
+
+
+def _write_to_bucket(
+    outputs: OutputRoot, task: PbinTask, listener: ProgressCallback
+) -> tuple[dict[str, Any], dict[str, str | FileFact]]:
+    """Write the file to the outputs' bucket while it is made, since it need not fit on this machine."""
+    name = _file_name(task)
+    outputs.invalidate(task.recipe)
+    dataset = MMapIndexedDataset.below(outputs.access, _prefix(outputs, task), validate=False)
+    counts, file = put_dataset_as_pbin(
+        dataset,
+        outputs.access.store,
+        outputs.access.name(outputs.place(task.recipe) / name),
+        vocab_size=task.vocab_size,
+        max_id=task.max_id,
+        listener=listener,
+    )
+    return {"file": name, **asdict(counts)}, {name: file}
+
+
+def _file_name(task: PbinTask) -> str:
+    return f"{task.recipe.name}.pbin"
+
+
+def _prefix(outputs: OutputRoot, task: PbinTask) -> str:
+    """Return the path of the dataset's .bin and .idx, without the ending."""
+    dataset = outputs.rebase(task.dataset)
+    return str(dataset.folder / dataset.facts["prefix"])

@@ -1,0 +1,32 @@
+"""The key `pbin` of nanoset.yaml, a list of datasets; it was called `packed` before."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError, FormerNameWarning, raised
+from nanoset_core.outputs.names import check_corpora
+
+KEY = "pbin"
+FORMER_KEY = "packed"
+
+
+def pbin_errors(file: Path, names: tuple[str, ...], former_names: tuple[str, ...]) -> Iterator[ConfigError]:
+    """Yield an error for each rule that the names below `pbin`, or below its former name, break."""
+    if names and former_names:
+        yield ConfigError(
+            f"`{FORMER_KEY}` is the former name of `{KEY}`, which is set, too",
+            where=f"{file}: {FORMER_KEY}",
+            remedy=f"move its names to `{KEY}`, and remove it",
+        )
+    for key, value in ((KEY, names), (FORMER_KEY, former_names)):
+        if value:
+            yield from raised(check_corpora, file, key, value)
+
+
+def warn_of_former_key(file: Path) -> None:
+    """Warn that a nanoset.yaml uses the key's former name; Python prints the warning once."""
+    text = f"{file}: `{FORMER_KEY}` is the former name of `{KEY}`: rename the key"
+    warnings.warn(text, FormerNameWarning, stacklevel=2)
