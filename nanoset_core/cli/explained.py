@@ -1,4 +1,4 @@
-"""What `nanoset explain` asks of a run, and how it prints samples, documents, steps and spikes."""
+"""What `nanoset explain` asks of a run, and how it prints samples, documents and steps."""
 
 from __future__ import annotations
 
@@ -61,30 +61,25 @@ def check_asked(nanoset: str | None, asked: Json, document: Json) -> None:
     if nanoset is not None:
         raise click.UsageError("give NAME or --run: run.yaml names the nanosets of a run by their handoffs")
     named = any(document[name] is not None for name in ("identity", "file", "number"))
-    if named + (asked["step"] is not None) + (asked["spike"] is not None) != 1:
-        ways = "--step N, --step A..B, --spike FILE, --document ID, --file F --line N, --number N"
+    if named + (asked["step"] is not None) != 1:
+        ways = "--step N, --step A..B, --document ID, --file F --line N, --number N"
         raise click.UsageError(f"with --run give one of: {ways}")
-    if asked["rank"] is not None and (asked["step"] is None or len(asked["step"]) > 1):
+    if asked["rank"] is not None and asked["step"] is None:
         raise click.UsageError("--rank is of a step: give --step")
 
 
 def of_run(config: Path, run: Path, asked: Json, document: Json, show: int | None) -> tuple[Any, Iterator[str]]:
     """Return what is asked of a run, and its lines; `show` samples, None is all."""
-    from nanoset_core.lineage.run import explain_step, find_steps
-    from nanoset_core.lineage.spikes import COMPARED, read_losses, spike_report, spikes_in
+    from nanoset_core.lineage.run import explain_steps, find_steps
     from nanoset_core.project.project import Project
 
-    project, steps = Project.open(config), asked["step"]
+    project = Project.open(config)
+    numbers = asked["step"]
     with project.outputs.access.named():
-        if asked["spike"] is not None or (steps is not None and len(steps) > 1):
-            report = asdict(spike_report(project, run, steps or spikes_in(asked["spike"])))
-            if not steps:
-                n_rows = len(read_losses(asked["spike"]))
-                report |= {"rows": n_rows, "rows_examined": max(0, n_rows - COMPARED)}
-            return report, _spike_lines(report, show or 0)
-        if steps is not None:
-            step = asdict(explain_step(project, run, steps[0], asked["rank"], show))
-            return step, _step_lines(step)
+        if numbers is not None:
+            steps = [asdict(step) for step in explain_steps(project, run, numbers, asked["rank"], show)]
+            # A single step is an object, as programs expect it; of A..B there is a list.
+            return steps if len(numbers) > 1 else steps[0], _steps_lines(steps)
         places = [asdict(place) for place in find_steps(project, run, **document)]
         return places, _reading_lines(places, show or 0)
 
@@ -124,6 +119,14 @@ def step_line(found: Json) -> str:
     return line + (" It was skipped: consumed, and not trained on." if found["skipped"] else "")
 
 
+def _steps_lines(steps: Sequence[Json]) -> Iterator[str]:
+    """Yield what steps read, with an empty line between them."""
+    for number, step in enumerate(steps):
+        if number:
+            yield ""
+        yield from _step_lines(step)
+
+
 def _step_lines(found: Json) -> Iterator[str]:
     """Yield what a step read: each sample below its rank and micro-batch."""
     yield step_line(found)
@@ -146,61 +149,6 @@ def _reading_lines(places: Sequence[Json], show: int) -> Iterator[str]:
         for reading in place["steps"][:show]:
             yield f"  {_READING.format_map(reading)}{', skipped' if reading['skipped'] else ''}"
         yield from _more(place["steps"], show)
-
-
-def _spike_lines(found: Json, show: int) -> Iterator[str]:
-    """Yield what stands out in some steps, at most `show` documents of each kind."""
-    from nanoset_core.lineage.spikes import COMPARED
-
-    # Without enough rows to compare with, "no loss is far above" would say more than was looked at.
-    if found.get("rows_examined") == 0:
-        yield (
-            f"no row was examined: the file has {format_count(found['rows'], 'row')}, and {COMPARED} rows are needed "
-            "before one is examined. Give a log with more rows, or name steps by --step A..B"
-        )
-        if not found["spikes"]:
-            return
-        yield "(losses that are no numbers are found in any row)"
-    elif not found["spikes"]:
-        yield "no loss is far above those of the rows before it"
-        yield (
-            f"({format_count(found['rows_examined'], 'row')} examined; the first {COMPARED} serve to compare with; "
-            "--step A..B looks at steps that you name)"
-        )
-        return
-    looked = f", of which {len(found['steps']):,} were looked at" if len(found["steps"]) < found["spikes"] else ""
-    yield f"{format_count(found['spikes'], 'step')}{looked}: {_listed(found['steps'])}"
-    for corpus in found["corpora"]:
-        yield "  {corpus}: {samples:,} samples, {expected:,.1f} by its share of the blend (p {p:.2g})".format_map(
-            corpus
-        )
-    others = f"in {len(found['others']):,} other steps: {{:,}}"
-    yield ""
-    of = f"of {found['documents']:,} documents, {len(found['again']):,} are in several samples"
-    yield f"{of} ({others.format(found['again_in_others'])})"
-    for document in found["again"][:show]:
-        counts = "{samples:,} samples, {expected:.2g} expected (p {p:.2g})".format_map(document)
-        yield f"  {_place(document['origin'])}: {counts}; steps {_listed(document['steps'])}"
-    yield from _more(found["again"], show)
-    yield ""
-    groups = format_count(len(found["same"]), "group")
-    yield f"documents with the same tokens as others: {groups} ({others.format(found['same_in_others'])})"
-    for group in found["same"][:show]:
-        yield f"  {len(group['documents']):,} of {group['tokens']:,} tokens, in steps {_listed(group['steps'])}"
-        for origin in group["documents"][:show]:
-            yield f"    {_place(origin)}"
-        yield from _more(group["documents"], show)
-    yield from _more(found["same"], show)
-
-
-def _place(origin: Json) -> str:
-    identity = f", id {origin['id']!r}" if origin["id"] is not None else ""
-    return "{corpus}/{file}:{line}".format_map(origin) + identity
-
-
-def _listed(steps: Sequence[int]) -> str:
-    shown = ", ".join(f"{step:,}" for step in steps[:8])
-    return f"{shown}, … {steps[-1]:,}" if len(steps) > 8 else shown or "none"
 
 
 def _more(listed: Sequence[Any], show: int) -> Iterator[str]:

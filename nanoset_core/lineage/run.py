@@ -250,6 +250,18 @@ def explain_step(
     )
 
 
+def explain_steps(
+    project_or_root: Project | str | os.PathLike[str],
+    run_file: Path,
+    steps: Sequence[int],
+    rank: int | None = None,
+    most: int | None = None,
+) -> list[StepOrigin]:
+    """Return the samples that several steps of a run read, as `explain_step` does for each; `run_file` is read once."""
+    run = Run.open(InspectionContext.of(project_or_root).outputs, run_file)
+    return [explain_step(project_or_root, run, step, rank, most) for step in steps]
+
+
 def find_steps(
     project_or_root: Project | str | os.PathLike[str], run_file: Path, **document: Any
 ) -> list[DocumentSteps]:

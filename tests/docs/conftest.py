@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from sample_project import build_all, jsonl, sentences
+
+from nanoset_core.cli.entry import nanoset
 
 TOP = Path(__file__).parents[2]
 PAGES = (
@@ -77,4 +80,20 @@ def demo_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) 
     (folder / "demo" / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     (folder / "demo" / "nanoset.yaml").write_text(DEMO)
     build_all(folder / "demo" / "nanoset.yaml")
+    write_loss_spike(folder)
     return folder
+
+
+def write_loss_spike(folder: Path) -> None:
+    """Write the files that docs/orders.md looks at after a loss spike: a log of losses, and what some steps read."""
+    losses = [2.0] * 10 + [9.0]
+    rows = [f"{step},{loss}\n" for step, loss in enumerate(losses, start=1)]
+    (folder / "loss.csv").write_text("iteration,loss\n" + "".join(rows))
+
+    run = "data_parallel_size: 1\nmicro_batch_size: 1\nglobal_batch_size: 2\n"
+    handoff = folder / "demo" / "data" / "nanosets" / "pretrain" / "handoff" / "current"
+    (folder / "run.yaml").write_text(f"handoff: {handoff}\n{run}")
+    arguments = ["explain", "--run", str(folder / "run.yaml"), "--step", "10..11", "--json"]
+    outcome = CliRunner().invoke(nanoset, [*arguments, "--config", str(folder / "demo")])
+    assert outcome.exit_code == 0, outcome.output
+    (folder / "steps.json").write_text(outcome.stdout)

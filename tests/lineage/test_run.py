@@ -162,6 +162,16 @@ def asked(*arguments, code=0):
     return outcome.output
 
 
+def test_the_steps_of_a_range_are_those_of_each_step(project, tmp_path):
+    file = run_file(tmp_path)
+    config = ["--config", project.config.file]
+
+    several = json.loads(asked("--run", file, "--step", "3..5", "--rank", 1, "--json", *config))
+
+    single = [json.loads(asked("--run", file, "--step", step, "--rank", 1, "--json", *config)) for step in (3, 4, 5)]
+    assert several == single
+
+
 def test_the_command(project, tmp_path):
     file, config = run_file(tmp_path), ["--config", project.config.file]
     step = json.loads(asked("--run", file, "--step", 4, "--rank", 1, "--show", 3, "--json", *config))

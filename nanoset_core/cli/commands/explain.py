@@ -32,8 +32,7 @@ _IN_SPLIT, _IN_TAR = "sample {sample:,}: ", "sample {key} (number {sample:,} of 
 )
 @option("--corpus", "Look in this corpus only.")
 @option("--run", "Of a run in place of NAME: its run.yaml, as the handoff begins it.", type=FILE)
-@option("--step", "With --run: a step, from 1 as trainers log them; of several, A..B, what stands out.", type=STEPS)
-@option("--spike", "With --run: what stands out in the steps of a CSV file (iteration, loss) that spike.", type=FILE)
+@option("--step", "With --run: a step, from 1 as trainers log them; or several, A..B.", type=STEPS)
 @option("--rank", "With --step: of this data-parallel rank alone.", type=click.IntRange(0))
 @option("--from-log", "With --run: print it, completed from Megatron-LM's log.", type=FILE)
 @JSON_OPTION
@@ -46,17 +45,16 @@ def command(
     Of a nanoset give SPLIT and SAMPLE. Of a webdataset give, in place of SPLIT, a sample's key (00000003_00000017), a
     tar (shard-00000003.tar) with SAMPLE, its number in there, or a number over all tars.
 
-    With --run no NAME is given: show what a step of that run read, which steps read a document, or what stands out in
-    steps at which the loss spikes.
+    With --run no NAME is given: show what a step of that run read, or which steps read a document.
     """
-    run, asked = given.pop("run"), {name: given.pop(name) for name in ("step", "rank", "spike", "from_log")}
+    run, asked = given.pop("run"), {name: given.pop(name) for name in ("step", "rank", "from_log")}
     if run is not None and asked["from_log"] is not None:
         complete(run, asked["from_log"])
     elif run is not None:
         check_asked(nanoset, asked, given)
         _print(*of_run(config, run, asked, given, None if as_json else show), as_json=as_json)
     elif any(value is not None for value in asked.values()):
-        raise click.UsageError("--step, --rank, --spike and --from-log are of a run: name its run.yaml with --run")
+        raise click.UsageError("--step, --rank and --from-log are of a run: name its run.yaml with --run")
     elif nanoset is None:
         raise click.UsageError("Missing argument 'NAME'")
     else:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from lineage.test_spikes import RUN
 from sample_project import make_corpora, write_project
 
 from nanoset_assets.ui.derived import pack_metadata
@@ -17,8 +16,6 @@ from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
-from nanoset_core.lineage.run import explain_step
-from nanoset_core.lineage.spikes import spike_report
 from nanoset_core.lineage.takedown import holdings
 from nanoset_core.lineage.webdataset import explain_context
 from nanoset_core.loading.opening import load_nanoset
@@ -182,21 +179,6 @@ def test_every_context_is_one_pack_and_is_explained(project):
     (all_of_one,) = find_document(project, "shuffled", identity="code-7")
     assert all_of_one.reason is None
     assert all_of_one.tokens_seen == all_of_one.origin.tokens
-
-
-def test_the_documents_of_steps_are_those_of_their_packs(project, tmp_path):
-    (tmp_path / "run.yaml").write_text(RUN.format(name="pretrain").replace("data/", f"{project.outputs.folder}/"))
-    held = dict[tuple[str, int], list[int]]()
-    for step in range(1, 5):
-        for sample in explain_step(project.outputs.folder, tmp_path / "run.yaml", step).samples:
-            for document in {piece.origin.document for piece in sample.pieces}:
-                held.setdefault((sample.corpus, document), []).append(step)
-    found = spike_report(project, tmp_path / "run.yaml", range(1, 5))
-    assert found.documents == len(held)
-    again = sorted((one.origin.document, one.samples, one.steps) for one in found.again)
-    wanted = [(key[1], len(own), tuple(sorted(set(own)))) for key, own in held.items() if len(own) > 1]
-    assert again == sorted(wanted)
-    assert all(len({origin.tokens for origin in group.documents} | {group.tokens}) == 1 for group in found.same)
 
 
 def test_what_is_truncated_is_told(project):
