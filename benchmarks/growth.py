@@ -36,7 +36,7 @@ from nanoset_core.project.gc import plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.dataset.stage import make_dataset
-from nanoset_core.stages.datasets import current_dataset
+from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
@@ -195,7 +195,7 @@ def with_shards(shards: int, seconds: float) -> None:
 
         def last_document() -> None:
             dataset = current_dataset(elsewhere := project("elsewhere"), "web")
-            Lineage(elsewhere.outputs, dataset).origins([dataset.facts["documents"] - 1])
+            Lineage(dataset_of(elsewhere.outputs, dataset)).origins([dataset.facts["documents"] - 1])
 
         stages: dict[str, Callable[[], object]] = {
             "inventory": lambda: make_inventory(project(), "web"),

@@ -16,14 +16,13 @@ from nanoset_assets.ui.metadata import code, markdown, table
 from nanoset_core.cli.terminal import place_of
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import InspectionContext
+from nanoset_core.lineage.excerpts import shorten
 from nanoset_core.lineage.explain import SampleOrigin, explain_samples, piece_origins
 from nanoset_core.lineage.run import Run, explain_step
-from nanoset_core.lineage.texts import shorten
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.shards.document_table import LineNumbers
 from nanoset_core.stages.shards.losses import read_rejects
 from nanoset_core.stages.shards.shards import REJECTS
@@ -92,13 +91,13 @@ def _shown(look: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
 
 def _place(project: Project) -> InspectionContext:
     """A context without the raw folder: finding a line of a compressed file means reading all that is before it."""
-    return InspectionContext(project.outputs, None, project.config.tokenizer_file)
+    return InspectionContext.of_root(project.outputs, tokenizer_file=project.config.tokenizer_file)
 
 
 def _documents(place: InspectionContext, manifest: Manifest) -> Iterator[str]:
-    dataset = open_dataset(manifest)
-    first = np.arange(min(SHOWN, len(dataset)))  # documents without tokens have no sequence
-    lengths = np.minimum(dataset.sequence_lengths[first], _TOKENS_DECODED + 1)
+    dataset = place.datasets.open(manifest)
+    first = np.arange(min(SHOWN, len(dataset.sequences)))  # documents without tokens have no sequence
+    lengths = np.minimum(dataset.sequences.sequence_lengths[first], _TOKENS_DECODED + 1)
     spans = np.stack([first, np.zeros_like(first), lengths], axis=1)
     for piece in chain.from_iterable(piece_origins(place, dataset, spans)):
         identity = f", id {code(piece.origin.id)}" if piece.origin.id is not None else ""

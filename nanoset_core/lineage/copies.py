@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -26,11 +25,11 @@ from nanoset_core.stages.views.choosing import document_groups
 from nanoset_core.stages.views.ids import Ids
 
 MAX_COMPARED = 1_000_000
-"""Documents of equal length in a corpus whose tokens are read, on a disk."""
+"""Documents of one corpus whose tokens are compared, on a disk."""
 MAX_COMPARED_REMOTELY = 20_000
-"""The same in a bucket, where each may take a request."""
+"""Documents of one corpus whose tokens are compared, in a bucket, where each may take a request."""
 MIN_TOKENS = 2
-"""Shorter documents, such as an end token alone, say nothing by being equal."""
+"""Shorter documents, such as an end token alone, are often equal by chance."""
 
 
 class Copy(NamedTuple):
@@ -67,42 +66,64 @@ class _Corpus:
     """Whether ids name documents of this corpus."""
 
     def tokens(self, document: int) -> NDArray[np.integer]:
-        """Return the tokens of a document."""
-        begin, end = token_starts(self.sequences, self.sequences.document_indices[document : document + 2]).tolist()
-        size = self.sequences.dtype.itemsize
-        all_tokens = self.sequences.tokens_for(np.array([begin * size]), np.array([end * size]))
-        return all_tokens[begin:end]
+        """Return the tokens of a document, shape (n_tokens,)."""
+        bounds = self.sequences.document_indices[document : document + 2]
+        start, stop = token_starts(self.sequences, bounds).tolist()
+        itemsize = self.sequences.dtype.itemsize
+        all_tokens = self.sequences.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))
+        return all_tokens[start:stop]
 
     def token_digest(self, document: int) -> bytes:
         """Return a digest of the tokens of a document, whatever the dtype of its dataset."""
         return hashlib.sha256(self.tokens(document).astype("<i8").tobytes()).digest()
 
 
-@dataclass(slots=True)
+class _NamedDocument(NamedTuple):
+    """A document of a corpus that an id names."""
+
+    number: int
+    """In the corpus."""
+    tokens: int
+    """How many it has."""
+    identity: str
+
+
 class _NamedTokens:
     """The tokens of the named documents."""
 
-    lengths: set[int] = field(default_factory=set)
-    id_by_digest: dict[bytes, str] = field(default_factory=dict)
-    hashes: dict[np.dtype, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Dtype of a dataset → hashes of tokens in this dtype, as `held_out` keeps them."""
+    def __init__(self) -> None:
+        self.lengths: set[int] = set()
+        self.id_by_digest: dict[bytes, str] = {}
+        """Digest of tokens → id of the first named document with these tokens."""
+        self._hashes_by_dtype: dict[np.dtype, set[int]] = {}
+        """Dtype of a dataset → hashes of tokens in this dtype, as `held_out` keeps them."""
 
-    def add(self, corpus: _Corpus, document: int, length: int, name: str) -> None:
-        """Add a document of a corpus, by its number, unless it is too short."""
-        if length < MIN_TOKENS:
+    def add(self, corpus: _Corpus, document: _NamedDocument) -> None:
+        """Add a document of a corpus, unless it is too short."""
+        if document.tokens < MIN_TOKENS:
             return
-        self.lengths.add(length)
-        self.id_by_digest.setdefault(corpus.token_digest(document), name)
-        (hashed,) = document_hashes(corpus.sequences, document, 1).tolist()
-        self.hashes[corpus.sequences.dtype].add(hashed)
+        self.lengths.add(document.tokens)
+        self.id_by_digest.setdefault(corpus.token_digest(document.number), document.identity)
+        token_hash = int(document_hashes(corpus.sequences, document.number, 1)[0])
+        self._hashes_by_dtype.setdefault(corpus.sequences.dtype, set()).add(token_hash)
+
+    def hashes(self, dtype: np.dtype) -> NDArray[np.uint64] | None:
+        """Return the hashes of all documents, uint64, shape (n_hashes,); None if some are in another dtype."""
+        if self._hashes_by_dtype.keys() != {dtype}:
+            return None
+        return np.array(sorted(self._hashes_by_dtype[dtype]), np.uint64)
 
 
 def find_copies(
-    project: Project, ids: Sequence[str], corpora: Collection[str] = (), *, ignored_ids: Sequence[str] = ()
+    project: Project,
+    ids: Sequence[str],
+    corpora: Collection[str] = (),
+    *,
+    ignored_ids: Sequence[str] = (),
 ) -> Copies:
     """Return the documents with the same tokens as one of some named documents, without these themselves.
 
-    The current datasets of all corpora are searched. Documents of equal length are compared by their tokens; where
+    The current datasets of all corpora are searched. Documents of equal length are compared by their tokens. If
     `held_out` keeps hashes of the documents of a shard, only those with an equal hash are read.
 
     Args:
@@ -119,10 +140,10 @@ def find_copies(
     ignored_by_corpus: dict[str, NDArray[np.int64]] = {}
     for corpus in searched:
         try:
-            for number, length, name in _documents_with(project, corpus, ids):
-                named.add(corpus, number, length, name)
-            ignored = _documents_with(project, corpus, [*ids, *ignored_ids])
-            ignored_by_corpus[corpus.name] = np.array([number for number, _, _ in ignored], np.int64)
+            for document in _documents_with(project, corpus, ids):
+                named.add(corpus, document)
+            ignored = [document.number for document in _documents_with(project, corpus, [*ids, *ignored_ids])]
+            ignored_by_corpus[corpus.name] = np.array(ignored, np.int64)
         except (NanosetError, OSError) as error:
             not_searched[corpus.name] = one_line(error)
 
@@ -154,21 +175,22 @@ def _current_corpora(project: Project, named_corpora: Collection[str]) -> tuple[
     return corpora, not_readable
 
 
-def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> list[tuple[int, int, str]]:
-    """Return number, length in tokens and id of the documents of a corpus that some ids name."""
+def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> list[_NamedDocument]:
+    """Return the documents of a corpus that some ids name; none if ids do not name documents of this corpus."""
     import pyarrow as pa
 
     if not corpus.is_named:
         return []
-    wanted = Ids(pa.array(ids, pa.large_string()))
-    documents: list[tuple[int, int, str]] = []
+    id_set = Ids(pa.array(ids, pa.large_string()))
+    documents: list[_NamedDocument] = []
     for group in document_groups(project, corpus.name, corpus.dataset):
         table = group.read(["id", "tokens"])
         column = table.column("id").cast(pa.large_string()).combine_chunks()
-        rows = np.flatnonzero(wanted.mask(column, hash_texts(column)))  # (n_named,) rows of the group
-        lengths = table.column("tokens").take(rows).to_pylist()
-        names = column.take(pa.array(rows)).to_pylist()
-        documents += zip((group.first + rows).tolist(), lengths, names, strict=True)
+        rows = np.flatnonzero(id_set.mask(column, hash_texts(column)))  # (n_named,) rows of the group
+        named = table.take(pa.array(rows))
+        columns = zip(rows.tolist(), named["tokens"].to_pylist(), named["id"].to_pylist(), strict=True)
+        for row, tokens, identity in columns:
+            documents.append(_NamedDocument(group.first + row, tokens, identity))
     return documents
 
 
@@ -177,22 +199,21 @@ def _copies_in(project: Project, corpus: _Corpus, ignored: NDArray[np.int64], na
 
     Args:
         project: The project.
-        corpus: Where to search.
-        ignored: Numbers of documents that are no copies to report, int64.
+        corpus: The corpus to search.
+        ignored: Numbers of documents that are no copies to report, int64, shape (n_ignored,).
         named: The tokens of the named documents.
 
     Raises:
         StorageError: There are too many documents of equal length to compare.
     """
     sharded = Sharded.of(project, corpus.dataset)
-    candidates = _candidates(project, corpus, sharded, named)
-    candidates = np.setdiff1d(candidates, ignored)
-    most = MAX_COMPARED_REMOTELY if project.outputs.access.has_copies else MAX_COMPARED
-    if len(candidates) > most:
-        what = (
-            f"{len(candidates):,} documents have as many tokens, too many to compare: a nanoset that reads the corpus"
+    candidates = np.setdiff1d(_candidates(project, corpus, sharded, named), ignored)
+    max_compared = MAX_COMPARED_REMOTELY if project.outputs.access.has_copies else MAX_COMPARED
+    if len(candidates) > max_compared:
+        too_many = f"{len(candidates):,} documents have as many tokens, too many to compare"
+        raise StorageError(
+            f"{too_many}: a nanoset that reads the corpus and has `held_out: warn` keeps a hash of each document"
         )
-        raise StorageError(f"{what} and has `held_out: warn` keeps a hash of each document")
 
     id_by_number: dict[int, str] = {}
     for number in candidates.tolist():
@@ -203,30 +224,40 @@ def _copies_in(project: Project, corpus: _Corpus, ignored: NDArray[np.int64], na
     copies: list[Copy] = []
     for place in sharded.places(project, list(id_by_number)):
         number = place["document"]
-        n_tokens = len(corpus.tokens(number))
-        copies.append(Copy(corpus.name, place["file"], place["line"], place["id"], n_tokens, id_by_number[number]))
+        copies.append(
+            Copy(
+                corpus=corpus.name,
+                file=place["file"],
+                line=place["line"],
+                id=place["id"],
+                tokens=len(corpus.tokens(number)),
+                of=id_by_number[number],
+            )
+        )
     return copies
 
 
 def _candidates(project: Project, corpus: _Corpus, sharded: Sharded, named: _NamedTokens) -> NDArray[np.int64]:
-    """Return the numbers of the documents that may have the tokens of a named one, by length and stored hash."""
+    """Return the numbers of the documents that may have the tokens of a named one, int64, ascending."""
+    # Documents of equal length.
     lengths = np.array(sorted(named.lengths), np.int32)
-    found = [np.empty(0, np.int64)]
+    parts = [np.empty(0, np.int64)]
     for group in document_groups(project, corpus.name, corpus.dataset):
-        rows = np.flatnonzero(np.isin(group.read(["tokens"]).column("tokens").to_numpy(), lengths))
-        found.append(group.first + rows)
-    candidates = np.concatenate(found)  # (n_candidates,) ascending
+        tokens = group.read(["tokens"]).column("tokens").to_numpy()
+        parts.append(group.first + np.flatnonzero(np.isin(tokens, lengths)))
+    candidates = np.concatenate(parts)
 
-    # Hashes that `held_out` keeps spare reading the tokens of most of them. They depend on the dtype of the dataset.
-    hashes_by_dtype = named.hashes
-    has_all_hashes = set(hashes_by_dtype) == {corpus.sequences.dtype}
-    hashes = np.array(sorted(hashes_by_dtype[corpus.sequences.dtype]), np.uint64) if has_all_hashes else None
-    kept = [np.empty(0, np.int64)]
+    # Of shards whose hashes `held_out` keeps, those with an equal hash: this spares reading most of their tokens.
+    # Hashes depend on the dtype of the dataset.
+    hashes = named.hashes(corpus.sequences.dtype)
+    if hashes is None:
+        return candidates
+    parts = [np.empty(0, np.int64)]
     for shard, (first, stop) in enumerate(pairwise(sharded.firsts.tolist())):
         in_shard = candidates[(candidates >= first) & (candidates < stop)]
-        if hashes is not None and len(in_shard):
-            stored = stored_hashes(project, corpus.name, sharded.shards[shard])
-            if stored is not None:
-                in_shard = in_shard[np.isin(stored[in_shard - first], hashes)]
-        kept.append(in_shard)
-    return np.concatenate(kept)
+        if len(in_shard):
+            shard_hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
+            if shard_hashes is not None:
+                in_shard = in_shard[np.isin(shard_hashes[in_shard - first], hashes)]
+        parts.append(in_shard)
+    return np.concatenate(parts)

@@ -1,8 +1,14 @@
 """Search the index arrays of a split for the samples that hold a document.
 
-What is found are *spans*, int64 arrays of shape (spans, 4): the sample (a row of the sample index, or a position), the
-token of the sample at which the span begins, and its first token and the end (excl) within the sequence. Memory-mapped
-arrays are read by chunks; nothing is as large as an index.
+A document's tokens are in sequences of a dataset. From a sequence, the search follows the arrays of the split
+backwards:
+
+    document index     entry → sequence              `positions_of`
+    sample index       sample → entry, offset        `spans_of`
+    shuffle index      position → sample             `renumbered`
+    blend              position → dataset, position  `blended`
+
+The arrays are memory-mapped and read in chunks, so that the memory stays small however many samples a split has.
 """
 
 from __future__ import annotations
@@ -17,14 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError
+from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
-from nanoset_core.lineage.pieces import parts_of
 from nanoset_core.loading.nanoset import BlendedNanoset, Nanoset
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.dataset.dataset import Dataset, DocumentPiece
 
 CHUNK = 1 << 20
+"""Entries of an array that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +41,9 @@ class Appearance:
     sample: int
     """Position in the split."""
     sample_tokens: tuple[int, int]
-    """(begin, end excl) within the sample."""
+    """(start, stop) within the sample."""
     document_tokens: tuple[int, int]
-    """(begin, end excl) within the document."""
+    """(start, stop) within the document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +51,84 @@ class DocumentPlaces:
     """Where a document is in a split or a webdataset."""
 
     origin: DocumentOrigin
+    """The document."""
     appearances: tuple[Appearance, ...]
-    """By sample; none where it is never seen."""
+    """By sample; none if it is never seen."""
     tokens_seen: int
     """Different tokens of the document that are in a sample."""
     reason: str | None
-    """Why it, or a part of it, is never seen; None where all of it is."""
+    """Why it, or a part of it, is never seen; None if all of it is seen."""
 
 
-def covered_tokens(spans: Sequence[tuple[int, int]]) -> int:
-    """Return how many different tokens some spans (begin, end excl) hold."""
-    total = reached = 0
-    for begin, end in sorted(spans):
-        total += max(end - max(begin, reached), 0)
-        reached = max(reached, end)
+class Spans(NamedTuple):
+    """Tokens of one sequence in samples; each array is int64 of shape (n_spans,)."""
+
+    samples: NDArray[np.int64]
+    """The sample: a row of the sample index, or a position in a dataset or split."""
+    offsets: NDArray[np.int64]
+    """Position in the sample at which the span begins."""
+    starts: NDArray[np.int64]
+    """Position in the sequence at which it begins."""
+    stops: NDArray[np.int64]
+    """Position in the sequence at which it ends."""
+
+    @staticmethod
+    def concatenate(parts: Sequence[Spans]) -> Spans:
+        """Return the spans of all parts, in order."""
+        empty = np.empty(0, np.int64)
+        columns = zip(Spans(empty, empty, empty, empty), *parts, strict=True)
+        return Spans(*[np.concatenate(column) for column in columns])
+
+    def select(self, rows: NDArray[Any]) -> Spans:
+        """Return some of the spans, by a mask or by their indices."""
+        return Spans(*[column[rows] for column in self])
+
+    def rows(self) -> list[list[int]]:
+        """Return (sample, offset, start, stop) of each span."""
+        rows: list[list[int]] = np.stack(self, axis=1).tolist()
+        return rows
+
+    def clipped(self, start: int, stop: int) -> Spans:
+        """Return what the spans hold of tokens [start, stop) of the sequence."""
+        starts = np.maximum(self.starts, start)
+        stops = np.minimum(self.stops, stop)
+        clipped = Spans(self.samples, self.offsets + starts - self.starts, starts, stops)
+        return clipped.select(stops > starts)
+
+    def covered(self) -> int:
+        """Return how many different tokens of the sequence the spans hold."""
+        return covered_tokens(list(zip(self.starts.tolist(), self.stops.tolist(), strict=True)))
+
+
+def covered_tokens(ranges: Sequence[tuple[int, int]]) -> int:
+    """Return how many different tokens some ranges [start, stop) hold."""
+    total = 0
+    reached = 0
+    for start, stop in sorted(ranges):
+        total += max(stop - max(start, reached), 0)
+        reached = max(reached, stop)
     return total
 
 
 def unseen(seen: int, tokens: int) -> str:
-    """Return what to say of a document of which so many tokens are seen."""
-    return "never seen" if seen == 0 else f"{tokens - seen:,} of its {tokens:,} tokens are never seen"
+    """Return a clause that says how much of a document with so many tokens is never seen."""
+    if seen == 0:
+        return "never seen"
+    return f"{tokens - seen:,} of its {tokens:,} tokens are never seen"
+
+
+class _PieceCounts(NamedTuple):
+    """How many different tokens of a piece of a document get through each step to the samples of a split."""
+
+    tokens: int
+    """Of the piece."""
+    document_tokens: int
+    """Of the whole document, which the message is about."""
+    in_sample_index: int
+    drawn: int
+    """In samples of the dataset that are drawn."""
+    seen: int
+    """In samples of the split."""
 
 
 class Split(NamedTuple):
@@ -75,150 +140,213 @@ class Split(NamedTuple):
     loaded: Nanoset | BlendedNanoset
     members: tuple[Nanoset, ...]
     """One for each dataset."""
-    datasets: tuple[Manifest, ...]
+    datasets: tuple[Dataset, ...]
     """In the same order."""
 
     @staticmethod
-    def of(context: InspectionContext, name: str, split: str, loaded: Nanoset | BlendedNanoset | None = None) -> Split:
-        """Open a split, or take what is loaded of it; see load_nanoset for what it raises."""
-        loaded = load_nanoset(context.outputs, name, split) if loaded is None else loaded
-        members = tuple({member.member.prefix: member for member in _members(loaded)}.values())
-        datasets = tuple(context.dataset_at(member.member.prefix) for member in members)
-        return Split(context, name, loaded, members, datasets)
+    def of(
+        context: InspectionContext,
+        name: str,
+        split: str,
+        loaded: Nanoset | BlendedNanoset | None = None,
+    ) -> Split:
+        """Open a split, or take one that is loaded already; errors are those of `load_nanoset`."""
+        if loaded is None:
+            loaded = load_nanoset(context.outputs, name, split)
+        member_by_prefix = {member.member.prefix: member for member in _members(loaded)}
+        members = tuple(member_by_prefix.values())
+        datasets = [context.datasets.at(member.member.prefix, member.dataset) for member in members]
+        return Split(context, name, loaded, members, tuple(datasets))
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
-        """Return where a document of a dataset, by the dataset's number, is in the split, and why a part is nowhere."""
-        member, appearances, reasons = self.members[number], list[Appearance](), dict[str, None]()
-        parts = parts_of(self.datasets[number], member.dataset, origin.dataset_document)
-        for part in parts:
-            sequence, shift, tokens = part.sequence, part.first - part.begin, part.end - part.begin
-            spans = clipped(spans_of(member, sequence), part.begin, part.end)
-            drawn = renumbered(spans, member.shuffle_index)
-            seen = drawn = drawn[drawn[:, 0] >= member.member.begin]  # what a run that goes on reads again
-            if not isinstance(self.loaded, Nanoset):
-                seen = blended(self.loaded, self.loaded.datasets.index(member), drawn)
-            for sample, into, first, last in seen.tolist():
-                appearances.append(Appearance(sample, (into, into + last - first), (first + shift, last + shift)))
-            covered = [covered_tokens(found[:, 2:].tolist()) for found in (spans, drawn, seen)]
-            if covered[2] < tokens or not tokens:
-                whole = tokens if len(parts) == 1 else origin.tokens
-                reasons[self._reason(member, sequence, (tokens, whole), *covered)] = None
-        if not parts:
-            reasons["never seen: it has no tokens, and so no sequence in the dataset"] = None
-        elif (held := sum(part.end - part.begin for part in parts)) < origin.tokens:
-            reasons[f"{origin.tokens - held:,} of its {origin.tokens:,} tokens are left out of packs"] = None
+        """Return where a document is in the split, and why a part of it is nowhere.
+
+        Args:
+            number: Number of the document's dataset in `datasets`.
+            origin: The document.
+        """
+        member = self.members[number]
+        pieces = self.datasets[number].pieces_of(origin.dataset_document)
+        appearances: list[Appearance] = []
+        reasons: list[str] = []
+        for piece in pieces:
+            in_sample_index = spans_of(member, piece.sequence).clipped(piece.start, piece.stop)
+            drawn, seen = self._drawn(member, in_sample_index)
+            to_document = piece.first - piece.start
+            for sample, offset, start, stop in seen.rows():
+                sample_tokens = (offset, offset + stop - start)
+                document_tokens = (start + to_document, stop + to_document)
+                appearances.append(Appearance(sample, sample_tokens, document_tokens))
+
+            tokens = piece.stop - piece.start
+            counts = _PieceCounts(
+                tokens=tokens,
+                document_tokens=tokens if len(pieces) == 1 else origin.tokens,
+                in_sample_index=in_sample_index.covered(),
+                drawn=drawn.covered(),
+                seen=seen.covered(),
+            )
+            if counts.seen < tokens or not tokens:
+                reasons.append(self._reason(member, piece, counts))
+
+        n_held = sum(piece.stop - piece.start for piece in pieces)
+        if not pieces:
+            reasons.append("never seen: it has no tokens, and so no sequence in the dataset")
+        elif n_held < origin.tokens:
+            reasons.append(f"{origin.tokens - n_held:,} of its {origin.tokens:,} tokens are left out of packs")
+
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
-        return DocumentPlaces(origin, tuple(appearances), tokens_seen, "; ".join(reasons) or None)
+        reason = "; ".join(dict.fromkeys(reasons)) or None
+        return DocumentPlaces(origin, tuple(appearances), tokens_seen, reason)
 
-    def _reason(
-        self, member: Nanoset, sequence: int, held: tuple[int, int], in_rows: int, drawn: int, seen: int
-    ) -> str:
-        """Return why some of its tokens are not in the sample index, in samples drawn, or in samples of the split.
+    def _drawn(self, member: Nanoset, spans: Spans) -> tuple[Spans, Spans]:
+        """Return spans of rows of the sample index by positions in the dataset, and by positions in the split."""
+        drawn = renumbered(spans, member.shuffle_index)
 
-        `held`: tokens of the part in question, and of the document where it has several.
-        """
-        tokens, whole = held
-        if not tokens:
-            return f"never seen in {member.member.split}: it has no tokens"
-        begin, end = member.member.rows
-        if not begin <= sequence < end:
-            why = f"{'it' if tokens == whole else 'that part'} belongs to {self._other_split(member, sequence)}"
-        elif in_rows < tokens and in_rows == seen:
+        # A run that continues another one does not read the samples before its first one again.
+        drawn = drawn.select(drawn.samples >= member.member.begin)
+        if isinstance(self.loaded, Nanoset):
+            return drawn, drawn
+        return drawn, blended(self.loaded, self.loaded.datasets.index(member), drawn)
+
+    def _reason(self, member: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
+        """Return why some tokens of a piece of a document are not in samples of the split."""
+        split = member.member.split
+        if not counts.tokens:
+            return f"never seen in {split}: it has no tokens"
+
+        start, stop = member.member.rows
+        is_continued = member.member.order is not None
+        if not start <= piece.sequence < stop:
+            subject = "it" if counts.tokens == counts.document_tokens else "that part"
+            why = f"{subject} belongs to {self._other_split(member, piece.sequence)}"
+        elif counts.in_sample_index < counts.tokens and counts.in_sample_index == counts.seen:
             why = "they lie in the tail, which does not fill a sample"
-        elif drawn < in_rows and drawn == seen and member.member.order is not None:
-            why = "earlier phases of the run read the samples that hold them"
-        elif drawn < in_rows and drawn == seen:
+        elif counts.drawn < counts.in_sample_index and counts.drawn == counts.seen:
             why = "the samples that hold them are not drawn"
+            if is_continued:
+                why = "earlier phases of the run read the samples that hold them"
         else:
-            tail = ", and some lie in the tail, which does not fill a sample" if in_rows < tokens else ""
-            before = drawn < in_rows and member.member.order is not None
-            earlier = ", and earlier phases of the run read some" if before else ""
-            why = f"the blend takes fewer samples of this corpus than were built{earlier}{tail}"
-        return f"{unseen(seen + whole - tokens, whole)} in {member.member.split}, because {why}"
+            why = "the blend takes fewer samples of this corpus than were built"
+            if counts.drawn < counts.in_sample_index and is_continued:
+                why += ", and earlier phases of the run read some"
+            if counts.in_sample_index < counts.tokens:
+                why += ", and some lie in the tail, which does not fill a sample"
+
+        # The rest of the document is in other pieces, for which there may be other reasons.
+        seen = counts.seen + counts.document_tokens - counts.tokens
+        return f"{unseen(seen, counts.document_tokens)} in {split}, because {why}"
 
     def _other_split(self, member: Nanoset, sequence: int) -> str:
+        """Return which split reads a sequence of a dataset."""
         for split in SPLITS:
-            with suppress(NanosetError):  # not built, or without a share
-                for other in (one.member for one in _members(load_nanoset(self.context.outputs, self.name, split))):
-                    begin, end = other.rows
-                    if other.prefix == member.member.prefix and begin <= sequence < end:
+            # Splits that are not built, or have no share of the dataset, are passed over.
+            with suppress(NanosetError):
+                loaded = load_nanoset(self.context.outputs, self.name, split)
+                for nanoset in _members(loaded):
+                    start, stop = nanoset.member.rows
+                    if nanoset.member.prefix == member.member.prefix and start <= sequence < stop:
                         return f"the {split} split"
         return "no split that was built"
 
 
 def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
+    """Return the datasets of a split."""
     return (loaded,) if isinstance(loaded, Nanoset) else loaded.datasets
 
 
-def places_of(values: NDArray[np.integer[Any]], wanted: int) -> NDArray[np.int64]:
-    """Return the positions at which an array holds a value, int64, shape (n,), ascending."""
+def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int64]:
+    """Return the positions at which an array has a value, int64, shape (n_positions,), ascending."""
     parts = [np.empty(0, np.int64)]
-    for begin in range(0, len(values), CHUNK):
-        parts.append(np.flatnonzero(values[begin : begin + CHUNK] == wanted) + begin)
+    for start in range(0, len(values), CHUNK):
+        parts.append(np.flatnonzero(values[start : start + CHUNK] == value) + start)
     return np.concatenate(parts)
 
 
-def spans_of(nanoset: Nanoset, sequence: int) -> NDArray[np.int64]:
-    """Return the spans of a sequence in rows of the sample index, in the order of the document index."""
-    places = places_of(nanoset.document_index, sequence).tolist()
-    return np.concatenate([np.empty((0, 4), np.int64), *(_spans_at(nanoset, place) for place in places)])
+def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
+    """Return the spans of a sequence by rows of the sample index, in the order of the document index."""
+    entries = positions_of(nanoset.document_index, sequence).tolist()
+    return Spans.concatenate([_spans_of_entry(nanoset, entry) for entry in entries])
 
 
-def _spans_at(nanoset: Nanoset, place: int) -> NDArray[np.int64]:
-    """Return the spans of the entry `place` of the document index."""
-    rows = nanoset.sample_index
-    # Row j is where sample j begins and, inclusively, where sample j - 1 ends: both may lie in this entry.
-    begin = max(bisect_left(rows[:, 0], place) - 1, 0)
-    end = min(bisect_right(rows[:, 0], place), len(rows) - 1)
-    extra, sequence = nanoset.config.overlap, int(nanoset.document_index[place])
-    # [end - begin + 1, 2]: (place, offset), with the row after the last sample
-    part = rows[begin : end + 1].astype(np.int64)
-    if len(part) < 2:
-        return np.empty((0, 4), np.int64)
-    starts = np.where(part[:-1, 0] == place, part[:-1, 1], 0)
-    whole = int(nanoset.dataset.sequence_lengths[sequence])
-    stops = np.where(part[1:, 0] == place, part[1:, 1] + extra, whole)
-    within = (part[:-1, 0] <= place) & (part[1:, 0] >= place) & (stops > starts)
-    into = np.zeros(len(starts), np.int64)
-    if part[0, 0] < place:  # the sample begins in an earlier entry; every later one begins in this one
-        earlier = nanoset.document_index[part[0, 0] : place]
-        into[0] = nanoset.dataset.sequence_lengths[earlier].sum(dtype=np.int64) - part[0, 1]
-    samples = np.arange(begin, begin + len(starts), dtype=np.int64)
-    return np.stack([samples, into, starts, stops], axis=1)[within]
+def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
+    """Return the spans of one entry of the document index."""
+    sample_index = nanoset.sample_index  # (n_samples + 1, 2): entry, offset
+    lengths = nanoset.dataset.sequence_lengths
+
+    # Row j is where sample j begins and, inclusively, where sample j - 1 ends: both may be in this entry.
+    first_row = max(bisect_left(sample_index[:, 0], entry) - 1, 0)
+    last_row = min(bisect_right(sample_index[:, 0], entry), len(sample_index) - 1)
+    rows = sample_index[first_row : last_row + 1].astype(np.int64)  # (n_samples + 1, 2), the last one is an end alone
+    if len(rows) < 2:
+        return Spans.concatenate([])
+    entries = rows[:, 0]
+    row_offsets = rows[:, 1]
+
+    # A sample begins at its row's offset if it begins in this entry, or at the first token; its end likewise.
+    length = int(lengths[int(nanoset.document_index[entry])])
+    starts = np.where(entries[:-1] == entry, row_offsets[:-1], 0)
+    stops = np.where(entries[1:] == entry, row_offsets[1:] + nanoset.config.overlap, length)
+    has_tokens = (entries[:-1] <= entry) & (entries[1:] >= entry) & (stops > starts)
+
+    # Only the first sample may begin in an earlier entry: count its tokens up to this one.
+    offsets = np.zeros(len(starts), np.int64)
+    if entries[0] < entry:
+        earlier_sequences = nanoset.document_index[entries[0] : entry]
+        offsets[0] = lengths[earlier_sequences].sum(dtype=np.int64) - row_offsets[0]
+    samples = np.arange(first_row, first_row + len(starts), dtype=np.int64)
+    return Spans(samples, offsets, starts, stops).select(has_tokens)
 
 
-def clipped(spans: NDArray[np.int64], begin: int, end: int) -> NDArray[np.int64]:
-    """Return what spans have of tokens [begin, end) of their sequence."""
-    low, high = np.maximum(spans[:, 2], begin), np.minimum(spans[:, 3], end)
-    found = np.stack([spans[:, 0], spans[:, 1] + low - spans[:, 2], low, high], axis=1)
-    return found[high > low]
+def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
+    """Return spans by positions in a blend.
 
-
-def blended(loaded: BlendedNanoset, number: int, spans: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return spans of dataset `number`, which are under its own positions, under positions in the blend."""
+    Args:
+        loaded: The blend.
+        number: Number of a dataset of the blend.
+        spans: Spans by positions in this dataset.
+    """
+    # Some trainers read a dataset from its start again once all its samples are read.
     wraps = len(loaded.datasets[number]) if loaded.config.rules.wraps == "read" else None
     return renumbered(spans, loaded.dataset_sample_index, loaded.dataset_index, number, wraps)
 
 
 def renumbered(
-    spans: NDArray[np.int64],
+    spans: Spans,
     numbers: NDArray[np.integer[Any]],
     members: NDArray[np.integer[Any]] | None = None,
     member: int = 0,
     wraps: int | None = None,
-) -> NDArray[np.int64]:
-    """Return spans for each position at which `numbers` (of a member, where given) names one of their samples."""
-    samples, found = np.unique(spans[:, 0]), [np.empty((0, 4), np.int64)]
-    for begin in range(0, len(numbers) if len(samples) else 0, CHUNK):
-        chunk = numbers[begin : begin + CHUNK].astype(np.int64)
+) -> Spans:
+    """Return the spans again for each position at which an array names their sample, by these positions.
+
+    Args:
+        spans: The spans, by sample.
+        numbers: Sample at each position, shape (n_positions,).
+        members: Dataset at each position, shape (n_positions,); only those of `member` count.
+        member: Number of a dataset.
+        wraps: Samples of the dataset, if numbers beyond them mean its first samples again.
+    """
+    # Spans of the same sample are neighbours: (n_samples,) each sample with its run of spans.
+    order = np.argsort(spans.samples, kind="stable")
+    samples, run_starts, run_lengths = np.unique(spans.samples[order], return_index=True, return_counts=True)
+    parts: list[Spans] = []
+    for start in range(0, len(numbers) if len(samples) else 0, CHUNK):
+        stop = start + CHUNK
+        chunk = numbers[start:stop].astype(np.int64)
         if wraps is not None:
             chunk %= wraps
-        hit = samples[np.minimum(np.searchsorted(samples, chunk), len(samples) - 1)] == chunk
+
+        # Positions whose number is one of the samples.
+        nearest = np.minimum(np.searchsorted(samples, chunk), len(samples) - 1)
+        is_hit = samples[nearest] == chunk
         if members is not None:
-            hit &= members[begin : begin + CHUNK] == member
-        for position in np.flatnonzero(hit).tolist():
-            own = spans[spans[:, 0] == chunk[position]]
-            own[:, 0] = begin + position
-            found.append(own)
-    return np.concatenate(found)
+            is_hit &= members[start:stop] == member
+        hits = np.flatnonzero(is_hit)
+        runs = nearest[hits]  # (n_hits,) position in `samples`
+
+        # One copy of the sample's spans for each of these positions.
+        copies = spans.select(order[positions_in(run_starts[runs], run_lengths[runs])])
+        parts.append(copies._replace(samples=np.repeat(start + hits, run_lengths[runs])))
+    return Spans.concatenate(parts)

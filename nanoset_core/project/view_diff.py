@@ -13,11 +13,9 @@ from nanoset_core.lineage.documents import DocumentOrigin, Lineage
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.tokens import open_dataset
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.views.choosing import document_groups
 from nanoset_core.stages.views.rules import Rows
-from nanoset_core.stages.views.stage import chosen_from
-from nanoset_core.stages.views.writing import documents_in, documents_with_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +149,8 @@ def _changes(
     numbers = documents.documents[positions].tolist()
     first: list[DocumentOrigin] = []
     if numbers:
-        corpus = chosen_from(project.outputs, documents.view)
-        first = Lineage(project.outputs, corpus).origins(numbers)
+        corpus = dataset_of(project.outputs, documents.view).corpus
+        first = Lineage(corpus).origins(numbers)
     return DocumentChanges(
         documents=int(np.maximum(more_times, 0).sum()),
         tokens=int(np.maximum(more_tokens, 0).sum()),
@@ -173,23 +171,21 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
         view: The version.
         by_number: Whether a document is identified by its number in the corpus, instead of by its id or place.
     """
-    corpus = chosen_from(project.outputs, view)
-    corpus_dataset = open_dataset(corpus)
-    view_dataset = open_dataset(view)
+    dataset = dataset_of(project.outputs, view)
+    corpus = dataset.corpus
 
     # The numbers, in the corpus, of the documents of the view: ascending, with how many times each occurs.
-    numbers = [np.empty(0, np.int64)]
-    for sequences in documents_with_tokens(view_dataset, (0, len(view_dataset))):
-        numbers.append(documents_in(corpus_dataset, view_dataset, sequences))
+    numbers = [np.empty(0, np.int64), *dataset.documents_in(0, len(dataset.sequences))]
     documents, times = np.unique(np.concatenate(numbers), return_counts=True)
 
-    starts = token_starts(corpus_dataset, corpus_dataset.document_indices[:])  # (n_corpus_documents + 1,)
+    bounds = corpus.sequences.document_indices[:]
+    starts = token_starts(corpus.sequences, bounds)  # (n_corpus_documents + 1,)
     lengths = np.diff(starts)[documents]
 
     keys: NDArray[Any] = documents
     if not by_number:
         group_keys = [np.empty(0, np.uint64)]
-        for group in document_groups(project, corpus.name, corpus):
+        for group in document_groups(project, corpus.name, corpus.manifest):
             group_keys.append(Rows(group).keys())
         keys = np.concatenate(group_keys)[documents]
     return _ViewDocuments(view, documents, times, times * lengths, keys)

@@ -1,20 +1,86 @@
-"""Datasets by name: of a corpus, a view or packs, which readers of datasets need not tell apart."""
+"""Open a dataset by its name or by its manifest, whether it is that of a corpus, a view or packs."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from pathlib import Path
 
+from nanoset_core.errors import MissingError
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.root import REMADE, OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.dataset.dataset import CorpusDataset, Dataset
 from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.packs.pieces import PIECES_FILE, PieceTable
+from nanoset_core.stages.packs.dataset import PacksDataset
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.stage import Key, Node, require
+from nanoset_core.stages.views.dataset import ViewDataset
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.stages.views.stage import VIEW, unpacked_node
+
+_CLASS_BY_FOLDER: dict[str, type[Dataset]] = {
+    DATASET.layout.folder: CorpusDataset,
+    VIEW.layout.folder: ViewDataset,
+    PACKS.layout.folder: PacksDataset,
+}
+
+
+class Datasets:
+    """Opens the datasets of one output root, each version once."""
+
+    def __init__(self, outputs: OutputRoot, *, is_sampled: bool = False) -> None:
+        """Args: outputs: the root; is_sampled: little is read of each, so fetch small blocks from a bucket."""
+        self.outputs = outputs
+        self.is_sampled = is_sampled
+        self._by_folder: dict[Path, Dataset] = {}
+
+    def open(self, manifest: Manifest, sequences: MMapIndexedDataset | None = None) -> Dataset:
+        """Return the dataset with a manifest; files are opened when they are needed.
+
+        Args:
+            manifest: Of the dataset.
+            sequences: Its files, if they are open already.
+        """
+        if manifest.folder not in self._by_folder:
+            dataset_class = _CLASS_BY_FOLDER[manifest.stage]
+            self._by_folder[manifest.folder] = dataset_class(self, manifest, sequences)
+        return self._by_folder[manifest.folder]
+
+    def at(self, prefix: str, sequences: MMapIndexedDataset | None = None) -> Dataset:
+        """Return the dataset whose files have a prefix.
+
+        Raises:
+            MissingError: Its folder contains no manifest.
+        """
+        folder = Path(prefix).parent
+        if folder in self._by_folder:
+            return self._by_folder[folder]
+        manifest = self.outputs.manifest_at(folder)
+        if manifest is None:
+            raise MissingError(
+                "the dataset has no manifest",
+                where=self.outputs.access.url(folder),
+                remedy="run `nanoset build`: it rebuilds the dataset",
+            )
+        return self.open(manifest, sequences)
+
+    def version(self, name: str, digest: str, gone: str, remedy: str = REMADE) -> Dataset:
+        """Return one version of the dataset of a corpus, a view or packs.
+
+        Raises:
+            MissingError: It was deleted: `gone` says so, and `remedy` what to do.
+        """
+        for stage in (VIEW, PACKS):
+            manifest = self.outputs.manifest_at(self.outputs.folder / stage.layout.folder / name / digest)
+            if manifest is not None:
+                return self.open(manifest)
+        return self.open(self.outputs.version(DATASET.layout.folder, name, digest, gone, remedy))
+
+
+def dataset_of(outputs: OutputRoot, manifest: Manifest, *, is_sampled: bool = False) -> Dataset:
+    """Return the dataset with a manifest; see `Datasets`, which opens several."""
+    return Datasets(outputs, is_sampled=is_sampled).open(manifest)
 
 
 def dataset_node(config: ProjectConfig, name: str) -> Node:
@@ -32,35 +98,3 @@ def current_dataset(project: Project, name: str) -> Manifest:
     """
     node = dataset_node(project.config, name)
     return require(project, node.stage, node.key)
-
-
-def is_packs(dataset: Manifest) -> bool:
-    """Return whether a dataset consists of packs."""
-    return dataset.stage == PACKS.layout.folder
-
-
-def packed_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
-    """Return the dataset whose documents packs hold; any other dataset is returned as it is.
-
-    Raises:
-        MissingError: The dataset was deleted.
-    """
-    if not is_packs(dataset):
-        return dataset
-    name = dataset.facts["of"]
-    digest = dataset.recipe["parents"]["dataset"]
-    stage = DATASET if name == dataset.facts["corpus"] else VIEW
-    return outputs.version(stage.layout.folder, name, digest, "the dataset that packs were made of is gone")
-
-
-def padding_of(packs: Manifest) -> NDArray[np.int64]:
-    """Return how many tokens of each pack are padding, int64, shape (n_packs,)."""
-    n_packs = int(packs.facts["packs"])
-    if not packs.facts["padding"]:
-        return np.zeros(n_packs, np.int64)
-    return int(packs.facts["length"]) - pieces_of(packs).tokens_by_pack(n_packs)
-
-
-def pieces_of(packs: Manifest) -> PieceTable:
-    """Open the table of the pieces of packs."""
-    return PieceTable(packs.path(PIECES_FILE))

@@ -22,6 +22,7 @@ from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.tokens import open_dataset
+from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import stage as packs
@@ -74,7 +75,7 @@ def tables(project) -> dict[str, pa.Table]:
     """Corpus → its table of documents: those of its shards in sequence."""
     found = {}
     for corpus in ("web", "code"):
-        shards = shards_of(project.outputs, packs.current_dataset(project, corpus))
+        shards = shards_of(project.outputs, current_dataset(project, corpus))
         folder = project.outputs.folder / "shards" / corpus
         found[corpus] = pa.concat_tables(
             [pq.read_table(folder / digest / DOCUMENTS) for digest in shards.facts["shards"]]
@@ -86,9 +87,9 @@ def check_origin(project, tables, origin):
     """The row of the tables is that of the document, and the view's document has the corpus's tokens."""
     row = tables[origin.corpus].slice(origin.document, 1).to_pylist()[0]
     assert (row["id"], row["tokens"]) == (origin.id, origin.tokens)
-    whole = open_dataset(packs.current_dataset(project, origin.corpus))
+    whole = open_dataset(current_dataset(project, origin.corpus))
     if origin.view is not None:
-        view = open_dataset(packs.current_dataset(project, origin.view))
+        view = open_dataset(current_dataset(project, origin.view))
         assert np.array_equal(view[origin.view_document], whole[origin.document])
 
 
@@ -137,8 +138,8 @@ def test_a_document_is_found_by_its_number_in_the_corpus(project, tables, name, 
 
 
 def test_a_view_that_repeats_a_document_numbers_each_copy(project):
-    repeated = packs.current_dataset(project, "some")
-    first = Lineage(project.outputs, repeated).origins([0])[0]
+    repeated = current_dataset(project, "some")
+    first = Lineage(dataset_of(project.outputs, repeated)).origins([0])[0]
     copies = [place.origin for place in find_document(project, "shuffled", identity=first.id, corpus="some")]
     assert {origin.document for origin in copies} == {first.document}
     assert len({origin.view_document for origin in copies}) == 2

@@ -13,7 +13,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.lineage import positions
 from nanoset_core.lineage.find import find_document
-from nanoset_core.lineage.positions import blended, places_of, renumbered, spans_of
+from nanoset_core.lineage.positions import blended, positions_of, renumbered, spans_of
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import BlendedNanoset
 from nanoset_core.sampling.config import NanosetConfig
@@ -37,7 +37,7 @@ def fast_places(loaded, member, sequence):
     found = renumbered(spans_of(nanoset, sequence), nanoset.shuffle_index)
     if isinstance(loaded, BlendedNanoset):
         found = blended(loaded, member, found)
-    return sorted(map(tuple, found.tolist()))
+    return sorted(map(tuple, found.rows()))
 
 
 def write_dataset(prefix, lengths):
@@ -91,8 +91,8 @@ def test_datasets_and_blends(tmp_path_factory, members, sequence_length, extra, 
 def test_places_across_chunks(monkeypatch):
     monkeypatch.setattr(positions, "CHUNK", 4)
     values = np.array([5, 1, 5, 5, 2, 5, 0, 0, 5, 5])
-    assert places_of(values, 5).tolist() == [0, 2, 3, 5, 8, 9]
-    assert places_of(values, 9).tolist() == []
+    assert positions_of(values, 5).tolist() == [0, 2, 3, 5, 8, 9]
+    assert positions_of(values, 9).tolist() == []
 
 
 @pytest.mark.parametrize("name", ["pretrain", "several_epochs", "repeated", "nemo"])

@@ -14,6 +14,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.lineage import documents as documents_module
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.project import Project
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.document_table import DocumentRows
 from nanoset_core.storage.access import FileAccess
@@ -54,9 +55,9 @@ def test_documents_are_found_by_the_counts_of_many_shards(make_project, monkeypa
     monkeypatch.setattr(tokenization, "MANY_SHARDS", 1)
     make_corpora(project := Project.open(config), "web")
     dataset = project.outputs.current("datasets", "web")
-    known = Lineage(project.outputs, dataset)
+    known = Lineage(dataset_of(project.outputs, dataset))
     assert len(known.tokenized.facts[tokenization.BY_SHARD]) == len(known.shards) > 1
-    asked = Lineage(project.outputs, dataset)
+    asked = Lineage(dataset_of(project.outputs, dataset))
     asked._begins = [0]  # as in a set that was made without the counts
     documents = range(dataset.facts["documents"])
     assert [*map(known.place, documents)] == [*map(asked.place, documents)]
@@ -66,7 +67,7 @@ def test_documents_are_found_by_the_counts_of_many_shards(make_project, monkeypa
 def test_few_tables_of_a_bucket_are_in_memory_at_once(make_project, monkeypatch):
     make_corpora(project := Project.open(make_project()), "web")
     lineage, read, lock = (
-        Lineage(project.outputs, project.outputs.current("datasets", "web")),
+        Lineage(dataset_of(project.outputs, project.outputs.current("datasets", "web"))),
         DocumentRows.read,
         Lock(),
     )

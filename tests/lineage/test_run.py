@@ -15,7 +15,7 @@ from nanoset_core.lineage import run as run_module
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
-from nanoset_core.lineage.run import Part, Run, explain_step, find_steps
+from nanoset_core.lineage.run import Run, RunPart, explain_step, find_steps
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.stages.handoff.run import RunSpec
 from nanoset_core.stages.handoff.steps import Dealer
@@ -97,7 +97,7 @@ def test_the_steps_of_a_document_are_those_that_show_it(project, tmp_path, name)
 def test_handoffs_one_after_another(project):
     first, second = (load_nanoset(project.outputs, name, "train") for name in ("pretrain", "several_epochs"))
     parts = [
-        Part(None, one, Dealer(len(one)), base, base, end) for one, base, end in ((first, 0, 96), (second, 96, None))
+        RunPart(None, one, Dealer(len(one)), base, base, end) for one, base, end in ((first, 0, 96), (second, 96, None))
     ]
     run = Run(RunSpec("x", 4, 2, 16), parts, "run.yaml")
     assert [run.samples(step).part for step in (1, 6, 7, 8)] == [parts[0]] * 2 + [parts[1]] * 2

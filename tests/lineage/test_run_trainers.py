@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.lineage.run import Part, Run, explain_step
+from nanoset_core.lineage.run import Run, RunPart, explain_step
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.sampling.config import NanosetConfig
@@ -127,7 +127,7 @@ def micro_batches(spec: RunSpec, begin: int, end: int, total: int, make):
             consumed += calculator.get() * micro * ranks
 
 
-def compare(run: Run, part: Part, tokens, make, begin: int, end: int) -> int:
+def compare(run: Run, part: RunPart, tokens, make, begin: int, end: int) -> int:
     """Compare steps begin + 1 to end with what the trainer's own classes read; return how many samples."""
     count = 0
     for step, ranks in micro_batches(run.spec, begin, end, len(part.loaded), make):
@@ -188,7 +188,7 @@ def megatron_dataset(prefixes, weights, samples, folder, split="100,0,0", seed=9
 
 
 def part_of(loaded, preset="megatron", base=0, end=None):
-    return Part(None, loaded, Dealer.of(preset, "single", len(loaded), 99), base, base, end)
+    return RunPart(None, loaded, Dealer.of(preset, "single", len(loaded), 99), base, base, end)
 
 
 def test_megatron_core_through_ramp_up_and_resumes(process, prefixes, tmp_path):

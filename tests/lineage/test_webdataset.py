@@ -18,6 +18,7 @@ from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.tar import iterate_members, map_archive
+from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.webdataset import Tars, explain_context
 from nanoset_core.project.project import Project
@@ -80,7 +81,9 @@ def documents_of(project):
 
 @pytest.mark.parametrize("name", FORMS)
 def test_every_sample_holds_the_tokens_of_the_documents_that_are_named(tars, name, monkeypatch):
-    opened = Tars.of(tars.outputs, name)  # once: nothing changes while all samples and documents are asked for
+    opened = Tars.of(
+        InspectionContext.of(tars), name
+    )  # once: nothing changes while all samples and documents are asked for
     monkeypatch.setattr(Tars, "of", lambda outputs, name: opened)
     documents, special = documents_of(tars), tars.special("eod")
     corpora, partly = set(), 0

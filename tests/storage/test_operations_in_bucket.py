@@ -29,6 +29,7 @@ from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.pbin.stage import PBIN
 from nanoset_core.stages.shards import stage as tokenization
@@ -121,7 +122,7 @@ def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
 def test_shards_that_hold_documents_are_looked_into_at_once(remote_project, filled, monkeypatch):
     outputs = Project.open(remote_project()).outputs
     dataset = outputs.current(DATASET.layout.folder, "web")
-    lineage, fetched, real = Lineage(outputs, dataset), Counter[str](), S3Store.fetch
+    lineage, fetched, real = Lineage(dataset_of(outputs, dataset)), Counter[str](), S3Store.fetch
     together = Barrier(len(lineage.shards), timeout=60)
 
     def fetch(store, name, target, **options):

@@ -22,6 +22,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.purge_plan import plan_purge
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.corpora import corpus_folder, scan_corpora
 from nanoset_core.stages.inventory.make import (
     current_inventory,
@@ -124,7 +125,7 @@ def tokenized(project: Project) -> Manifest:
 
 
 def lineage(project: Project) -> Lineage:
-    return Lineage(project.outputs, project.outputs.current("datasets", "web"))
+    return Lineage(dataset_of(project.outputs, project.outputs.current("datasets", "web")))
 
 
 def numbers(project: Project) -> LineNumbers:

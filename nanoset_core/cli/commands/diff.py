@@ -44,11 +44,11 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     from nanoset_core.project.diff import diff_datasets
     from nanoset_core.project.find_versions import find_versions
     from nanoset_core.project.project import Project
-    from nanoset_core.stages.views.stage import is_view
+    from nanoset_core.stages.datasets import dataset_of
 
     project = Project.open(config)
     old, new = find_versions(project, first, second)
-    if is_view(new):
+    if not dataset_of(project.outputs, new).is_whole_corpus:
         _show_views(project, old, new, show, as_json)
         return
     found = diff_datasets(project, first, second)

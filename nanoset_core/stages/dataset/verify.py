@@ -15,7 +15,8 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import Tokens
 from nanoset_core.formats.indexed.stream import token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
-from nanoset_core.lineage.texts import NotReadError, file_state, read_texts, retokenizer
+from nanoset_core.lineage.excerpts import retokenizer
+from nanoset_core.lineage.texts import NotReadError, file_state, read_texts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
@@ -23,8 +24,9 @@ from nanoset_core.stages.checking import check_freshness
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.token_check import Expected
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_rows
-from nanoset_core.stages.dataset.tokens import fetch_tokens, open_dataset, pieces_of_bin, readable_prefix
+from nanoset_core.stages.dataset.tokens import fetch_tokens, pieces_of_bin, readable_prefix
 from nanoset_core.stages.dataset.verify_pair import verify_pair
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_at
 from nanoset_core.stages.report import AGAIN, BUILD, Report, Run, Severity, check_files, live_manifest, run_here
 from nanoset_core.stages.shards import stage as tokenization
@@ -76,11 +78,11 @@ def verify_corpus_dataset(project: Project, corpus: str, *, deep: bool = False, 
         _check_drift(report, project.outputs, dataset)
         if report.passed:
             _check_shards(report, project, dataset)
-            lineage = Lineage(project.outputs, dataset)
-            sequences = open_dataset(dataset, is_sampled=True)
+            sampled = dataset_of(project.outputs, dataset, is_sampled=True)
+            lineage = Lineage(sampled)
             if deep:
-                _check_document_lengths(report, lineage, sequences)
-            _check_round_trip(report, project, lineage, sequences, deep=deep)
+                _check_document_lengths(report, lineage, sampled.sequences)
+            _check_round_trip(report, project, lineage, sampled.sequences, deep=deep)
     return report
 
 
@@ -204,7 +206,7 @@ def _check_round_trip(
             found = text.found or "nothing"
         else:
             try:
-                expected_tokens, _ = tokenizer.encode(text)
+                expected_tokens = tokenizer.locate(text).ids
             except EncodingError as error:
                 what = error.what
                 found = error.found or ""

@@ -25,15 +25,13 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.hashing import hash_ranges
 from nanoset_core.sampling.splits import SPLITS, parse_split
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import dataset_node, is_packs, packed_from, pieces_of
+from nanoset_core.stages.datasets import Datasets, dataset_node
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
 from nanoset_core.stages.per_shard import PLACE, Sharded, ShardTask, made_by_shard, write_rows
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import AFTER, SUBJECT, InternalStage, Key, Layout, Node, Stage, Summary, counted
 from nanoset_core.stages.views.settings import base_of, chain_of
-from nanoset_core.stages.views.stage import chosen_from
-from nanoset_core.stages.views.writing import documents_in, documents_with_tokens
 
 VERSION = 1
 ASSET = "held_out"
@@ -115,7 +113,6 @@ class _Side(NamedTuple):
     """A corpus whose documents a nanoset reads."""
 
     dataset: Manifest
-    sequences: MMapIndexedDataset
     marks: NDArray[np.uint8]
     """Bits of each document."""
 
@@ -131,31 +128,27 @@ class _Pairs(NamedTuple):
 
 def _marked(project: Project, nanoset: NanosetContext) -> list[_Side]:
     """Return the corpora of a nanoset, with which splits read each of their documents: one byte a document."""
-    found: dict[str, _Side] = {}
+    datasets = Datasets(project.outputs)
+    side_by_corpus: dict[str, _Side] = {}
     for number, split in enumerate(SPLITS):
         planned = nanoset.plan(split)
         members = () if planned.plan is None else planned.plan.members
         for name, member in zip(planned.corpora, members, strict=False):
-            packs, corpus = nanoset.dataset(name), base_of(project.config.derived, name)
-            own = packed_from(project.outputs, packs)
-            base = chosen_from(project.outputs, own)
-            if corpus not in found:
-                sequences = open_dataset(base)
-                found[corpus] = _Side(base, sequences, np.zeros(len(sequences.document_indices) - 1, np.uint8))
-            side = found[corpus]
-            if side.dataset.digest != base.digest:
-                what, remedy = "views of a nanoset are of several versions of their corpus", "run `nanoset build`"
-                raise StaleError(what, where=own.url(), remedy=remedy)
-            sequences = side.sequences if own is base else open_dataset(own)
-            found_there = (
-                pieces_of(packs).documents_in(*member.rows)
-                if is_packs(packs)
-                else documents_with_tokens(sequences, member.rows)
-            )
-            for documents in found_there:
-                numbers = documents if own is base else documents_in(side.sequences, sequences, documents)
-                side.marks[numbers] |= 1 << number
-    return list(found.values())
+            dataset = datasets.open(nanoset.dataset(name))
+            corpus = dataset.corpus
+            if corpus.name not in side_by_corpus:
+                n_documents = len(corpus.index.document_indices) - 1
+                side_by_corpus[corpus.name] = _Side(corpus.manifest, np.zeros(n_documents, np.uint8))
+            side = side_by_corpus[corpus.name]
+            if side.dataset.digest != corpus.manifest.digest:
+                raise StaleError(
+                    "views of a nanoset are of several versions of their corpus",
+                    where=dataset.unpacked.manifest.url(),
+                    remedy="run `nanoset build`",
+                )
+            for documents in dataset.documents_in(*member.rows):
+                side.marks[documents] |= 1 << number
+    return list(side_by_corpus.values())
 
 
 def _shared(sides: Sequence[_Side]) -> _Pairs:

@@ -11,44 +11,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import MissingError
-from nanoset_core.formats.indexed.layout import Index, read_idx
-from nanoset_core.formats.indexed.stream import places_upto
+from nanoset_core.formats.indexed.layout import Index
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.sampling.corpora import CorpusPart, CorpusParts
-from nanoset_core.sampling.packing.assignment import Pieces, assign, carry_room, document_lengths
 from nanoset_core.sampling.splits import Rows
-from nanoset_core.stages.datasets import is_packs, packed_from, pieces_of
-from nanoset_core.stages.packs.make import PackingRules, plan_counts
-from nanoset_core.stages.packs.pieces import PIECES_FILE
-from nanoset_core.stages.views.stage import chosen_from, is_view
-from nanoset_core.stages.views.writing import documents_in
+from nanoset_core.stages.dataset.dataset import Dataset
+from nanoset_core.stages.datasets import Datasets
 
 _CELLS = 1 << 24
 """Documents times datasets that are counted together: 128 MiB."""
-_SEQUENCES = 1 << 20
-"""Sequences of a dataset that are looked at together."""
 _FEW_CODES = 1 << 22
 """Combinations of copies up to which tokens are counted by `np.bincount`, without sorting."""
 
 
 Array = NDArray[np.int64]
-
-
-class DocumentTokens(NamedTuple):
-    """Tokens that a dataset contains of documents of its corpus; a document may be listed several times."""
-
-    documents: Array
-    """Numbers of the documents in the corpus, int64, shape (n,)."""
-    tokens: Array
-    """Tokens of each, int64, shape (n,)."""
 
 
 class CopyCount(NamedTuple):
@@ -63,15 +45,15 @@ class CopyCount(NamedTuple):
 class SharedDocuments:
     """Counts the documents that datasets of a project have in common; a `CorpusReader`."""
 
-    def __init__(self, outputs: OutputRoot, datasets: Mapping[str, Manifest]) -> None:
+    def __init__(self, outputs: OutputRoot, manifests: Mapping[str, Manifest]) -> None:
         """Take the outputs of a project.
 
         Args:
             outputs: The outputs.
-            datasets: Prefix → manifest of datasets that may not be built yet; others are looked up.
+            manifests: Prefix → manifest of datasets that may not be built yet; others are looked up.
         """
-        self._outputs = outputs
-        self._datasets = datasets
+        self._datasets = Datasets(outputs)
+        self._manifests = manifests
         self._counted: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
@@ -90,173 +72,55 @@ class SharedDocuments:
 
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
         # Group the datasets by the version of the corpus that they were made from.
-        manifests = {prefix: self._manifest(prefix) for prefix in rows_by_prefix}
+        members: dict[str, _Member] = {}
         prefixes_by_digest: dict[str, list[str]] = {}
-        corpora: dict[str, Manifest] = {}
-        for prefix, manifest in manifests.items():
-            corpus = chosen_from(self._outputs, packed_from(self._outputs, manifest))
-            corpora[corpus.digest] = corpus
-            prefixes_by_digest.setdefault(corpus.digest, []).append(prefix)
+        for prefix, rows in rows_by_prefix.items():
+            dataset = self._dataset(prefix)
+            members[prefix] = _Member(dataset, rows)
+            prefixes_by_digest.setdefault(dataset.corpus.manifest.digest, []).append(prefix)
 
-        results = []
-        for digest, prefixes in prefixes_by_digest.items():
-            members = [_Member(self._outputs, manifests[prefix], rows_by_prefix[prefix]) for prefix in prefixes]
-            names = tuple(manifests[prefix].name for prefix in prefixes)
-            parts = _parts_of(corpora[digest], members)
-            results.append(CorpusParts(corpora[digest].name, names, tuple(prefixes), parts))
+        results: list[CorpusParts] = []
+        for prefixes in prefixes_by_digest.values():
+            corpus_members = [members[prefix] for prefix in prefixes]
+            names = tuple(member.dataset.name for member in corpus_members)
+            corpus = corpus_members[0].dataset.corpus
+            results.append(CorpusParts(corpus.name, names, tuple(prefixes), _parts_of(corpus, corpus_members)))
         return results
 
-    def _manifest(self, prefix: str) -> Manifest:
-        if prefix in self._datasets:
-            return self._datasets[prefix]
-        folder = Path(prefix).parent
-        manifest = self._outputs.manifest_at(folder)
-        if manifest is None:
-            raise MissingError(
-                "a dataset that the run reads has no manifest",
-                where=self._outputs.access.url(folder),
-                remedy="run `nanoset build`: it rebuilds the dataset",
-            )
-        return manifest
+    def _dataset(self, prefix: str) -> Dataset:
+        if prefix in self._manifests:
+            return self._datasets.open(self._manifests[prefix])
+        return self._datasets.at(prefix)
 
 
-class _Member:
+class _Member(NamedTuple):
     """A dataset of a blend, with the sequences that a split reads of it."""
 
-    def __init__(self, outputs: OutputRoot, dataset: Manifest, rows: Rows) -> None:
-        self.dataset = dataset
-        self.packed = packed_from(outputs, dataset)
-        """The dataset itself, or the one that packs were made of."""
-        self.rows = rows
-        self._is_ascending: bool | None = None
+    dataset: Dataset
+    rows: Rows
+    """(start, stop) of the sequences."""
 
-    @property
-    def has_documents_once(self) -> bool:
-        """Whether its recipe alone says that it contains no token of the corpus twice."""
-        if is_packs(self.dataset):
-            return False
-        return not any(key.endswith(".repeat") for key in self.dataset.recipe["options"])
-
-    def index(self) -> Index:
-        """Return the index of the dataset, or of the one that packs were made of."""
-        return read_idx(self.packed.path(f"{self.packed.facts['prefix']}.idx"), validate=False)
-
-    def tokens_of(self, corpus: Index, index: Index, documents: range) -> Array:
-        """Return how many tokens it contains of each document in a range of the corpus, int64, shape (n_documents,).
-
-        Args:
-            corpus: Index of the corpus.
-            index: The member's `index`.
-            documents: Numbers of the documents.
-        """
+    def tokens_of(self, documents: range) -> Array:
+        """Return how many tokens it contains of each document in a range of the corpus, int64, shape (n_documents,)."""
         totals = np.zeros(len(documents), np.int64)
-        for listed in self._listed(corpus, index, documents):
+        for listed in self.dataset.corpus_tokens(self.rows, documents):
             numbers = listed.documents - documents.start
             # `bincount` adds up float64, which is exact for the tokens of a document.
             sums = np.bincount(numbers, listed.tokens.astype(np.float64), len(documents))
             totals += sums.astype(np.int64)
         return totals
 
-    def _listed(self, corpus: Index, index: Index, documents: range) -> Iterator[DocumentTokens]:
-        """Yield the documents of a range that it contains."""
-        if is_packs(self.dataset):
-            yield from self._listed_in_packs(corpus, index, documents)
-        else:
-            yield from self._listed_in_sequences(corpus, index, documents)
 
-    def _listed_in_sequences(self, corpus: Index, index: Index, documents: range) -> Iterator[DocumentTokens]:
-        # The corpus's sequences of these documents, and where their tokens start in its .bin.
-        bounds = corpus.document_indices[documents.start : documents.stop + 1]  # (n_documents + 1,)
-        first_sequence = int(bounds[0])
-        stop_sequence = int(bounds[-1])
-        pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])  # (n_sequences,) bytes
-        if not len(pointers):
-            return
-        stop_pointer = np.iinfo(np.int64).max
-        if stop_sequence < len(corpus.sequence_pointers):
-            stop_pointer = int(corpus.sequence_pointers[stop_sequence])
-
-        # The dataset's sequences that point into this part of the .bin. One may start within a sequence of the corpus.
-        low, high = self._rows_between(index, int(pointers[0]), stop_pointer)
-        for start in range(low, high, _SEQUENCES):
-            stop = min(start + _SEQUENCES, high)
-            member_pointers = np.array(index.sequence_pointers[start:stop])
-            lengths = np.array(index.sequence_lengths[start:stop])
-            is_within = (member_pointers >= pointers[0]) & (member_pointers < stop_pointer) & (lengths > 0)
-            sequences = first_sequence + np.searchsorted(pointers, member_pointers[is_within], side="right") - 1
-            numbers = documents.start + np.searchsorted(bounds, sequences, side="right") - 1
-            yield DocumentTokens(numbers, lengths[is_within].astype(np.int64))
-
-    def _rows_between(self, index: Index, low: int, high: int) -> tuple[int, int]:
-        """Return (start, stop) of the sequences that may point into a range of bytes.
-
-        These are all that the split has, or fewer if they are stored in the order of their tokens.
-        """
-        if self._is_ascending is None:
-            self._is_ascending = _is_ascending(index, self.rows)
-        if not self._is_ascending:
-            return self.rows
-        start, stop = self.rows
-        pointers = index.sequence_pointers[start:stop]  # ascending
-        last_before, last_within = places_upto(pointers, [low - 1, high - 1])
-        return start + int(last_before) + 1, start + int(last_within) + 1
-
-    def _listed_in_packs(self, corpus: Index, index: Index, documents: range) -> Iterator[DocumentTokens]:
-        for pieces in self._pieces(index):
-            numbers = pieces.documents
-            if is_view(self.packed):
-                numbers = documents_in(corpus, index, numbers)
-            is_within = (numbers >= documents.start) & (numbers < documents.stop)
-            yield DocumentTokens(numbers[is_within], pieces.tokens[is_within])
-
-    def _pieces(self, index: Index) -> Iterator[DocumentTokens]:
-        """Yield the pieces in the packs of the split, with the documents numbered in the dataset that was packed."""
-        if PIECES_FILE in self.dataset.files:
-            for rows in pieces_of(self.dataset).between(*self.rows):
-                yield DocumentTokens(rows.documents, rows.tokens)
-            return
-
-        # The packs are not built yet: assign the documents to packs as they will be.
-        rules = PackingRules.of(self.dataset.recipe["options"])
-        lengths = document_lengths(index.sequence_lengths, index.document_indices)
-        _, plan = plan_counts(lengths, rules)
-        windows: Iterator[Pieces] = assign(lengths, rules.pieces, plan, rules.seed)
-        if rules.tail == "carry":
-            windows = carry_room(windows, rules.pieces.length)
-        first_pack = 0
-        for window in windows:
-            n_packs = len(window.bounds) - 1
-            start = min(max(self.rows[0] - first_pack, 0), n_packs)
-            stop = min(max(self.rows[1] - first_pack, start), n_packs)
-            pieces = window.slice(start, stop)
-            yield DocumentTokens(pieces.documents, pieces.lengths)
-            first_pack += n_packs
-
-
-def _is_ascending(index: Index, rows: Rows) -> bool:
-    """Return whether sequences are stored in the order of their tokens."""
-    start, stop = rows
-    for first in range(start, stop, _SEQUENCES):
-        # One more than these, so that neighbours at the border are compared, too.
-        pointers = np.array(index.sequence_pointers[first : min(first + _SEQUENCES + 1, stop)])
-        if (np.diff(pointers) < 0).any():
-            return False
-    return True
-
-
-def _parts_of(corpus: Manifest, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
+def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
     """Return how many tokens of a corpus have how many copies in each dataset."""
     # One dataset without repetitions needs no look at documents: all of its tokens have one copy.
-    if len(members) == 1 and members[0].has_documents_once:
+    if len(members) == 1 and members[0].dataset.holds_tokens_once:
         start, stop = members[0].rows
-        lengths = members[0].index().sequence_lengths[start:stop]
+        lengths = members[0].dataset.index.sequence_lengths[start:stop]
         total = int(lengths.sum(dtype=np.int64))
         return (CorpusPart((1,), total),) if total else ()
 
-    prefix = corpus.facts["prefix"]
-    corpus_index = read_idx(corpus.path(f"{prefix}.idx"), validate=False)
-    indices = [member.index() for member in members]
-    n_documents = len(corpus_index.document_indices) - 1
+    n_documents = len(corpus.index.document_indices) - 1
     step = max(_CELLS // len(members), 1)
     tokens_by_copies: Counter[tuple[int, ...]] = Counter()
     for start in range(0, n_documents, step):
@@ -264,8 +128,8 @@ def _parts_of(corpus: Manifest, members: Sequence[_Member]) -> tuple[CorpusPart,
         # (n_documents of the range, n_datasets) tokens that each dataset contains of each document
         contained = np.empty((len(documents), len(members)), np.int64)
         for column, member in enumerate(members):
-            contained[:, column] = member.tokens_of(corpus_index, indices[column], documents)
-        for count in count_copies(contained, _document_tokens(corpus_index, documents)):
+            contained[:, column] = member.tokens_of(documents)
+        for count in count_copies(contained, _document_tokens(corpus.index, documents)):
             tokens_by_copies[count.copies] += count.tokens
 
     # In a fixed order, since the parts reach the facts of outputs.

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.packing.assignment import Pieces
 
 PIECES_FILE = "pieces.parquet"
@@ -75,6 +76,11 @@ class PieceTableWriter:
         self._writer.write_table(table, _ROWS_PER_GROUP)
 
 
+def open_pieces(packs: Manifest) -> PieceTable:
+    """Open the table of the pieces of packs."""
+    return PieceTable(packs.path(PIECES_FILE))
+
+
 class PieceTable:
     """Reads the table. Only row groups that may contain the requested rows are read.
 
@@ -96,11 +102,6 @@ class PieceTable:
     def of_documents(self, documents: NDArray[np.int64]) -> PieceRows:
         """Return the rows of some documents, by number of the pack."""
         return self._rows_with("document", documents)
-
-    def documents_in(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the documents in the packs [start, stop), int64; a document in several pieces is repeated."""
-        for rows in self.between(start, stop):
-            yield rows.documents
 
     def between(self, start: int, stop: int) -> Iterator[PieceRows]:
         """Yield the rows of the packs [start, stop), some at a time."""

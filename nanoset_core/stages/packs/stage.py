@@ -22,6 +22,7 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.packing.assignment import document_lengths
 from nanoset_core.sampling.plan import LengthReader
+from nanoset_core.stages.dataset.dataset import corpus_of
 from nanoset_core.stages.dataset.tokens import open_dataset, write_tokens
 from nanoset_core.stages.packs.make import PackCounts, PackingRules, PackWriter, plan_counts, write_pack_idx
 from nanoset_core.stages.packs.pieces import PIECES_FILE
@@ -31,7 +32,7 @@ from nanoset_core.stages.shards.framing import pair_name
 from nanoset_core.stages.stage import PART, Advising, Estimated, Key, Layout, Node, Summary, require
 from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.stages.views.settings import base_of
-from nanoset_core.stages.views.stage import DerivedStage, corpus_of, unpacked_node
+from nanoset_core.stages.views.stage import DerivedStage, unpacked_node
 
 VERSION = 1
 STAGE = "packs"

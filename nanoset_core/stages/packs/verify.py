@@ -14,9 +14,9 @@ from nanoset_core.project.project import Project
 from nanoset_core.sampling.packing.assignment import Pieces
 from nanoset_core.stages.checking import check_freshness
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import packed_from, pieces_of
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.packs.make import PackingRules, PackWriter, write_pack_idx
-from nanoset_core.stages.packs.pieces import PIECES_FILE, PieceTable
+from nanoset_core.stages.packs.pieces import PIECES_FILE, PieceTable, open_pieces
 from nanoset_core.stages.packs.stage import PACKS, STAGE
 from nanoset_core.stages.report import BUILD, Report, check_files, live_manifest
 from nanoset_core.stages.stage import Key
@@ -44,18 +44,18 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
         if not report.passed:
             return report
 
-        dataset = open_dataset(packed_from(project.outputs, manifest), is_sampled=not deep)
+        source = dataset_of(project.outputs, manifest, is_sampled=not deep).unpacked
         if pack_again:
-            _pack_again(report, project, manifest, dataset)
+            _pack_again(report, project, manifest, source.sequences)
         else:
-            _compare_some(report, manifest, dataset)
+            _compare_some(report, manifest, source.sequences)
     return report
 
 
 def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
     """Compare evenly spread packs with the tokens of their pieces' documents."""
     packs = open_dataset(manifest, is_sampled=True)
-    table = pieces_of(manifest)
+    table = open_pieces(manifest)
     writer = PackWriter(dataset, PackingRules.of(manifest.recipe["options"]), manifest.name)
     numbers = np.unique(np.linspace(0, manifest.facts["packs"] - 1, _SAMPLED_PACKS).astype(np.int64))
     for number in numbers.tolist():
@@ -91,7 +91,7 @@ def _pack_again(report: Report, project: Project, manifest: Manifest, dataset: M
     stored = {
         f"{prefix}.bin": manifest.files[f"{prefix}.bin"].sha256,
         f"{prefix}.idx": sha256_file(manifest.path(f"{prefix}.idx")),
-        PIECES_FILE: pieces_of(manifest).sha256(),
+        PIECES_FILE: open_pieces(manifest).sha256(),
     }
     for name, sha256 in stored.items():
         report.compare(

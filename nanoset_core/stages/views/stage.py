@@ -11,7 +11,6 @@ from typing import Any
 from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
 from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
-from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.orders import view_order_warnings
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
@@ -52,24 +51,6 @@ from nanoset_core.storage.leases import leased
 
 VERSION = 1
 _MISSING = "missing"
-
-
-def is_view(dataset: Manifest) -> bool:
-    """Return whether a dataset is that of a view."""
-    return dataset.stage == STAGE
-
-
-def corpus_of(dataset: Manifest) -> str:
-    """Return the corpus that the documents of a dataset are from."""
-    return str(dataset.facts.get("corpus", dataset.name))
-
-
-def chosen_from(outputs: OutputRoot, dataset: Manifest) -> Manifest:
-    """Return the dataset that a view was chosen from, any other one itself; MissingError where it is gone."""
-    if not is_view(dataset):
-        return dataset
-    gone, digest = "the dataset that a view was chosen from is gone", dataset.recipe["parents"]["dataset"]
-    return outputs.version(DATASET.layout.folder, corpus_of(dataset), digest, gone)
 
 
 @holding

@@ -12,10 +12,11 @@ from nanoset_core.formats.indexed.stream import places_upto
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views.choosing import choose
-from nanoset_core.stages.views.stage import VIEW, chosen_from
+from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.views.writing import write_view_idx
 from nanoset_core.storage.atomic import sha256_file
 
@@ -32,7 +33,7 @@ def verify_view(project: Project, corpus: str, name: str, deep: bool = False) ->
 
     def look(report: Report, view: Manifest, is_fresh: bool) -> None:
         if report.passed:
-            base = chosen_from(project.outputs, view)
+            base = dataset_of(project.outputs, view).corpus.manifest
             _check_sequences(report, base, view)
             if is_fresh and (deep or base.facts["documents"] <= CHOSEN_AGAIN):
                 _choose_again(report, project, base, view)

@@ -17,7 +17,7 @@ from nanoset_core.formats.tars.members import compressor_identity
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.project.project import Project, holding
 from nanoset_core.stages.dataset.tokens import has_room_for_tokens
-from nanoset_core.stages.datasets import current_dataset, padding_of
+from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.inventory.shared_files import check_webdataset_files
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.stage import check_recipe
@@ -306,5 +306,7 @@ def _padding_of_packs(
                 digest_by_source[source.name],
                 "the packs that the tars were made of are gone",
             )
-            padding[number] = padding_of(packs)
+            padding_of_source = dataset_of(project.outputs, packs).padding()
+            if padding_of_source is not None:
+                padding[number] = padding_of_source
     return padding

@@ -8,12 +8,12 @@ from dataclasses import replace
 from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.shards.document_table import counts_by_file, tokens_by_file
 from nanoset_core.stages.shards.shards import DOCUMENTS
 from nanoset_core.stages.shards.stage import TOKENIZED, current_shards
 from nanoset_core.stages.stage import Key, require
-from nanoset_core.stages.views.stage import is_view
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings, shared_settings
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.stages.webdataset.sources import TokenSource
@@ -71,11 +71,12 @@ def _check_end_token(project: Project, settings: PlanSettings) -> None:
 
 def _tokens_of_files(project: Project, corpus: str, dataset: Manifest) -> list[int]:
     """Return the tokens of each file of a corpus, in the dataset's order."""
-    if is_view(dataset):
+    named = dataset_of(project.outputs, dataset)
+    if not named.is_whole_corpus:
         raise ConfigError(
             "the preset tokshuf cuts each file on its own, which a view has not",
             where=f"{project.config.file}: webdatasets",
-            found=f"the view {corpus}",
+            found=f"the {named.kind} {corpus}",
             remedy="name a corpus",
         )
     # Only the shards know which tokens are of which file: they must be those of the dataset.
@@ -99,8 +100,8 @@ def sources_of(project: Project, datasets: Mapping[str, Manifest], is_stored: bo
     """Return the tokens of datasets, which stay in their store if `is_stored`."""
     greatest_id = project.tokenizer.max_id
     sources: list[TokenSource] = []
-    for name, dataset in datasets.items():
-        source = TokenSource.of_output(name, dataset, is_stored=is_stored, is_chosen=is_view(dataset))
+    for manifest in datasets.values():
+        source = TokenSource.of_output(dataset_of(project.outputs, manifest), is_stored=is_stored)
         sources.append(replace(source, greatest_id=greatest_id))
     return sources
 

@@ -16,7 +16,7 @@ from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.formats.indexed.ids import first_foreign, foreign_id
 from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.formats.indexed.stream import Stream, fills_bin, gathered
-from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.reading import BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular
@@ -94,25 +94,23 @@ class TokenSource:
         return replace(source, count=count, idx=idx_path(prefix))
 
     @classmethod
-    def of_output(cls, name: str, dataset: Manifest, *, is_stored: bool, is_chosen: bool = False) -> TokenSource:
+    def of_output(cls, dataset: Dataset, *, is_stored: bool) -> TokenSource:
         """Return a source of a dataset that was built.
 
         Args:
-            name: Name of the source.
-            dataset: Manifest of the dataset of a corpus or view, or of packs.
+            dataset: The dataset of a corpus, a view or packs.
             is_stored: Whether its tokens stay in their store.
-            is_chosen: Whether it is the dataset of a view, whose sequences are some of those in its file.
         """
-        prefix = dataset.facts["prefix"]
-        idx = dataset.path(f"{prefix}.idx") if is_chosen else None
-        path = dataset.folder / prefix if is_stored else dataset.path(prefix)
+        manifest = dataset.manifest
+        prefix = manifest.facts["prefix"]
+        path = manifest.folder / prefix if is_stored else manifest.path(prefix)
         return cls(
-            name=name,
+            name=dataset.name,
             path=bin_path(path),
-            dtype=dataset.facts["dtype"],
-            count=dataset.facts["tokens"],
-            access=dataset.access if is_stored else None,
-            idx=idx,
+            dtype=manifest.facts["dtype"],
+            count=manifest.facts["tokens"],
+            access=manifest.access if is_stored else None,
+            idx=None if dataset.has_bin_order else manifest.path(f"{prefix}.idx"),
         )
 
     def sharing(self, workers: int) -> TokenSource:

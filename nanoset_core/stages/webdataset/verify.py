@@ -19,10 +19,9 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_current
 from nanoset_core.stages.dataset.token_ranges import spread_rows
-from nanoset_core.stages.datasets import current_dataset
+from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.report import AGAIN, BUILD, PART_BYTES, Parts, Report, Run, check_file, run_here, runs
 from nanoset_core.stages.stage import Key
-from nanoset_core.stages.views.stage import is_view
 from nanoset_core.stages.webdataset.gathering import gather
 from nanoset_core.stages.webdataset.make import STAGE, current_plan, group_facts
 from nanoset_core.stages.webdataset.plan import ShufflePlan
@@ -285,4 +284,4 @@ def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
     is_here = (dataset.folder / f"{dataset.facts['prefix']}.bin").is_file()
     may_be_copied = deep and access.capacity is None
     is_stored = access.has_copies and not is_here and not may_be_copied
-    return TokenSource.of_output(corpus, dataset, is_stored=is_stored, is_chosen=is_view(dataset))
+    return TokenSource.of_output(dataset_of(project.outputs, dataset), is_stored=is_stored)

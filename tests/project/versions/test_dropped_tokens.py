@@ -21,6 +21,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.dataset.verify import verify_corpus_dataset
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.shards import stage as tokenization
 from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.storage import access
@@ -88,7 +89,7 @@ def test_what_builds_and_readers_find_is_the_same(dropped):
     project = build(dropped)
     assert tree(dropped / "data") == before
     dataset = project.outputs.current("datasets", "web")
-    assert Lineage(project.outputs, dataset).origins([0])[0].id == "web-0"
+    assert Lineage(dataset_of(project.outputs, dataset)).origins([0])[0].id == "web-0"
 
 
 @pytest.mark.parametrize("collected_between", [True, False])

@@ -27,6 +27,7 @@ from nanoset_core.project import gc as gc_module
 from nanoset_core.project.garbage import Garbage, GarbageCollection
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project, names_of
+from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.shards import stage as tokenization
@@ -86,7 +87,7 @@ def test_older_versions_are_kept_on_request_with_all_that_they_need(copy):
     left = {path.name for path in (folder / "data/datasets/web").iterdir() if path.is_dir() and not path.is_symlink()}
     assert left == set(digests[1:])
     dataset = read_manifest(folder / "data/datasets/web" / digests[1])
-    lineage = Lineage(project.outputs, dataset)
+    lineage = Lineage(dataset_of(project.outputs, dataset))
     documents = lineage.origins(range(dataset.facts["documents"]))
     assert [document.id for document in documents[-3:]] == ["one-0", "one-1", "one-2"]
 
@@ -114,7 +115,7 @@ def test_what_a_stale_nanoset_and_webdataset_need_stays(copy):
     assert project.outputs.current("datasets", "web").digest != old.digest
     assert collect(project).garbage == ()
     assert (load_nanoset(folder / "data", "pretrain", "train").batch(range(50)) == samples).all()
-    assert Lineage(project.outputs, old).origins([0])[0].id == "web-0"
+    assert Lineage(dataset_of(project.outputs, old)).origins([0])[0].id == "web-0"
 
 
 def test_what_a_running_build_works_on_stays(changed):

@@ -24,7 +24,7 @@ from nanoset_core.stages.attributes import tables as attribute_files
 from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES, join_attributes
 from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.stage import keep_columns
-from nanoset_core.stages.packs import stage as packs
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.shards.column_table import TABLE
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views import stage as views
@@ -219,7 +219,7 @@ def changed(project, **settings):
 def test_views_choose_by_joined_columns_and_counts_are_told(project):
     found = require(project, ATTRIBUTES, Key("web"))
     numbers = [n for n in range(DOCUMENTS) if n % 10 and n % 7]
-    assert packs.current_dataset(project, "good").facts["documents"] == sum(n % 4 >= 2 and n % 3 > 0 for n in numbers)
+    assert current_dataset(project, "good").facts["documents"] == sum(n % 4 >= 2 and n % 3 > 0 for n in numbers)
     assert len(found.facts["shards"]) > 3
     facts = {name: found.facts[name] for name in (*attributes.COUNTS, "documents", "rows")}
     assert facts == {

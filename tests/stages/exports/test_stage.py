@@ -15,11 +15,11 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.dataset.tokens import open_dataset
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.exports import samples
 from nanoset_core.stages.exports.sample_files import SampleFiles
 from nanoset_core.stages.exports.stage import export
 from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
-from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.views import stage as views
 from nanoset_core.storage.atomic import sha256_file
 
@@ -58,7 +58,7 @@ def project(whole, tmp_path):
 
 
 def tokens_of(project, name):
-    dataset = open_dataset(packs.current_dataset(project, name))
+    dataset = open_dataset(current_dataset(project, name))
     return np.concatenate(dataset[0 : len(dataset)])
 
 

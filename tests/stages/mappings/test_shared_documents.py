@@ -20,8 +20,8 @@ from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.sampling.plan import LengthReader
-from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import current_dataset, packed_from, pieces_of
+from nanoset_core.stages.dataset import dataset as dataset_module
+from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.mappings import shared_documents
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.mappings.planning import NanosetContext
@@ -90,25 +90,15 @@ def blended(built, tmp_path):
 
 def copies_of_tokens(project, member, rows) -> tuple[str, Counter]:
     """Return the corpus of a dataset, and the copies of each (document, token) in some of its sequences."""
-    manifest = current_dataset(project, member)
-    packed = packed_from(project.outputs, manifest)
-    lineage = Lineage(project.outputs, packed)
-    numbers = [origin.document for origin in lineage.origins(range(packed.facts["documents"]))]
+    dataset = dataset_of(project.outputs, current_dataset(project, member))
+    lineage = Lineage(dataset)
+    origins = lineage.origins(range(dataset.unpacked.manifest.facts["documents"]))
     copies = Counter()
-    if packed is manifest:
-        dataset = open_dataset(manifest)
-        for document, number in enumerate(numbers):
-            bounds = dataset.document_indices[document : document + 2].tolist()
-            first = 0
-            for sequence in range(*bounds):
-                length = int(dataset.sequence_lengths[sequence])
-                if rows[0] <= sequence < rows[1]:
-                    copies.update((number, token) for token in range(first, first + length))
-                first += length
-        return lineage.corpus, copies
-    pieces = pieces_of(manifest).of_packs(np.arange(*rows))
-    for document, first, length in zip(pieces.documents, pieces.firsts, pieces.tokens, strict=True):
-        copies.update((numbers[document], token) for token in range(first, first + length))
+    for document, origin in enumerate(origins):
+        for piece in dataset.pieces_of(document):
+            if rows[0] <= piece.sequence < rows[1]:
+                stop = piece.first + piece.stop - piece.start
+                copies.update((origin.document, token) for token in range(piece.first, stop))
     return lineage.corpus, copies
 
 
@@ -116,7 +106,7 @@ def copies_of_tokens(project, member, rows) -> tuple[str, Counter]:
 @pytest.mark.parametrize("cells", [1 << 24, 17])
 def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(blended, blend, cells, monkeypatch):
     monkeypatch.setattr(shared_documents, "_CELLS", cells)
-    monkeypatch.setattr(shared_documents, "_SEQUENCES", 7 if cells == 17 else 1 << 20)
+    monkeypatch.setattr(dataset_module, "SEQUENCES_AT_ONCE", 7 if cells == 17 else 1 << 20)
     project = blended(blend, None if blend.startswith("[") else 400)
     context = NanosetContext(project, "pretrain")
     for split in ("train", "valid", "test"):

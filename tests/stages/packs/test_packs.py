@@ -26,12 +26,12 @@ from nanoset_core.project.settings import ProjectConfig, config_from
 from nanoset_core.project.verify import verify_project
 from nanoset_core.sampling.plan import LengthReader
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import current_dataset, packed_from, pieces_of
+from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.mappings import stage as mapping
 from nanoset_core.stages.packs import verify as packs_check
-from nanoset_core.stages.packs.pieces import PIECES_FILE
+from nanoset_core.stages.packs.pieces import PIECES_FILE, open_pieces
 from nanoset_core.stages.packs.stage import PACKS, make_packs, planned_packs
 from nanoset_core.stages.pbin.stage import PBIN_DERIVED
 from nanoset_core.stages.stage import Key
@@ -77,8 +77,8 @@ def test_every_document_is_in_packs_of_its_corpus_or_view(project):
     for name, spec in project.config.packs.items():
         manifest = current_dataset(project, name)
         packs = open_dataset(manifest)
-        rows = np.stack(pieces_of(manifest).of_packs(np.arange(manifest.facts["packs"])), axis=1)
-        base = open_dataset(packed_from(project.outputs, manifest))
+        rows = np.stack(open_pieces(manifest).of_packs(np.arange(manifest.facts["packs"])), axis=1)
+        base = dataset_of(project.outputs, manifest).unpacked.sequences
         for document in range(len(base)):
             own = [packs[pack][at : at + n] for pack, at, one, _, n in rows[np.lexsort(rows.T[3:4])] if one == document]
             kept = base[document][: spec.length] if spec.long == "truncate" else base[document]

@@ -82,7 +82,8 @@ def test_every_document_is_in_its_packs(tmp_path, long, tail, is_view, monkeypat
     assert tail == "pad" or not padded[:-64].any()
     some = np.array([2, 60, 149])
     assert np.stack(table.of_documents(some), axis=1).tolist() == rows[np.isin(rows[:, 2], some)].tolist()
-    assert np.concatenate([*table.documents_in(3, 6)]).tolist() == table.of_packs(np.arange(3, 6)).documents.tolist()
+    documents = np.concatenate([rows.documents for rows in table.between(3, 6)])
+    assert documents.tolist() == table.of_packs(np.arange(3, 6)).documents.tolist()
 
 
 def test_the_same_bytes_whatever_is_written_together(tmp_path, monkeypatch):

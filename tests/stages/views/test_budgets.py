@@ -15,7 +15,7 @@ from nanoset_assets.ui.derived import view_metadata
 from nanoset_core.cli import nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts, salted
-from nanoset_core.stages.packs.stage import current_dataset
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.views import stage as views
 from nanoset_core.stages.views.choosing import GAPS, gap_warnings
 from nanoset_core.stages.views.rules import Budget, Repeat, Rule

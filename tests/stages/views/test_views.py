@@ -28,12 +28,12 @@ from nanoset_core.project.view_diff import diff_views
 from nanoset_core.stages.columns import stage as columns
 from nanoset_core.stages.columns.verify import verify_columns
 from nanoset_core.stages.dataset.tokens import open_dataset
+from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.pbin.conversion import write_dataset_as_pbin
 from nanoset_core.stages.pbin.stage import PBIN_DERIVED
 from nanoset_core.stages.shards import stage as tokenization
@@ -90,7 +90,7 @@ def texts_of(dataset: MMapIndexedDataset) -> list[bytes]:
 
 
 def opened(project: Project, name: str) -> MMapIndexedDataset:
-    return open_dataset(packs.current_dataset(project, name))
+    return open_dataset(current_dataset(project, name))
 
 
 def copied(project: Project, name: str, folder: Path) -> Path:
@@ -103,7 +103,7 @@ def copied(project: Project, name: str, folder: Path) -> Path:
 
 
 def test_a_view_is_an_index_of_twenty_bytes_a_document_over_the_same_tokens(project):
-    web, kept = opened(project, "web"), packs.current_dataset(project, "kept")
+    web, kept = opened(project, "web"), current_dataset(project, "kept")
     idx, binary = (kept.folder / f"{kept.facts['prefix']}.{end}" for end in ("idx", "bin"))
     assert idx.stat().st_size == 34 + 20 * kept.facts["documents"] + 8
     assert binary.read_bytes() == Path(f"{web.prefix}.bin").read_bytes()
@@ -122,7 +122,7 @@ def test_a_view_is_an_index_of_twenty_bytes_a_document_over_the_same_tokens(proj
 
 
 def test_a_hard_link_costs_no_tokens_and_where_none_can_be_made_a_link_of_names_does(built, tmp_path, monkeypatch):
-    dataset = packs.current_dataset(Project.open(built), "kept")
+    dataset = current_dataset(Project.open(built), "kept")
     assert os.stat(dataset.folder / f"{dataset.facts['prefix']}.bin").st_nlink == 4
     monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links here")))
     shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
@@ -141,7 +141,7 @@ def test_tars_and_packs_of_a_view_are_those_of_the_same_documents_written_out(pr
         write_dataset_as_pbin(prefix, tmp_path / f"{name}.pbin", end_token=5)
     assert (tmp_path / "view.pbin").read_bytes() == (tmp_path / "whole.pbin").read_bytes()
     pbin = PBIN_DERIVED.make(project, Key("some"))
-    assert pbin.facts["tokens"] == packs.current_dataset(project, "some").facts["tokens"]
+    assert pbin.facts["tokens"] == current_dataset(project, "some").facts["tokens"]
     code = TokenSource.of_dataset("code", Path(opened(project, "code").prefix))
     for settings in (
         {"tail": "drop", "sequence_length": 33},
@@ -197,11 +197,11 @@ def test_a_changed_list_of_ids_renews_just_the_views_that_name_it(project):
         return {name for name in project.config.views if graph.stale_reasons(Node(views.VIEW, Key("web", name)))}
 
     assert stale() == set()
-    before = packs.current_dataset(project, "held").digest
+    before = current_dataset(project, "held").digest
     (project.config.file.parent / "drop" / "2.txt").write_text("web-7\n")
     assert stale() == {"kept", "some"}
     views.make_view(project, "some")
-    assert (stale(), packs.current_dataset(project, "held").digest) == (set(), before)  # both, in one pass
+    assert (stale(), current_dataset(project, "held").digest) == (set(), before)  # both, in one pass
     shutil.rmtree(project.config.file.parent / "drop")
     assert stale() == {"kept", "some"}
     with pytest.raises(MissingError, match=r"views.kept.exclude"):
@@ -223,7 +223,7 @@ def test_an_append_keeps_documents_on_their_sides_and_gc_keeps_what_views_point_
 
 
 def test_two_versions_of_a_view_are_compared(project):
-    file, before = project.config.file, packs.current_dataset(project, "kept")
+    file, before = project.config.file, current_dataset(project, "kept")
     held = {name: [place.id for place in origins(project, name)] for name in ("kept", "held")}
     with pytest.raises(MissingError, match="no previous version"):
         find_versions(project, "kept", None)
@@ -248,7 +248,7 @@ def test_two_versions_of_a_view_are_compared(project):
     assert [one["id"] for one in values["gained"]["first"]] == ["new-0", "new-1", "new-2"]
     assert (values["gained"]["documents"], values["lost"]["documents"]) == (3, 0)
     assert [setting.partition(":")[0] for setting in values["settings"]] == ["dataset"]
-    both = diff_views(project, before, packs.current_dataset(Project.open(file), "kept"), show=9)
+    both = diff_views(project, before, current_dataset(Project.open(file), "kept"), show=9)
     assert (both.gained.documents, both.lost.documents) == (len(gained) + 3, 2)
     shown = CliRunner().invoke(nanoset, ["diff", before.digest, both.new.digest, "--config", str(file)]).output
     assert f"lost: 2 documents, {both.lost.tokens:,} tokens\n  - {found.lost.first[0].file}:" in shown
@@ -260,7 +260,7 @@ def test_a_view_is_refused_where_sequences_must_lie_back_to_back(project, tmp_pa
 
 
 def test_a_damaged_view_is_found(project):
-    view = packs.current_dataset(project, "kept")
+    view = current_dataset(project, "kept")
     path = view.folder / f"{view.facts['prefix']}.idx"
     data = bytearray(path.read_bytes())
     data[34:38] = data[38:42]
@@ -301,7 +301,7 @@ def test_the_same_bytes_in_a_bucket(built, tmp_path, bucket):
 
 
 def test_a_view_is_made_again_when_that_is_asked_for_and_ordered_by_a_name_of_files(project):
-    before = packs.current_dataset(project, "kept")
+    before = current_dataset(project, "kept")
     made = views.make_view(Project.open(project.config.file, rebuild=True), "kept")
     assert (made.digest, made.facts, made.files) == (before.digest, before.facts, before.files)
     text = project.config.file.read_text()
@@ -313,8 +313,8 @@ def test_a_view_is_made_again_when_that_is_asked_for_and_ordered_by_a_name_of_fi
 
 
 def origins(project: Project, name: str):
-    dataset = packs.current_dataset(project, name)
-    return Lineage(project.outputs, dataset).origins(range(dataset.facts["documents"]))
+    dataset = current_dataset(project, name)
+    return Lineage(dataset_of(project.outputs, dataset)).origins(range(dataset.facts["documents"]))
 
 
 @pytest.mark.parametrize(
@@ -367,9 +367,9 @@ def test_a_condition_chooses_by_values_of_the_raw_text(tmp_path, tokenizer_file,
         views.make_view(project, "good")
     made = columns.keep_columns(project, "web")
     views.make_view(project, "plain")
-    view = packs.current_dataset(project, "good")
+    view = current_dataset(project, "good")
     assert view.recipe["parents"] == {"dataset": view.recipe["parents"]["dataset"], "columns": made.digest}
-    assert packs.current_dataset(project, "plain").recipe["parents"].keys() == {"dataset"}
+    assert current_dataset(project, "plain").recipe["parents"].keys() == {"dataset"}
     chosen = sorted((row["quality"], n) for n, row in enumerate(rows) if row["quality"] >= 3 and row["lang"] == "en")
     stored = texts_of(opened(project, "web"))
     assert texts_of(opened(project, "good")) == [stored[number] for _, number in chosen]

@@ -1,0 +1,54 @@
+"""The dataset of a view: documents chosen from a corpus, whose tokens it shares."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.formats.indexed.stream import places_upto
+from nanoset_core.stages.dataset.dataset import Dataset
+from nanoset_core.stages.dataset.stage import DATASET
+
+
+class ViewDataset(Dataset):
+    """The dataset of a view. Its `.idx` points into the `.bin` of its corpus."""
+
+    kind = "view"
+    has_bin_order = False
+
+    @cached_property
+    def source(self) -> Dataset:
+        """The dataset of its corpus, also if the view is one of another view."""
+        digest = self.manifest.recipe["parents"]["dataset"]
+        gone = "the dataset that a view was chosen from is gone"
+        manifest = self.outputs.version(DATASET.layout.folder, self.corpus_name, digest, gone)
+        return self._datasets.open(manifest)
+
+    def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers in the corpus of documents of the view, int64, shape (n_documents,).
+
+        The first token of a document identifies it. A document without tokens counts as the one whose tokens follow.
+        """
+        view = self.layout
+        n_sequences = len(view.sequence_pointers)
+        if not n_sequences:
+            return np.zeros(len(documents), np.int64)
+        first_sequences = np.minimum(view.document_indices[documents], n_sequences - 1)
+        corpus = self.corpus.layout
+        corpus_sequences = places_upto(corpus.sequence_pointers, view.sequence_pointers[first_sequences])
+        return places_upto(corpus.document_indices, corpus_sequences)
+
+    def copies_of(self, document: int) -> NDArray[np.int64]:
+        corpus = self.corpus.layout
+        start, stop = corpus.document_indices[document : document + 2].tolist()
+        if start == stop or not corpus.sequence_lengths[start:stop].any():
+            return np.empty(0, np.int64)
+
+        # The view's sequences that are the first one of the document. A sequence without tokens may have the same
+        # pointer, so the lengths are compared, too.
+        view = self.layout
+        sequences = np.flatnonzero(view.sequence_pointers == corpus.sequence_pointers[start])
+        sequences = sequences[view.sequence_lengths[sequences] == corpus.sequence_lengths[start]]
+        return np.unique(places_upto(view.document_indices, sequences))
