@@ -58,14 +58,19 @@ def gather(
         warnings: Settings that are allowed but rarely intended.
     """
     config = nanoset.project.config
-    splits = {split: BuiltSplit.read(manifest, nanoset.project.outputs.folder) for split, manifest in built.items()}
+    root = nanoset.project.outputs.folder
+    splits = {split: BuiltSplit.read(manifest, root) for split, manifest in built.items()}
     folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
 
-    corpora: dict[str, None] = {}
+    # What the trainer may be told of each dataset.
+    counts_by_prefix: dict[str, DatasetCounts] = {}
     for split in SPLITS:
-        corpora |= dict.fromkeys(corpora_of(nanoset.spec.blend_of(split)))
-    counts_by_prefix = {nanoset.trainer_prefix(corpus): _counts(nanoset.dataset(corpus)) for corpus in corpora}
+        for corpus in corpora_of(nanoset.spec.blend_of(split)):
+            prefix = nanoset.trainer_prefix(corpus)
+            if prefix not in counts_by_prefix:
+                counts_by_prefix[prefix] = _counts(nanoset.dataset(corpus))
 
+    # The exports that it reads in place of them.
     export_folder_by_prefix: dict[str, str] = {}
     tokenizer_name: str | None = None
     for corpus, export in exports.items():

@@ -67,6 +67,7 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     texts, notes = trainer.write(handoff)
     notes = [*notes, *notes_of(handoff.config, handoff.empty, handoff.views, handoff.warnings)]
 
+    # The files that every trainer gets: run.yaml, and START.md with the command.
     schedule = handoff.spec.schedule
     batch_size = None if schedule is None else schedule.global_batch_size
     texts[RUN] = run_text(handoff.folder, batch_size)

@@ -32,7 +32,10 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
 
     # The data.
     if handoff.is_per_split:
-        words_by_split = {split: " ".join(_data_lines(handoff, split)).split() or None for split in SPLITS}
+        words_by_split: dict[str, list[str] | None] = {}
+        for split in SPLITS:
+            words = " ".join(_data_lines(handoff, split)).split()
+            words_by_split[split] = words or None
         texts[_PER_SPLIT] = json.dumps(words_by_split, indent=1) + "\n"
     else:
         texts[_DATA_ARGS] = _lines(_data_lines(handoff, "train"))
@@ -47,7 +50,9 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
             "right."
         )
     else:
-        counts_by_path = {path: [item.sequences, item.document_indices] for path, item in handoff.datasets.items()}
+        counts_by_path: dict[str, list[int]] = {}
+        for path, counts in handoff.datasets.items():
+            counts_by_path[path] = [counts.sequences, counts.document_indices]
         texts[_SEQUENCES] = json.dumps(counts_by_path, indent=1) + "\n"
 
     texts[ARGUMENTS] = _lines(_arguments(handoff, has_sequences=_SEQUENCES in texts))
@@ -84,6 +89,7 @@ def _preflight(handoff: Handoff) -> str:
     """Return preflight.py with what it looks for in place of its empty constants."""
     samples = {split: handoff.config.samples(split) for split in SPLITS if handoff.samples[split]}
     indexes = {name: list(files) for name, files in handoff.indexes.items()}
+    # Its own lines are replaced, so that it is a script that can be checked and tested as it is.
     value_by_line = {
         'NANOSET = ""': handoff.section,
         "INDEXES: dict[str, list[str]] = {}": indexes,

@@ -121,12 +121,14 @@ def write_handoff(project: Project, name: str) -> Manifest:
         StaleError: One of them was made from other inputs than the present ones.
         ConfigError: The trainer cannot be given a path.
     """
+    # What it is made from.
     nanoset = NanosetContext(project, name)
     is_blended = nanoset.spec.is_blended
     last_stage = BLENDED if is_blended else INDEX_MAPPINGS
     built = {split: require(project, last_stage, Key(name, split)) for split in SPLITS}
     exports = _current_exports(nanoset)
 
+    # What it will be.
     parents: dict[str, str] = {split: manifest.digest for split, manifest in built.items()}
     for corpus, export in exports.items():
         parents[f"export of {corpus}"] = export.digest

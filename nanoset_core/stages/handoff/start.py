@@ -34,12 +34,15 @@ def start_text(handoff: Handoff, command: str, file_names: Sequence[str], notes:
         file_names: The other files of the handoff.
         notes: What to know.
     """
+    # What was built.
     length = handoff.config.sequence_length
     built = ", ".join(f"{split} {handoff.samples[split]:,}" for split in SPLITS)
     lines = [f"# {handoff.name}", "", f"Samples built: {built} of {length:,} tokens."]
     if handoff.spec.span is not None:
         start, stop = handoff.spec.span
         lines.append(f"It is the phase of iterations {start:,} to {stop:,}.")
+
+    # What to do with it.
     lines += ["", "Start:", "", f"    {command}", ""]
     lines.append(f"Files here: {', '.join(file_names)}; index files: {handoff.cache}")
     if PREFLIGHT in file_names:

@@ -1,10 +1,15 @@
-"""Find corpora that hold the same files of text although one training set or webdataset reads both of them."""
+"""Find corpora that consist of the same files although one nanoset or webdataset reads both of them.
+
+Their documents would be read twice as often as the weights say, which nothing else shows: each corpus by itself is
+right.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.project.project import Project
@@ -15,6 +20,16 @@ from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.contents import FileStat
+
+
+class CorpusFile(NamedTuple):
+    """A file of a corpus."""
+
+    corpus: str
+    path: str
+    """Below the folder of the corpus."""
+    identity: Hashable
+    """Equal for two paths that lead to one file, such as a file and a link to it."""
 
 
 def check_all_files(project: Project) -> None:
@@ -43,47 +58,59 @@ def check_webdataset_files(project: Project, name: str) -> None:
 
 
 def check_no_shared_files(project: Project, names: Iterable[str], where: str) -> None:
-    """Raise ConfigError if two of these corpora take the same text out of the same file.
+    """Check that no two corpora take the same text out of the same file.
 
-    That happens if both read one folder without `files` and `exclude` that part it, and if a folder or a file of one is
-    a link to that of the other. Two text keys of the same files are two texts. Views of one corpus are not compared:
+    They do if both read one folder without `files` and `exclude` that divide it, or if a folder or a file of one is a
+    link to that of the other. Two text keys of the same files are two texts. Views of one corpus are not compared:
     reading some of its documents more often is what they are for.
 
     Args:
-        project: the project, whose folders of raw text are listed.
-        names: corpora, views and packs that are read together.
-        where: the key of nanoset.yaml that names them.
+        project: The project, whose folders of raw text are listed.
+        names: Corpora, views and packs that are read together.
+        where: The key of nanoset.yaml that names them.
+
+    Raises:
+        ConfigError: Two corpora share a file.
     """
     config = project.config
-    corpora = dict.fromkeys(base_of(config.derived, name) for name in names)
-    candidates = [corpus for corpus in corpora if _may_share_files(config, corpus, corpora)]
-    corpus_by_text: dict[tuple[str, Hashable], tuple[str, str]] = {}
-    for corpus in candidates:
+    corpora = list(dict.fromkeys(base_of(config.derived, name) for name in names))
+    first_by_text: dict[tuple[str, Hashable], CorpusFile] = {}
+    for corpus in _candidates(config, corpora):
         text_key = config.documents_of(corpus).text_key
-        for identity, path in _files(project, corpus):
-            other, other_path = corpus_by_text.setdefault((text_key, identity), (corpus, path))
-            if other != corpus:
-                raise ConfigError(
-                    "two corpora that are read together hold the same file",
-                    where=f"{config.file}: {where}",
-                    found=f"{_path(config, other, other_path)} of {other} is {_path(config, corpus, path)} of {corpus}",
-                    expected="each file in one of them, so that its documents are not read twice as often",
-                    remedy=f"leave {corpus} out; or divide the files by `files` and `exclude` of the corpora; "
-                    "weights, mix or a view's `repeat` read text more often",
-                )
+        for file in _files(project, corpus):
+            first = first_by_text.setdefault((text_key, file.identity), file)
+            if first.corpus == corpus:
+                continue
+            raise ConfigError(
+                "two corpora that are read together hold the same file",
+                where=f"{config.file}: {where}",
+                found=f"{_named(config, first)} is {_named(config, file)}",
+                expected="each file in one of them, so that its documents are not read twice as often",
+                remedy=f"leave {corpus} out; or divide the files by `files` and `exclude` of the corpora; "
+                "weights, mix or a view's `repeat` read text more often",
+            )
 
 
-def _may_share_files(config: ProjectConfig, corpus: str, corpora: Iterable[str]) -> bool:
-    """Return whether a corpus has to be listed. Objects of a bucket have no links: only a folder can be shared."""
-    text_keys = Counter(config.documents_of(other).text_key for other in corpora)
-    folders = Counter(config.folder_name(other) for other in corpora)
-    is_shared = folders[config.folder_name(corpus)] > 1
+def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
+    """Return the corpora that may share files, so that only these are listed.
+
+    In a bucket only corpora of one folder can: objects have no links.
+    """
+    corpora = list(corpora)
+    count_by_text_key = Counter(config.documents_of(corpus).text_key for corpus in corpora)
+    count_by_folder = Counter(config.folder_name(corpus) for corpus in corpora)
     has_links = isinstance(config.raw_folder, Path)
-    return text_keys[config.documents_of(corpus).text_key] > 1 and (is_shared or has_links)
+    candidates = []
+    for corpus in corpora:
+        shares_text_key = count_by_text_key[config.documents_of(corpus).text_key] > 1
+        shares_folder = count_by_folder[config.folder_name(corpus)] > 1
+        if shares_text_key and (shares_folder or has_links):
+            candidates.append(corpus)
+    return candidates
 
 
-def _files(project: Project, corpus: str) -> Iterator[tuple[Hashable, str]]:
-    """Yield what identifies each file of a corpus, and its path. What cannot be listed is reported by its inventory."""
+def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
+    """Yield the files of a corpus that are not empty; none if it cannot be listed, which its inventory reports."""
     try:
         files = list_contents(project, corpus).ordered
     except NanosetError:
@@ -91,15 +118,16 @@ def _files(project: Project, corpus: str) -> Iterator[tuple[Hashable, str]]:
     folder = project.config.corpus_folder(corpus)
     for file in files:
         if file.size:
-            yield _identity(folder, file), file.path
+            yield CorpusFile(corpus, file.path, _identity(folder, file))
 
 
 def _identity(folder: RawFolder, file: FileStat) -> Hashable:
-    """Return the same as `storage.identity.file_identity`, out of what a listing said."""
+    """Return the same as `storage.identity.file_identity`, out of what a listing says of the file."""
     if not isinstance(folder, Path):
         return str(folder / file.path)
     return file.inode, file.size, file.mtime_ns, file.changed_ns
 
 
-def _path(config: ProjectConfig, corpus: str, path: str) -> str:
-    return f"{config.folder_name(corpus)}/{path}"
+def _named(config: ProjectConfig, file: CorpusFile) -> str:
+    """Return the name of a file for a message."""
+    return f"{config.folder_name(file.corpus)}/{file.path} of {file.corpus}"

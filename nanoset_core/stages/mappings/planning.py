@@ -118,17 +118,21 @@ class NanosetContext(NanosetLookup):
                 plan = plan_split(config, split, self.reader, exact=self.exact)
             if split == "train":
                 self._check_samples_of_run(config)
+
+            # A split that is too small for a sample is built without one; only train must have some.
             lacking = None
             if plan is None or not plan.samples:
                 lacking = self._lacking(split, config)
             if plan is not None:
                 plan = _in_folder(plan, self.index_folder)
         except (ConfigError, InputError) as error:
+            # Planning does not know the name of the nanoset; errors of an earlier phase have its name already.
             key = f"nanosets.{self.name}"
             if key in (error.where or ""):
                 raise
             raise error.at(f"{key}, {error.where}" if error.where else key) from error
 
+        # What the plan gives, for people and for the facts of the output.
         members: Sequence[MemberCoverage] = ()
         mixture: tuple[MixRow, ...] = ()
         if plan is not None:
@@ -180,9 +184,11 @@ class NanosetContext(NanosetLookup):
     def _within_limits(self, split: SplitName) -> _LimitedSettings:
         """Return the settings of a split with as many samples, or such weights, as the limits on epochs allow."""
         spec = self.spec
+        # Splits that share a blend share its weights, which limits may change: they are planned together.
         shares_weights = spec.blend is not None
-        config = self._as_written(SPLITS if shares_weights else (split,))
-        prefix_by_corpus = self._prefixes(SPLITS if shares_weights else (split,))
+        splits: tuple[SplitName, ...] = SPLITS if shares_weights else (split,)
+        config = self._as_written(splits)
+        prefix_by_corpus = self._prefixes(splits)
         limit_by_prefix: dict[str, float] = {}
         for corpus, prefix in prefix_by_corpus.items():
             limit = spec.epoch_limit(corpus)
@@ -327,6 +333,7 @@ class NanosetContext(NanosetLookup):
         read = self._read_before()
         if read is None:
             return config
+        # Settings that decide the order of samples must be those that the run was started with.
         for key in ("sequence_length", "random_seed", "preset"):
             before = getattr(read.config, key)
             now = getattr(config, key)
@@ -338,6 +345,8 @@ class NanosetContext(NanosetLookup):
                     expected=before,
                     remedy="set what it was started with",
                 )
+
+        # A dataset has one order over the whole run, so that another version of it cannot take its place.
         orders = orders_after(read, exact=self.exact)
         prefix_read_by_corpus = other_versions(orders, prefix_by_corpus)
         if prefix_read_by_corpus:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -40,10 +40,11 @@ def _figures(manifest: Manifest) -> dict[str, int]:
         length = manifest.recipe["options"].get("sequence_length")
         if length is not None:
             figures["tokens"] = samples * int(length)
+    # Outputs of earlier versions do not record what is read of each corpus.
     corpora = facts.get(CORPORA)
     if corpora:
-        figures["unique_tokens"] = sum(corpus["unique_tokens"] for corpus in corpora)
-        figures["repeated_tokens"] = sum(corpus["repeated_tokens"] for corpus in corpora)
+        figures["unique_tokens"] = _total(corpora, "unique_tokens")
+        figures["repeated_tokens"] = _total(corpora, "repeated_tokens")
     return figures
 
 
@@ -58,12 +59,11 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
 
     # Outputs of earlier versions count epochs for each dataset, not for each corpus.
     corpora = facts.get(CORPORA)
+    rows = members
     if corpora is not None:
-        unique_tokens = sum(corpus["unique_tokens"] for corpus in corpora)
-        repeated_tokens = sum(corpus["repeated_tokens"] for corpus in corpora)
-        details["unique tokens"] = f"{unique_tokens:,}"
-        details["repeated tokens"] = f"{repeated_tokens:,}"
-    rows = members if corpora is None else corpora
+        rows = corpora
+        details["unique tokens"] = f"{_total(corpora, 'unique_tokens'):,}"
+        details["repeated tokens"] = f"{_total(corpora, 'repeated_tokens'):,}"
     epochs = [row["epochs"] for row in rows]
     details["epochs"] = _range(epochs or [0])
 
@@ -72,6 +72,11 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     if None not in unseen_tokens:
         details["unused tokens"] = f"{sum(unseen_tokens):,}"
     return details
+
+
+def _total(rows: Iterable[Mapping[str, Any]], fact: str) -> int:
+    """Return the sum of one fact over all rows."""
+    return sum(row[fact] for row in rows)
 
 
 def _range(numbers: list[float]) -> str:

@@ -214,7 +214,8 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
         if np.array_equal(stored, expected):
             continue
         # An entry is a number, or a row of two numbers.
-        is_wrong = (stored != expected).reshape(len(expected), -1).any(axis=1)  # (n_entries,)
+        differs = (stored != expected).reshape(len(expected), -1)  # (n_entries, 1 or 2)
+        is_wrong = differs.any(axis=1)  # (n_entries,)
         entry = int(np.argmax(is_wrong))
         report.error(
             f"entry {entry} of {part} is not what the plan gives",
