@@ -141,14 +141,14 @@ def _map_project(
 ) -> None:
     from nanoset_core.project.project import Project
     from nanoset_core.stages.inventory.shared_files import check_nanoset_files
-    from nanoset_core.stages.mappings.run_before import going_on
+    from nanoset_core.stages.mappings.run_before import continued_project
     from nanoset_core.stages.shards import stage as tokenization
 
     project = Project.open(config)
     tokenization.check_tokenizer(project)
     lines = ""
     if before is not None:
-        project, lines = going_on(project, names[0], *before)
+        project, lines = continued_project(project, names[0], *before)
     names = names or tuple(project.config.nanosets)
     for name in names:
         check_nanoset_files(project, name)

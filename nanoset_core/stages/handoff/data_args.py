@@ -300,8 +300,8 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
     """
     replacements: list[tuple[str, str]] = []
     for spelling in spellings:
-        here, _, there = spelling.partition("=")
-        if not here or not there:
+        local_start, _, trainer_start = spelling.partition("=")
+        if not local_start or not trainer_start:
             raise ConfigError(
                 "not two paths",
                 where="--trainer-path",
@@ -309,7 +309,7 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
                 expected="HERE=THERE",
                 remedy="put = between a path here and what the trainer has in its place",
             )
-        replacements.append((here, there))
+        replacements.append((local_start, trainer_start))
 
     blends = [data["data_path"]] if "data_path" in data else data["blend_per_split"]
     prefixes: list[str] = []
@@ -320,7 +320,7 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
             prefixes.extend(blend)
     trainer_paths: dict[str, str] = {}
     for prefix in prefixes:
-        for here, there in replacements:
-            if prefix.startswith(here):
-                trainer_paths[prefix] = there + prefix.removeprefix(here)
+        for local_start, trainer_start in replacements:
+            if prefix.startswith(local_start):
+                trainer_paths[prefix] = trainer_start + prefix.removeprefix(local_start)
     return trainer_paths

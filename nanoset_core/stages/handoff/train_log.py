@@ -173,12 +173,12 @@ class TrainLog:
         logged_samples = np.array([self.consumed[step] for step in sorted(self.consumed)], np.int64)  # (n_logged,)
         first_samples, sizes = Steps(run).samples(logged_steps)
         computed_samples = first_samples + sizes
-        wrong = np.flatnonzero(computed_samples != logged_samples)
-        if not wrong.size:
+        differing = np.flatnonzero(computed_samples != logged_samples)
+        if not differing.size:
             return []
-        first = wrong[0]
+        first = differing[0]
         return [
-            f"{wrong.size:,} of {len(logged_steps):,} steps in the log differ, the first is step "
+            f"{differing.size:,} of {len(logged_steps):,} steps in the log differ, the first is step "
             f"{logged_steps[first]:,}: the log says that {logged_samples[first]:,} samples were consumed, by these "
             f"numbers it is {computed_samples[first]:,}"
         ]

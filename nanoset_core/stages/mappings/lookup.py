@@ -110,7 +110,7 @@ class NanosetLookup:
         would replace the files that a run over the present version is reading. No trainer's names tell where a run
         continues, either.
         """
-        if self.spec.goes_on:
+        if self.spec.continues_run:
             train_digests = self.digests(self.spec.corpora_of("train"))
             return f"goes-on-{digest_of([train_digests, self._settings('train')])}/"
         if get_preset(self.spec.preset).names_tell_versions:
@@ -138,7 +138,7 @@ class NanosetLookup:
         options = self._settings(split)
         # The folder of a run that continues is named after the settings of train (see `index_folder`). They decide
         # the place of the other splits' files, too.
-        if self.spec.goes_on and split != "train":
+        if self.spec.continues_run and split != "train":
             options["index_files"] = digest_of(self._settings("train"))
         return options
 

@@ -335,14 +335,14 @@ class NanosetContext(NanosetLookup):
             return config
         # Settings that decide the order of samples must be those that the run was started with.
         for key in ("sequence_length", "random_seed", "preset"):
-            before = getattr(read.config, key)
-            now = getattr(config, key)
-            if before != now:
+            expected = getattr(read.config, key)
+            setting = getattr(config, key)
+            if setting != expected:
                 raise ConfigError(
                     "a run cannot go on under another setting",
                     where=key,
-                    found=now,
-                    expected=before,
+                    found=setting,
+                    expected=expected,
                     remedy="set what it was started with",
                 )
 

@@ -121,7 +121,7 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     return Read(plan, config, continue_from.consumed_samples - samples_before, samples_before)
 
 
-def going_on(project: Project, name: str, handoff: str, consumed_samples: int) -> tuple[Project, str]:
+def continued_project(project: Project, name: str, handoff: str, consumed_samples: int) -> tuple[Project, str]:
     """Return the project in which a nanoset continues a run, and the lines of nanoset.yaml that say so.
 
     Args:

@@ -192,14 +192,14 @@ class NanosetSpec:
         These are its own, except that a split without data has all of the nanoset. All splits have all corpora if
         their index files are in a folder that is named after them: NeMo's, and those of a run that continues.
         """
-        if self.goes_on:
+        if self.continues_run:
             return tuple(dict.fromkeys((*self.corpora, *self.earlier)))
         if not get_preset(self.preset).names_tell_versions:
             return self.corpora
         return corpora_of(self.blend_of(split)) or self.corpora
 
     @property
-    def goes_on(self) -> bool:
+    def continues_run(self) -> bool:
         """Whether train continues where a run, or the phases before, stopped."""
         return self.after is not None or self.continue_from is not None
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,12 +20,15 @@ from nanoset_core.errors import InputError
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
+from nanoset_core.sampling.coverage import MemberCoverage
 from nanoset_core.sampling.plan import LengthReader
+from nanoset_core.sampling.planned import MemberPlan
+from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset import dataset as dataset_module
 from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.mappings import shared_documents
 from nanoset_core.stages.mappings import stage as mapping
-from nanoset_core.stages.mappings.planning import NanosetContext
+from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 from nanoset_core.stages.mappings.shared_documents import count_copies
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 from nanoset_core.stages.packs import stage as packs
@@ -102,40 +106,56 @@ def copies_of_tokens(project, member, rows) -> tuple[str, Counter]:
     return lineage.corpus, copies
 
 
+class CountedMember(NamedTuple):
+    """A dataset of a blend, with every copy of every token that it contains."""
+
+    name: str
+    plan: MemberPlan
+    coverage: MemberCoverage
+    copies: Counter
+
+    @property
+    def read(self) -> tuple[int, int, int, bool]:
+        """What `slow_coverage` takes: tokens, samples taken, epochs, whether the last one is shuffled separately."""
+        plan = self.plan
+        return plan.tokens, self.coverage.samples_given, plan.epochs, plan.separate_last_epoch
+
+
+def members_by_corpus(project: Project, planned: PlannedSplit) -> dict[str, list[CountedMember]]:
+    """Return corpus → the datasets of a split that contain its documents, counted token by token."""
+    members: dict[str, list[CountedMember]] = {}
+    for name, plan, coverage in zip(planned.corpora, planned.plan.members, planned.members, strict=True):
+        corpus, copies = copies_of_tokens(project, name, plan.rows)
+        members.setdefault(corpus, []).append(CountedMember(name, plan, coverage, copies))
+    return members
+
+
 @pytest.mark.parametrize("blend", BLENDS)
-@pytest.mark.parametrize("cells", [1 << 24, 17])
-def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(blended, blend, cells, monkeypatch):
+@pytest.mark.parametrize(("cells", "sequences"), [(1 << 24, 1 << 20), (17, 7)], ids=["large ranges", "small ranges"])
+def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(blended, blend, cells, sequences, monkeypatch):
     monkeypatch.setattr(shared_documents, "_CELLS", cells)
-    monkeypatch.setattr(dataset_module, "SEQUENCES_AT_ONCE", 7 if cells == 17 else 1 << 20)
+    monkeypatch.setattr(dataset_module, "SEQUENCES_AT_ONCE", sequences)
     project = blended(blend, None if blend.startswith("[") else 400)
     context = NanosetContext(project, "pretrain")
-    for split in ("train", "valid", "test"):
+
+    for split in SPLITS:
         planned = context.plan(split)
-        found = {corpus.corpus: corpus for corpus in context.corpora(planned)}
+        coverage_by_corpus = {corpus.corpus: corpus for corpus in context.corpora(planned)}
 
-        members = zip(planned.corpora, planned.plan.members, planned.members, strict=True)
-        by_corpus = {}
-        for name, member, row in members:
-            corpus, copies = copies_of_tokens(project, name, member.rows)
-            by_corpus.setdefault(corpus, []).append((name, member, row, copies))
-        assert found.keys() == by_corpus.keys()
-
-        for corpus, own in by_corpus.items():
-            tokens = {token for _, _, _, copies in own for token in copies}
-            copies_by_token = [[copies[token] for _, _, _, copies in own] for token in tokens]
-            reads = [
-                (member.tokens, row.samples_given, member.epochs, member.separate_last_epoch)
-                for _, member, row, _ in own
-            ]
-            slow = slow_coverage(copies_by_token, reads, planned.config)
-            assert found[corpus].members == tuple(name for name, *_ in own)
-            assert found[corpus].tokens_available == len(tokens)
-            assert found[corpus].tokens == pytest.approx(slow["tokens"], abs=0.51)
-            assert found[corpus].unique_tokens == pytest.approx(slow["unique"], abs=0.51)
-            assert found[corpus].epochs == pytest.approx(slow["epochs"])
-            assert found[corpus].most_epochs == pytest.approx(slow["most_epochs"])
-            taken = sum(row.tokens_taken for _, _, row, _ in own)
-            assert found[corpus].tokens + found[corpus].padding == taken
+        expected = members_by_corpus(project, planned)
+        assert coverage_by_corpus.keys() == expected.keys()
+        for corpus, members in expected.items():
+            coverage = coverage_by_corpus[corpus]
+            tokens = set().union(*(member.copies for member in members))
+            copies_by_token = [[member.copies[token] for member in members] for token in tokens]
+            slow = slow_coverage(copies_by_token, [member.read for member in members], planned.config)
+            assert coverage.members == tuple(member.name for member in members)
+            assert coverage.tokens_available == len(tokens)
+            assert coverage.tokens == pytest.approx(slow["tokens"], abs=0.51)
+            assert coverage.unique_tokens == pytest.approx(slow["unique"], abs=0.51)
+            assert coverage.epochs == pytest.approx(slow["epochs"])
+            assert coverage.most_epochs == pytest.approx(slow["most_epochs"])
+            assert coverage.tokens + coverage.padding == sum(member.coverage.tokens_taken for member in members)
 
 
 def test_packs_that_are_not_built_share_the_documents_that_they_will_hold(built, tmp_path):
@@ -154,13 +174,15 @@ def test_packs_that_are_not_built_share_the_documents_that_they_will_hold(built,
     assert unbuilt.corpora(unbuilt.plan("train")) == expected
 
 
-def test_copies_of_documents_that_are_held_in_part():
-    held = np.array([[4, 10], [10, 25], [0, 0], [10, 3]])
+def test_a_token_of_a_truncated_document_has_a_copy_only_where_it_was_kept():
+    contained = np.array([[4, 10], [10, 25], [0, 0], [10, 3]])
     tokens = np.array([10, 10, 10, 10])
-    found = Counter()
-    for copies, count in count_copies(held, tokens):
-        found[copies] += count
-    assert found == {(1, 1): 4 + 3, (0, 1): 6, (1, 3): 5, (1, 2): 5, (1, 0): 7}
+
+    tokens_by_copies = Counter()
+    for copies, count in count_copies(contained, tokens):
+        tokens_by_copies[copies] += count
+
+    assert tokens_by_copies == {(1, 1): 4 + 3, (0, 1): 6, (1, 3): 5, (1, 2): 5, (1, 0): 7}
 
 
 def run(project: Project, *arguments: str):
@@ -275,9 +297,9 @@ def test_the_parts_of_a_mixture_are_limited_together(blended):
 def test_only_nanosets_whose_members_may_overlap_have_other_digests(blended):
     def options(blend, more="    max_epochs: 5\n"):
         project = blended(blend, 100, more)
-        found = NanosetContext(project, "pretrain").options("train")
+        recipe_options = NanosetContext(project, "pretrain").options("train")
         shutil.rmtree(project.config.file.parent)
-        return found
+        return recipe_options
 
     assert "epochs_of" not in options("{web: 0.5, code: 0.5}")
     assert "epochs_of" not in options("{half: 0.5, code: 0.5}")
