@@ -16,7 +16,7 @@ from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.attributes import stage as attributes
 from nanoset_core.stages.columns import stage as columns
 from nanoset_core.stages.dataset.stage import make_dataset
-from nanoset_core.stages.exports import stage as exports
+from nanoset_core.stages.exports.make import make_export
 from nanoset_core.stages.handoff import stage as handoff
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import make_inventory
@@ -200,7 +200,7 @@ def run_stages(project: Project) -> None:
     for corpus in project.config.pbin:
         PBIN.make(project, Key(corpus))
     for name in project.config.exports:
-        exports.export(project, name)
+        make_export(project, name)
     for name, spec in project.config.nanosets.items():
         for split in SPLITS:
             mapping.write_mappings(project, name, split)

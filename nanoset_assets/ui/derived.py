@@ -64,10 +64,10 @@ def pack_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 def export_metadata(manifest: Manifest) -> dict[str, Any]:
     """Return the metadata of an export."""
-    facts, exit_format = manifest.facts, FORMATS[manifest.facts["format"]]
+    facts, export_format = manifest.facts, FORMATS[manifest.facts["format"]]
     counts = f"**{format_count(facts['documents'], 'document')}, {format_count(facts['tokens'], 'token')}**"
     left_out = f"; {format_count(facts['left_out'], 'document')} without tokens" if facts["left_out"] else ""
-    how = f"{counts} of {code(facts['of'])} for {exit_format.reader}; the tokens: {facts['made_by']}{left_out}."
+    how = f"{counts} of {code(facts['of'])} for {export_format.reader}; the tokens: {facts['made_by']}{left_out}."
     if "samples" in facts:
         how += f" {format_count(facts['samples'], 'sample')} of {format_count(facts['sequence_length'], 'token')}"
         how += f"; the last {format_count(facts['dropped'], 'token')} it passes over." if facts["dropped"] else "."
@@ -75,7 +75,7 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
     return {
         "summary": markdown(how),
         "opened_by": dg.MetadataValue.md(
-            f"```python\n{exit_format.example(manifest.url(), manifest.name, facts)}\n```"
+            f"```python\n{export_format.example(manifest.url(), manifest.name, facts)}\n```"
         ),
         "files": table(files),
         "dagster/partition_row_count": facts["documents"],

@@ -1,4 +1,4 @@
-"""Files that other readers want beside the tokens of a dataset, which they take as they are.
+"""Formats whose file of tokens is that of the dataset, with small files next to it; and the list of all formats.
 
 Sources: datatrove 0.10.1 `pipeline/tokens/tokenizer.py` (TokenizedFile) and `utils/dataset.py`; OLMo-core 3.0.0
 `data/utils.py` (write_document_indices, iter_document_indices) and `data/numpy_dataset.py` (get_dtype).
@@ -9,41 +9,54 @@ from __future__ import annotations
 import gzip
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.stages.exports.base import ExitFormat, Tokens
+from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 from nanoset_core.stages.exports.samples import LitData, Mds, SampledFormat
 
 
-class LinkedFormat(ExitFormat):
-    """A file that is the tokens of the dataset, and small ones beside it."""
+class LinkedFormat(ExportFormat):
+    """A file that has the bytes of the dataset's tokens, so that it can be a link, and small files next to it."""
 
     endings: ClassVar[tuple[str, ...]]
-    """Of its files, that of the tokens first."""
+    """Of its files; that of the tokens is the first."""
 
     def files(self, name: str) -> list[str]:
-        """Return the names of its files."""
+        """Return the names of its files, that of the tokens first."""
         return [f"{name}{ending}" for ending in self.endings]
 
     @abstractmethod
-    def write_beside(self, folder: Path, name: str, tokens: Tokens, ends: Iterable[NDArray[np.uint64]]) -> None:
-        """Write the small files; ends: behind which token each document with tokens ends, ascending, in chunks."""
+    def write_beside(self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]) -> None:
+        """Write the small files.
+
+        Args:
+            folder: Where to write them.
+            name: Of the export's files.
+            dataset: What the format knows of the dataset.
+            ends: Number of the token after the last one of each document with tokens, ascending, in chunks.
+        """
 
 
 class Datatrove(LinkedFormat):
     """`.ds`, as datatrove's `DatatroveFileDataset` and nanotron's main read it."""
 
-    name, reader, endings = "datatrove", "datatrove", (".ds", ".ds.index", ".ds.metadata")
+    name = "datatrove"
+    reader = "datatrove"
+    endings = (".ds", ".ds.index", ".ds.metadata")
 
-    def _check_type(self, tokens: Tokens) -> None:
-        if tokens.dtype not in (np.uint16, np.int32, np.uint32):
-            remedy = "tokenize with a preset that gives tokens of such a type"
-            raise self.refused(tokens, f"tokens of type {tokens.dtype.name}", "2 or 4 bytes a token", remedy)
+    def _check_dtype(self, dataset: DatasetTraits) -> None:
+        if dataset.dtype not in (np.uint16, np.int32, np.uint32):
+            raise self.refused(
+                dataset,
+                f"tokens of type {dataset.dtype.name}",
+                "2 or 4 bytes a token",
+                "tokenize with a preset that gives tokens of such a type",
+            )
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         """Return lines of Python by which datatrove opens an export."""
@@ -53,76 +66,92 @@ class Datatrove(LinkedFormat):
             f"DatatroveFolderDataset({folder!r}, seq_len=2048, token_size={size}, return_positions=True)"
         )
 
-    def write_beside(self, folder: Path, name: str, tokens: Tokens, ends: Iterable[NDArray[np.uint64]]) -> None:
-        """Write the ends of documents as uint64, and the tokenizer's name with the count of tokens."""
+    def write_beside(self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]) -> None:
+        """Write the ends of documents as uint64, and the tokenizer's name with the number of tokens."""
         with (folder / f"{name}.ds.index").open("wb") as file:
-            for some in ends:
-                file.write(some.astype("<u8").data)
-        size = tokens.dtype.itemsize
-        named = tokens.tokenizer or f"Unknown Tokenizer|{size}"
-        text = f"{named}|{size}\n{tokens.tokens}\n{_metric(tokens.tokens)}"
-        (folder / f"{name}.ds.metadata").write_text(text, encoding="utf-8")
+            for chunk in ends:
+                file.write(chunk.astype("<u8").data)
+        size = dataset.dtype.itemsize
+        tokenizer = dataset.tokenizer or f"Unknown Tokenizer|{size}"
+        metadata = f"{tokenizer}|{size}\n{dataset.tokens}\n{_metric(dataset.tokens)}"
+        (folder / f"{name}.ds.metadata").write_text(metadata, encoding="utf-8")
 
 
 def _metric(count: int) -> str:
-    """Return a count of three digits as `humanize.metric(count, unit="T")` writes it in datatrove's metadata."""
+    """Return a count in three digits, as `humanize.metric(count, unit="T")` writes it in datatrove's metadata."""
     exponent = math.floor(math.log10(count))
-    if round(count / 10 ** (exponent // 3 * 3), 2 - exponent % 3) >= 10 ** (exponent % 3 + 1):
-        exponent += 1  # 9.999 is written as 10.0
+    digits = round(count / 10 ** (exponent // 3 * 3), 2 - exponent % 3)
+    if digits >= 10 ** (exponent % 3 + 1):
+        exponent += 1  # rounding gave a digit more: 9.999 is written as 10.0
     scaled = count / 10 ** (exponent // 3 * 3)
-    return f"{scaled:.{2 - exponent % 3}f} {['', *'kMGTPE'][exponent // 3]}T"
+    prefixes = ["", *"kMGTPE"]
+    return f"{scaled:.{2 - exponent % 3}f} {prefixes[exponent // 3]}T"
 
 
 class OlmoCore(LinkedFormat):
     """`.npy` without a header, as OLMo-core's `NumpyDatasetConfig` reads it, and the documents as `.csv.gz`."""
 
-    name, reader, endings = "olmo-core", "OLMo-core", (".npy", ".csv.gz")
+    name = "olmo-core"
+    reader = "OLMo-core"
+    endings = (".npy", ".csv.gz")
 
-    def _check_type(self, tokens: Tokens) -> None:
-        if tokens.vocab_size is None:
-            wanted = tokens.dtype if tokens.dtype in (np.uint8, np.uint16, np.uint32, np.int32) else None
+    def _check_dtype(self, dataset: DatasetTraits) -> None:
+        itemsize = dataset.dtype.itemsize
+        if dataset.vocab_size is not None:
+            # OLMo-core derives the type from the size of the vocabulary.
+            needed = _unsigned_bytes(dataset.vocab_size)
+            expected = f"{needed} bytes, by its vocabulary"
+            is_readable = itemsize == needed
         else:
-            wanted = next(np.dtype(f"u{size}") for size in (1, 2, 4, 8) if tokens.vocab_size <= 1 << 8 * size)
-        if wanted is None or tokens.dtype.itemsize != wanted.itemsize:
-            expected = "1, 2 or 4 bytes" if wanted is None else f"{wanted.itemsize} bytes, by its vocabulary"
-            remedy = (
-                "tokenize with a preset that gives such tokens, or link the .bin yourself and name its type (dtype)"
+            expected = "1, 2 or 4 bytes"
+            is_readable = dataset.dtype in (np.uint8, np.uint16, np.uint32, np.int32)
+        if not is_readable:
+            raise self.refused(
+                dataset,
+                f"{itemsize} bytes a token",
+                expected,
+                "tokenize with a preset that gives such tokens, or link the .bin yourself and name its type (dtype)",
             )
-            raise self.refused(tokens, f"{tokens.dtype.itemsize} bytes a token", expected, remedy)
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         """Return lines of Python by which OLMo-core opens an export."""
+        path = f"{folder}/{name}.npy"
         return (
             "from olmo_core.data import NumpyFSLDatasetConfig, TokenizerConfig\n"
             "NumpyFSLDatasetConfig(\n"
-            f"    paths=[{f'{folder}/{name}.npy'!r}], sequence_length=2048, tokenizer=TokenizerConfig(…)\n"
+            f"    paths=[{path!r}], sequence_length=2048, tokenizer=TokenizerConfig(…)\n"
             ")"
         )
 
-    def write_beside(self, folder: Path, name: str, tokens: Tokens, ends: Iterable[NDArray[np.uint64]]) -> None:
-        """Write the first token of each document, and the one behind its last, a line each."""
+    def write_beside(self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]) -> None:
+        """Write a line for each document: the number of its first token, and of the one after its last."""
         import pyarrow as pa
         import pyarrow.csv as csv
 
-        names = ["start", "end"]
+        columns = ["start", "end"]
+        schema = pa.schema([(column, pa.uint64()) for column in columns])
         options = csv.WriteOptions(include_header=False)
+        previous_end = 0
         with (
             (folder / f"{name}.csv.gz").open("wb") as file,
-            gzip.GzipFile("", "wb", 1, file, mtime=0) as packed,
-            csv.CSVWriter(packed, pa.schema([(one, pa.uint64()) for one in names]), write_options=options) as writer,
+            gzip.GzipFile("", "wb", 1, file, mtime=0) as compressed,  # no time: the same documents give the same bytes
+            csv.CSVWriter(compressed, schema, write_options=options) as writer,
         ):
-            for first, some in _with_first(ends):
-                starts = np.concatenate([[first], some[:-1]]).astype(np.uint64)
-                writer.write_table(pa.table([starts, some], names=names))
+            for chunk in ends:
+                starts = np.concatenate([[previous_end], chunk[:-1]]).astype(np.uint64)
+                writer.write_table(pa.table([starts, chunk], names=columns))
+                previous_end = int(chunk[-1])
 
 
-def _with_first(ends: Iterable[NDArray[np.uint64]]) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-    first = 0
-    for some in ends:
-        yield first, some
-        first = int(some[-1])
+def _unsigned_bytes(vocab_size: int) -> int:
+    """Return the bytes of the smallest unsigned type for the ids of a vocabulary."""
+    for size in (1, 2, 4):
+        if vocab_size <= 1 << 8 * size:
+            return size
+    return 8
 
 
 FORMATS: dict[str, LinkedFormat | SampledFormat] = {
-    one.name: one for one in (Datatrove(), OlmoCore(), Mds(), LitData())
+    export_format.name: export_format for export_format in (Datatrove(), OlmoCore(), Mds(), LitData())
 }
+"""Name → format."""

@@ -1,4 +1,4 @@
-"""Write a dataset in samples, file by file: each is there whole or not at all, so that work cut off goes on."""
+"""Write a dataset in samples, file by file. Each file appears once it is complete, so that a killed call can resume."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,71 +22,102 @@ from nanoset_core.storage.store import Store
 from nanoset_core.storage.working_copies import for_a_task
 
 _WINDOW_TOKENS = 1 << 23
-_Task = tuple[int, Stream]
-"""The number of a file, and where its tokens lie."""
+"""About how many tokens are fetched together from a bucket."""
+
+
+class FileTask(NamedTuple):
+    """One file to be written."""
+
+    number: int
+    stream: Stream
+    """Where its tokens are in the .bin."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleFiles:
-    """The files of one export, and what they are made of."""
+    """The files of one export, and what they are written from; it pickles."""
 
     format: SampledFormat
     cut: Cut
     source: FileAccess
     bin: Path
-    """The tokens of the dataset, as `source` names them."""
+    """The tokens of the dataset, below the folder of `source`."""
     target: Store
     """The folder of the files."""
 
-    def tasks(self, stream: Stream | None) -> Iterator[_Task]:
-        """Yield a task for each file; stream: of the dataset, None where that is the .bin."""
-        for number in range(self.cut.files):
-            begin, end = self.cut.span(number)
-            first, count = np.array([begin]), np.array([end - begin])
-            yield number, Stream.of_ranges(*((first, count) if stream is None else stream.ranges(first, count)))
+    def tasks(self, stream: Stream | None) -> Iterator[FileTask]:
+        """Yield a task for each file.
 
-    def write(self, task: _Task) -> FileFact:
-        """Write one file; return what is known of it."""
-        number, stream = task
+        Args:
+            stream: The order of the dataset's tokens if it is not that of the .bin.
+        """
+        for number in range(self.cut.files):
+            start, stop = self.cut.span(number)
+            starts = np.array([start])
+            lengths = np.array([stop - start])
+            if stream is not None:
+                starts, lengths = stream.ranges(starts, lengths)
+            yield FileTask(number, Stream.of_ranges(starts, lengths))
+
+    def write(self, task: FileTask) -> FileFact:
+        """Write one file; return its size and sha256."""
         with for_a_task(self.source) as source:
-            blocks = Hashed(self.blocks(number, stream, source))
-            self.target.put_parts(self.format.file(number), blocks)
+            blocks = Hashed(self.blocks(task, source))
+            self.target.put_parts(self.format.file(task.number), blocks)
         return FileFact(blocks.size, blocks.sha256)
 
-    def complete(self, task: _Task) -> FileFact:
-        """Return what is known of one file, which is written unless one of its size is there."""
-        size = self.format.size(self.cut, task[0])
-        found = self.target.stat(self.format.file(task[0]))
-        if found is None or found.size != size:
+    def complete(self, task: FileTask) -> FileFact:
+        """Write one file unless one of its size exists; return its size and sha256."""
+        size = self.format.size(self.cut, task.number)
+        stored = self.target.stat(self.format.file(task.number))
+        if stored is None or stored.size != size:
             return self.write(task)
-        return FileFact(size, found.sha256 or self.target.sha256_of(found))
+        return FileFact(size, stored.sha256 or self.target.sha256_of(stored))
 
-    def blocks(self, number: int, stream: Stream, source: FileAccess) -> Iterator[bytes]:
+    def blocks(self, task: FileTask, source: FileAccess) -> Iterator[bytes]:
         """Yield the bytes of one file; memory is bounded by a chunk."""
-        file, cut = _TokenFile(source, source.folder / self.source.name(self.bin), self.cut.dtype), self.cut
-        step = max(1, CHUNK_TOKENS // cut.length) * cut.length
+        chunks = self._chunks(task.stream, source)
+        return self.format.blocks(self.cut, task.number, chunks)
+
+    def _chunks(self, stream: Stream, source: FileAccess) -> Iterator[Tokens]:
+        """Yield the tokens of a stream in chunks of complete samples."""
+        file = _TokenFile(source, source.folder / source.name(self.bin), self.cut.dtype)
+        samples_per_chunk = max(1, CHUNK_TOKENS // self.cut.length)
+        step = samples_per_chunk * self.cut.length
         window = max(1, _WINDOW_TOKENS // step) * step
-
-        def chunks() -> Iterator[Tokens]:
-            for first in range(0, stream.tokens, window):
-                end = min(first + window, stream.tokens)
-                file.fetch(stream, first, end)
-                yield from (tokens for _, tokens in stream_tokens(file, stream, first, end, step))
-
-        return self.format.blocks(cut, number, chunks())
+        for start in range(0, stream.tokens, window):
+            stop = min(start + window, stream.tokens)
+            file.fetch(stream, start, stop)
+            for _, tokens in stream_tokens(file, stream, start, stop, step):
+                yield tokens
 
     def make(
-        self, stream: Stream | None, workers: int, executor: Executor | None, meter: Meter, *, anew: bool
+        self,
+        stream: Stream | None,
+        workers: int,
+        executor: Executor | None,
+        meter: Meter,
+        *,
+        rewrite: bool,
     ) -> list[FileFact]:
-        """Write all files, with `anew` also those that are there; return what is known of each, in order."""
+        """Write all files; return their sizes and sha256, in order.
+
+        Args:
+            stream: As for `tasks`.
+            workers: Number of processes.
+            executor: Writes them instead, if there is one.
+            meter: Reports the bytes.
+            rewrite: Whether files that exist are written again.
+        """
+        work = self.write if rewrite else self.complete
         facts: dict[int, FileFact] = {}
-        for number, fact in run_tasks(self.write if anew else self.complete, self.tasks(stream), workers, executor):
+        for number, fact in run_tasks(work, self.tasks(stream), workers, executor):
             facts[number] = fact
             meter.advance(fact.size)
-        return [fact for _, fact in sorted(facts.items())]
+        return [facts[number] for number in sorted(facts)]
 
     def index(self, facts: Sequence[FileFact]) -> bytes:
-        """Return index.json, of what is known of each file."""
+        """Return index.json, from the sha256 of each file."""
         return self.format.index(self.cut, [str(fact.sha256) for fact in facts])
 
 
@@ -93,16 +125,19 @@ class _TokenFile:
     """A .bin, opened for one pass."""
 
     def __init__(self, access: FileAccess, path: Path, dtype: np.dtype) -> None:
-        self._file, self.dtype = access.open_bytes(path), dtype
+        self.dtype = dtype
+        self._file = access.open_bytes(path)
         self._tokens: Tokens = np.frombuffer(self._file.buffer, dtype, self._file.size // dtype.itemsize)
 
-    def fetch(self, stream: Stream, begin: int, end: int) -> None:
-        """Fetch tokens [begin, end) of a stream at once, where they are in a store; earlier ones may go."""
+    def fetch(self, stream: Stream, start: int, stop: int) -> None:
+        """Fetch the tokens [start, stop) of a stream together, if they are in a store; earlier ones may be dropped."""
         self._file.trim()
-        begins, lengths = stream.ranges(np.array([begin]), np.array([end - begin]))
-        self._file.fetch(begins * self.dtype.itemsize, (begins + lengths) * self.dtype.itemsize)
+        starts, lengths = stream.ranges(np.array([start]), np.array([stop - start]))
+        size = self.dtype.itemsize
+        self._file.fetch(starts * size, (starts + lengths) * size)
 
     def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
+        """Return all tokens; see `TokenFile`."""
         if isinstance(self._file.buffer, mmap.mmap):
-            self._file.buffer.madvise(mmap.MADV_DONTNEED)  # or what was read would count as memory
+            self._file.buffer.madvise(mmap.MADV_DONTNEED)  # pages that were read would count as memory of this process
         return self._tokens

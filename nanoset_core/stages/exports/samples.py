@@ -1,6 +1,18 @@
 """Formats of samples: MosaicML's MDS, and the chunks that litdata's `TokensLoader` reads.
 
-Their tokens are written once more, one document after the other, in files of up to 64 MiB that index.json lists.
+They have a layout of their own, so that the tokens are written once more: all documents in sequence, in files of up to
+64 MiB that index.json lists.
+
+```
+shard.00000.mds    offset        size        content
+                   0             4           uint32  n, number of samples
+                   4             4 (n + 1)   uint32  first byte of each sample, and the end of the file
+                   8 + 4 n       c           settings as JSON
+                   8 + 4 n + c   rest        samples: uint32 bytes of the array that follows; its shape; its tokens
+
+chunk-0-0.bin      0             12          uint32  1 item, its first byte (12), the end of the file
+                   12            rest        tokens
+```
 
 Sources: mosaicml-streaming 0.13.0 `base/format/mds/writer.py` (MDSWriter) and `encodings.py` (NDArray); litdata 0.2.76
 `streaming/writer.py` (BinaryWriter._create_chunk), `streaming/item_loader.py` (TokensLoader), `constants.py`.
@@ -19,60 +31,76 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.stages.exports.base import ExitFormat, Tokens
+from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 
 INDEX = "index.json"
 FILE_BYTES = 1 << 26
-"""Of a file at most, as MDSWriter has it; more where one sample is longer."""
-_LITDATA_HEAD = np.dtype("<u4").itemsize * 3
+"""Size of a file at most, as MDSWriter has it; a single longer sample makes a larger file."""
+_LITDATA_HEADER_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Which tokens lie in which file."""
+    """Which tokens are in which file."""
 
     dtype: np.dtype
     tokens: int
+    """Tokens of all files."""
     length: int
     """Tokens of a sample; the last one may be shorter."""
     per_file: int
-    """Tokens of each file but the last."""
+    """Tokens of each file except the last."""
     files: int
 
     def span(self, number: int) -> tuple[int, int]:
-        """Return the first token of a file, and the one behind its last."""
-        begin = number * self.per_file
-        return begin, self.tokens if number == self.files - 1 else begin + self.per_file
+        """Return the tokens [start, stop) of a file."""
+        start = number * self.per_file
+        is_last = number == self.files - 1
+        return start, self.tokens if is_last else start + self.per_file
+
+    def tokens_in(self, number: int) -> int:
+        """Return how many tokens a file has."""
+        start, stop = self.span(number)
+        return stop - start
 
 
-class SampledFormat(ExitFormat):
+class SampledFormat(ExportFormat):
     """Files of samples, and index.json."""
 
     needs_end = False
     pattern: ClassVar[re.Pattern[str]]
     """Of the names of its files."""
     drops_rest: ClassVar[bool]
-    """Whether the reader passes over the tokens behind the last whole sample."""
+    """Whether the reader skips the tokens after the last complete sample."""
 
     @abstractmethod
     def file(self, number: int) -> str:
         """Return the name of a file."""
 
     @abstractmethod
-    def cut(self, tokens: Tokens) -> Cut:
-        """Return which tokens go to which file."""
+    def cut(self, dataset: DatasetTraits) -> Cut:
+        """Return which tokens go to which file.
+
+        Raises:
+            ConfigError: The length of samples is not set, or there are fewer tokens than the reader needs.
+        """
 
     @abstractmethod
-    def file_head(self, cut: Cut, tokens: int) -> bytes:
+    def file_header(self, cut: Cut, tokens: int) -> bytes:
         """Return the bytes in front of the samples of a file of so many tokens."""
 
-    def sample_head(self, dtype: np.dtype, length: int) -> bytes:
+    def sample_header(self, dtype: np.dtype, length: int) -> bytes:
         """Return the bytes in front of a sample of so many tokens."""
         return b""
 
     @abstractmethod
-    def index(self, cut: Cut, sums: Sequence[str]) -> bytes:
-        """Return index.json; sums: the sha256 of each file."""
+    def index(self, cut: Cut, sha256s: Sequence[str]) -> bytes:
+        """Return index.json.
+
+        Args:
+            cut: Which tokens are in which file.
+            sha256s: Of each file.
+        """
 
     def is_file(self, name: str) -> bool:
         """Return whether an export may have a file of this name."""
@@ -84,49 +112,76 @@ class SampledFormat(ExitFormat):
 
     def size(self, cut: Cut, number: int) -> int:
         """Return the bytes of a file."""
-        begin, end = cut.span(number)
-        whole, rest = divmod(end - begin, cut.length)
-        heads = sum(
-            count * len(self.sample_head(cut.dtype, length))
-            for count, length in ((whole, cut.length), (rest > 0, rest))
-        )
-        return len(self.file_head(cut, end - begin)) + heads + (end - begin) * cut.dtype.itemsize
+        tokens = cut.tokens_in(number)
+        n_complete, rest = divmod(tokens, cut.length)
+        size = len(self.file_header(cut, tokens)) + tokens * cut.dtype.itemsize
+        size += n_complete * len(self.sample_header(cut.dtype, cut.length))
+        if rest:
+            size += len(self.sample_header(cut.dtype, rest))
+        return size
 
-    def blocks(self, cut: Cut, number: int, tokens: Iterable[NDArray[np.integer]]) -> Iterator[bytes]:
-        """Yield a file; tokens: its tokens in chunks of whole samples, but the last."""
-        begin, end = cut.span(number)
-        yield self.file_head(cut, end - begin)
-        for some in tokens:
-            whole = len(some) // cut.length * cut.length
-            for samples in (some[:whole].reshape(-1, cut.length), some[None, whole:]):
-                if samples.size:
-                    yield _with_heads(self.sample_head(cut.dtype, samples.shape[1]), samples)
+    def blocks(self, cut: Cut, number: int, chunks: Iterable[NDArray[np.integer]]) -> Iterator[bytes]:
+        """Yield the bytes of a file.
+
+        Args:
+            cut: Which tokens are in which file.
+            number: Of the file.
+            chunks: The tokens of the file. Each chunk except the last consists of complete samples.
+        """
+        yield self.file_header(cut, cut.tokens_in(number))
+        for chunk in chunks:
+            n_complete = len(chunk) // cut.length
+            stop = n_complete * cut.length
+            if n_complete:
+                samples = chunk[:stop].reshape(n_complete, cut.length)
+                yield _with_header(self.sample_header(cut.dtype, cut.length), samples)
+            rest = chunk[stop:]
+            if len(rest):
+                yield _with_header(self.sample_header(cut.dtype, len(rest)), rest[None])
 
     def facts(self, cut: Cut) -> dict[str, int]:
-        """Return counts of samples, and of tokens that the reader passes over."""
-        whole, rest = divmod(cut.tokens, cut.length)
-        samples = whole + (rest > 0 and not self.drops_rest)
-        return {"sequence_length": cut.length, "samples": samples, "dropped": rest if self.drops_rest else 0}
+        """Return the length and number of samples, and how many tokens the reader skips."""
+        n_complete, rest = divmod(cut.tokens, cut.length)
+        facts = {"sequence_length": cut.length, "samples": n_complete, "dropped": 0}
+        if self.drops_rest:
+            facts["dropped"] = rest
+        elif rest:
+            facts["samples"] += 1
+        return facts
 
-    def _check_type(self, tokens: Tokens) -> None:
-        if tokens.dtype.kind not in "iu":
-            found, remedy = f"tokens of type {tokens.dtype.name}", "tokenize with a preset that gives whole numbers"
-            raise self.refused(tokens, found, "whole numbers", remedy)
+    def _check_dtype(self, dataset: DatasetTraits) -> None:
+        if dataset.dtype.kind not in "iu":
+            raise self.refused(
+                dataset,
+                f"tokens of type {dataset.dtype.name}",
+                "whole numbers",
+                "tokenize with a preset that gives whole numbers",
+            )
 
-    def _length(self, tokens: Tokens) -> int:
-        if tokens.sequence_length is None:
-            remedy = "set sequence_length (--sequence-length)"
-            raise self.refused(tokens, "no sequence_length", "the tokens of a sample", remedy)
-        return tokens.sequence_length
+    def _length(self, dataset: DatasetTraits) -> int:
+        """Return the tokens of a sample.
+
+        Raises:
+            ConfigError: They are not set.
+        """
+        if dataset.sequence_length is None:
+            raise self.refused(
+                dataset,
+                "no sequence_length",
+                "the tokens of a sample",
+                "set sequence_length (--sequence-length)",
+            )
+        return dataset.sequence_length
 
 
-def _with_heads(head: bytes, samples: NDArray[np.integer]) -> bytes:
-    """Return samples, shape (samples, tokens), each behind the same bytes."""
-    if not head:
+def _with_header(header: bytes, samples: NDArray[np.integer]) -> bytes:
+    """Return samples, shape (n_samples, length), each after the same header."""
+    if not header:
         return samples.tobytes()
-    rows = np.empty((len(samples), len(head) + samples[0].nbytes), np.uint8)
-    rows[:, : len(head)] = np.frombuffer(head, np.uint8)
-    rows[:, len(head) :] = np.ascontiguousarray(samples).view(np.uint8)
+    # (n_samples, bytes of header and sample)
+    rows = np.empty((len(samples), len(header) + samples[0].nbytes), np.uint8)
+    rows[:, : len(header)] = np.frombuffer(header, np.uint8)
+    rows[:, len(header) :] = np.ascontiguousarray(samples).view(np.uint8)
     return rows.tobytes()
 
 
@@ -136,50 +191,69 @@ class Mds(SampledFormat):
     The bytes are those of `MDSWriter(columns={"tokens": "ndarray:<type>"})`.
     """
 
-    name, reader, drops_rest = "mds", "mosaicml-streaming", False
+    name = "mds"
+    reader = "mosaicml-streaming"
+    drops_rest = False
     pattern = re.compile(r"shard\.\d{5,}\.mds")
 
     def file(self, number: int) -> str:
         return f"shard.{number:05}.mds"
 
-    def cut(self, tokens: Tokens) -> Cut:
-        """Return the cut of MDSWriter: samples go to a file while that has no more than FILE_BYTES."""
-        length = self._length(tokens)
-        room, row = FILE_BYTES - 8 - len(_config(tokens.dtype)), self._row(tokens.dtype, length)
-        per_file = max(1, room // row) * length
-        files = -(-tokens.tokens // per_file)
-        last = tokens.tokens - (files - 1) * per_file
-        if files > 1 and last < length and per_file // length * row + self._row(tokens.dtype, last) <= room:
-            files -= 1  # the short sample still goes to the file in front of it
-        return Cut(tokens.dtype, tokens.tokens, length, per_file, files)
+    def cut(self, dataset: DatasetTraits) -> Cut:
+        """Return the cut of MDSWriter, which adds samples to a file as long as it has at most FILE_BYTES."""
+        length = self._length(dataset)
+        room = FILE_BYTES - 8 - len(_settings_json(dataset.dtype))
+        bytes_per_sample = self._sample_bytes(dataset.dtype, length)
+        samples_per_file = max(1, room // bytes_per_sample)
+        per_file = samples_per_file * length
+        files = -(-dataset.tokens // per_file)
 
-    def _row(self, dtype: np.dtype, length: int) -> int:
-        """Return the bytes that a sample adds to a file, its offset included."""
-        return 4 + len(self.sample_head(dtype, length)) + length * dtype.itemsize
+        # A short last sample may still fit into a file that is full of complete ones.
+        rest = dataset.tokens - (files - 1) * per_file
+        if files > 1 and rest < length:
+            size_with_rest = samples_per_file * bytes_per_sample + self._sample_bytes(dataset.dtype, rest)
+            if size_with_rest <= room:
+                files -= 1
+        return Cut(dataset.dtype, dataset.tokens, length, per_file, files)
 
-    def file_head(self, cut: Cut, tokens: int) -> bytes:
-        """Return how many samples there are, where each begins, and the settings."""
-        config, samples = _config(cut.dtype), -(-tokens // cut.length)
-        head = np.full(2 + samples, self._row(cut.dtype, cut.length) - 4)
-        head[1] = 4 * len(head) + len(config)
-        head[-1] = self._row(cut.dtype, tokens - (samples - 1) * cut.length) - 4
-        head[1:] = np.cumsum(head[1:])
-        head[0] = samples
-        return head.astype("<u4").tobytes() + config
+    def _sample_bytes(self, dtype: np.dtype, length: int) -> int:
+        """Return the bytes that a sample adds to a file, including its offset."""
+        return 4 + len(self.sample_header(dtype, length)) + length * dtype.itemsize
 
-    def sample_head(self, dtype: np.dtype, length: int) -> bytes:
-        """Return the sample's size in bytes, and the shape of its array."""
-        code = 0 if length < 1 << 8 else 1 if length < 1 << 16 else 2
-        shape = bytes([1 << 2 | code]) + length.to_bytes(1 << code, "little")
-        return (len(shape) + length * dtype.itemsize).to_bytes(4, "little") + shape
+    def file_header(self, cut: Cut, tokens: int) -> bytes:
+        """Return the number of samples, where each starts, and the settings."""
+        settings = _settings_json(cut.dtype)
+        samples = -(-tokens // cut.length)
+        last_length = tokens - (samples - 1) * cut.length
 
-    def index(self, cut: Cut, sums: Sequence[str]) -> bytes:
+        # (samples + 1,) where the first sample starts, and then the bytes of each
+        steps = np.full(samples + 1, self._sample_bytes(cut.dtype, cut.length) - 4)
+        steps[0] = 4 * (samples + 2) + len(settings)
+        steps[-1] = self._sample_bytes(cut.dtype, last_length) - 4
+        header = np.concatenate([[samples], np.cumsum(steps)])
+        return header.astype("<u4").tobytes() + settings
+
+    def sample_header(self, dtype: np.dtype, length: int) -> bytes:
+        """Return the sample's size in bytes, and the shape of its array, in the narrowest type that holds it."""
+        if length < 1 << 8:
+            code = 0
+        elif length < 1 << 16:
+            code = 1
+        else:
+            code = 2
+        n_dimensions = 1
+        shape = bytes([n_dimensions << 2 | code]) + length.to_bytes(1 << code, "little")
+        size = len(shape) + length * dtype.itemsize
+        return size.to_bytes(4, "little") + shape
+
+    def index(self, cut: Cut, sha256s: Sequence[str]) -> bytes:
         shards = []
         for number in range(cut.files):
-            begin, end = cut.span(number)
-            data = {"basename": self.file(number), "bytes": self.size(cut, number), "hashes": {}}
-            samples = -(-(end - begin) // cut.length)
-            shards.append(_settings(cut.dtype) | {"raw_data": data, "samples": samples, "zip_data": None})
+            shard = _settings(cut.dtype)
+            shard["raw_data"] = {"basename": self.file(number), "bytes": self.size(cut, number), "hashes": {}}
+            shard["samples"] = -(-cut.tokens_in(number) // cut.length)
+            shard["zip_data"] = None
+            shards.append(shard)
         return json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode()
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
@@ -191,6 +265,7 @@ class Mds(SampledFormat):
 
 
 def _settings(dtype: np.dtype) -> dict[str, Any]:
+    """Return what MDSWriter writes to each file, and to index.json for each file."""
     return {
         "version": 2,
         "format": "mds",
@@ -203,52 +278,68 @@ def _settings(dtype: np.dtype) -> dict[str, Any]:
     }
 
 
-def _config(dtype: np.dtype) -> bytes:
+def _settings_json(dtype: np.dtype) -> bytes:
     return json.dumps(_settings(dtype), sort_keys=True).encode()
 
 
 class LitData(SampledFormat):
     """litdata's chunks for `TokensLoader(block_size=…)`; each is one item."""
 
-    name, reader, drops_rest = "litdata", "litdata", True
+    name = "litdata"
+    reader = "litdata"
+    drops_rest = True
     pattern = re.compile(r"chunk-0-\d+\.bin")
-    _types = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+    _dtypes = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+    """By the number that index.json has for each."""
 
     def file(self, number: int) -> str:
         return f"chunk-0-{number}.bin"
 
-    def cut(self, tokens: Tokens) -> Cut:
-        """Return a cut into whole samples: of each chunk the reader passes over what is behind the last of them."""
-        length = self._length(tokens)
-        if tokens.tokens < length:
-            found, expected = f"{tokens.tokens:,} tokens", f"{length:,}, those of one sample"
-            raise self.refused(tokens, found, expected, "set a smaller sequence_length")
-        per_file = max(1, (FILE_BYTES - _LITDATA_HEAD) // tokens.dtype.itemsize // length) * length
-        files = -(-(tokens.tokens // length * length) // per_file)
-        return Cut(tokens.dtype, tokens.tokens, length, per_file, files)
+    def cut(self, dataset: DatasetTraits) -> Cut:
+        """Return a cut into complete samples: of each chunk, the reader skips what is after the last of them."""
+        length = self._length(dataset)
+        if dataset.tokens < length:
+            raise self.refused(
+                dataset,
+                f"{dataset.tokens:,} tokens",
+                f"{length:,}, those of one sample",
+                "set a smaller sequence_length",
+            )
+        room = (FILE_BYTES - _LITDATA_HEADER_BYTES) // dataset.dtype.itemsize  # tokens
+        per_file = max(1, room // length) * length
+        tokens_in_samples = dataset.tokens // length * length
+        files = -(-tokens_in_samples // per_file)
+        return Cut(dataset.dtype, dataset.tokens, length, per_file, files)
 
-    def file_head(self, cut: Cut, tokens: int) -> bytes:
-        """Return that there is one item, where it begins, and where it ends."""
-        return np.array([1, _LITDATA_HEAD, _LITDATA_HEAD + tokens * cut.dtype.itemsize], "<u4").tobytes()
+    def file_header(self, cut: Cut, tokens: int) -> bytes:
+        """Return the number of items, 1, where it starts, and where it ends."""
+        stop = _LITDATA_HEADER_BYTES + tokens * cut.dtype.itemsize
+        return np.array([1, _LITDATA_HEADER_BYTES, stop], "<u4").tobytes()
 
-    def index(self, cut: Cut, sums: Sequence[str]) -> bytes:
+    def index(self, cut: Cut, sha256s: Sequence[str]) -> bytes:
         chunks = []
         for number in range(cut.files):
-            begin, end = cut.span(number)
-            chunk = {"chunk_bytes": self.size(cut, number), "chunk_size": 1, "dim": end - begin}
-            chunks.append(chunk | {"filename": self.file(number)})
+            chunk = {
+                "chunk_bytes": self.size(cut, number),
+                "chunk_size": 1,
+                "dim": cut.tokens_in(number),
+                "filename": self.file(number),
+            }
+            chunks.append(chunk)
         config = {
             "chunk_bytes": FILE_BYTES,
             "chunk_size": None,
             "compression": None,
-            "data_format": [f"no_header_numpy:{self._types.index(cut.dtype.name)}"],
+            "data_format": [f"no_header_numpy:{self._dtypes.index(cut.dtype.name)}"],
             "data_spec": None,
             "encryption": None,
             "item_loader": "TokensLoader",
         }
-        # The reader keeps copies of chunks in a bucket until this value changes: a time, in litdata's own index.
-        mark = hashlib.sha256("".join(sums).encode()).hexdigest()
-        return json.dumps({"chunks": chunks, "config": config, "updated_at": mark}, sort_keys=True).encode()
+        # The reader keeps copies of a bucket's chunks until this value changes. In litdata's own index it is a time; a
+        # digest makes the same tokens give the same bytes.
+        updated_at = hashlib.sha256("".join(sha256s).encode()).hexdigest()
+        index = {"chunks": chunks, "config": config, "updated_at": updated_at}
+        return json.dumps(index, sort_keys=True).encode()
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         return (

@@ -1,4 +1,4 @@
-"""Settings of exports: datasets as files of other readers."""
+"""The section `exports` of nanoset.yaml: datasets as files of other readers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,13 @@ from typing import Literal
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_asset_name, check_corpus_name
-from nanoset_core.records.parsing import broken
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.stages.mappings.settings import NanosetSpec
 from nanoset_core.stages.webdataset.settings import ContextLength
 
 FormatName = Literal["datatrove", "olmo-core", "mds", "litdata"]
 IN_SAMPLES = ("mds", "litdata")
-
-_TEXTS = {
-    "length": ("this format has samples of one length", "set sequence_length"),
-    "no length": ("the length of samples is for the formats mds and litdata", "remove it, or name one of them"),
-}
+"""Formats of samples of one length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +35,63 @@ class ExportSpec:
 
 
 def export_errors(file: Path, exports: Mapping[str, ExportSpec]) -> Iterator[ConfigError]:
-    """Yield an error for each export whose name, or whose corpus's name, cannot be one."""
+    """Yield an error for each rule that an export breaks."""
     for name, spec in exports.items():
         where = f"{file}: exports.{name}"
         yield from raised(check_asset_name, name, where)
         yield from raised(check_corpus_name, spec.of, f"{where}.of")
-        is_sampled, has_length = spec.format in IN_SAMPLES, spec.sequence_length is not None
-        yield from broken(
-            f"{file}: ",
-            _TEXTS,
-            (is_sampled and not has_length, "length", f"exports.{name}", f"format: {spec.format}"),
-            (has_length and not is_sampled, "no length", f"exports.{name}.sequence_length", f"format: {spec.format}"),
-        )
+        if spec.format in IN_SAMPLES and spec.sequence_length is None:
+            yield ConfigError(
+                "this format has samples of one length",
+                where=where,
+                found=f"format: {spec.format}",
+                remedy="set sequence_length",
+            )
+        if spec.format not in IN_SAMPLES and spec.sequence_length is not None:
+            yield ConfigError(
+                "the length of samples is for the formats mds and litdata",
+                where=f"{where}.sequence_length",
+                found=f"format: {spec.format}",
+                remedy="remove it, or name one of them",
+            )
 
 
 def exports_read(nanoset: NanosetSpec, exports: Mapping[str, ExportSpec]) -> dict[str, str | None]:
-    """Return corpus or view of a nanoset → the export that its trainer reads, None where there is none; {} for .bin."""
+    """Return which exports the trainer of a nanoset reads; {} for a trainer that reads .bin files.
+
+    Returns:
+        Corpus or view of the nanoset → the first export of format datatrove that it has, or None if it has none.
+    """
     if not get_preset(nanoset.preset).windows:
         return {}
-    of = {spec.of: name for name, spec in reversed([*exports.items()]) if spec.format == "datatrove"}
-    return {corpus: of.get(corpus) for corpus in nanoset.corpora}
+    export_of: dict[str, str] = {}
+    for name, spec in exports.items():
+        if spec.format == "datatrove":
+            export_of.setdefault(spec.of, name)
+    return {corpus: export_of.get(corpus) for corpus in nanoset.corpora}
 
 
 def reader_errors(
     file: Path, nanosets: Mapping[str, NanosetSpec], exports: Mapping[str, ExportSpec]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each nanoset whose trainer reads exports that there are not, or of several tokenizers."""
+    """Yield an error for each nanoset whose trainer would read exports that are not set, or of several tokenizers."""
     for name, nanoset in nanosets.items():
-        read, where = exports_read(nanoset, exports), f"{file}: nanosets.{name}"
-        for corpus in (corpus for corpus, export in read.items() if export is None):
-            what = "the trainer reads .ds files, and there is no export of this corpus or view with format datatrove"
-            remedy = f"add to exports: `{corpus}-ds: {{of: {corpus}, format: datatrove, tokenizer_name: …}}`"
-            yield ConfigError(what, where=where, found=f"preset {nanoset.preset}, {corpus}", remedy=remedy)
-        named = {str(exports[export].tokenizer_name) for export in read.values() if export is not None}
-        if len(named) > 1:
-            what, remedy = "the trainer refuses folders of several tokenizers", "give all the same tokenizer_name"
-            yield ConfigError(what, where=where, found=", ".join(sorted(named)), remedy=remedy)
+        where = f"{file}: nanosets.{name}"
+        tokenizer_names = set()
+        for corpus, export in exports_read(nanoset, exports).items():
+            if export is not None:
+                tokenizer_names.add(str(exports[export].tokenizer_name))
+                continue
+            yield ConfigError(
+                "the trainer reads .ds files, and there is no export of this corpus or view with format datatrove",
+                where=where,
+                found=f"preset {nanoset.preset}, {corpus}",
+                remedy=f"add to exports: `{corpus}-ds: {{of: {corpus}, format: datatrove, tokenizer_name: …}}`",
+            )
+        if len(tokenizer_names) > 1:
+            yield ConfigError(
+                "the trainer refuses folders of several tokenizers",
+                where=where,
+                found=", ".join(sorted(tokenizer_names)),
+                remedy="give all the same tokenizer_name",
+            )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,15 +18,16 @@ from nanoset_core.formats.indexed.layout import pair_files
 from nanoset_core.formats.indexed.stream import Stream, stream_of
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.outputs.recorded import Draft, RecordedOutput, check_apart, read_record, record_of, record_path
-from nanoset_core.stages.exports.base import ExitFormat, Tokens
+from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.ends import check_end_tokens
-from nanoset_core.stages.exports.formats import FORMATS
-from nanoset_core.stages.exports.sample_files import SampleFiles
+from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
+from nanoset_core.stages.exports.sample_files import FileTask, SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
 from nanoset_core.stages.exports.writing import (
     COPIED,
     JOINED,
     WRITTEN,
+    DocumentCounts,
     count_documents,
     put_tokens,
     token_blocks,
@@ -46,13 +47,24 @@ class ExportOptions:
     format: str
     """One of FORMATS."""
     name: str | None = None
-    """Of the files; None = that of the pair."""
+    """Name of the files; by default that of the pair."""
     tokenizer: TokenizerPath | None = None
-    """Whose vocabulary decides the type of tokens, for a reader that goes by it; None: it is not checked."""
+    """Its vocabulary is compared with the type of tokens, for a reader that derives one from the other; by default it
+    is not."""
     tokenizer_name: str | None = None
     """What the files call the tokenizer."""
     sequence_length: int | None = None
     """Tokens of a sample, for the formats of samples."""
+
+
+class Exported(NamedTuple):
+    """What one call wrote, or had written before."""
+
+    facts: Mapping[str, Any]
+    """Counts, and how the export got its tokens."""
+    files: list[Location]
+    is_new: bool
+    """Whether this call wrote them."""
 
 
 def export_pair(
@@ -62,153 +74,205 @@ def export_pair(
     listener: ProgressCallback = silent,
     *,
     overwrite: bool = False,
-) -> tuple[Mapping[str, Any], list[Location], bool]:
-    """Write a .bin/.idx pair to a folder in the format of another reader, unless it was made of just this already.
+) -> Exported:
+    """Write a .bin/.idx pair to a folder in the format of another reader, unless it was made from the same pair before.
 
-    Tokens are linked where the disk can, or copied; within a bucket it copies them itself. Those of a view, whose
-    sequences lie anywhere, and those of a format of samples are written in their order.
-
-    Returns:
-        (counts and how the tokens came there, the files, whether they were made)
+    Tokens are linked if the disk can do that, or copied; within a bucket, the bucket copies them. Those of a view,
+    whose sequences may be anywhere in the .bin, and those of a format of samples are written in their order.
 
     Raises:
-        ConfigError: the reader cannot read tokens of this type, or looks for end tokens that documents lack; or
-            something else is there.
-        FormatError, MissingError: the pair is damaged, or not there.
+        ConfigError: The reader cannot read tokens of this type, or finds documents by end tokens that some lack; or
+            the files exist, and were made from something else.
+        InputError: A token is not in the vocabulary.
+        FormatError: The pair is damaged.
+        MissingError: The pair does not exist.
     """
-    exit_format, name, sources = FORMATS[options.format], options.name or prefix.name, pair_files(prefix)
-    tokenizer = None if options.tokenizer is None else tokenizer_facts(tokenizer_path(options.tokenizer))
-    if isinstance(exit_format, SampledFormat):
-        return _export_samples(prefix, folder, options, exit_format, tokenizer, listener, overwrite=overwrite)
-    files = [folder / file for file in exit_format.files(name)]
-    output = _output(folder, files, sources, name, options, tokenizer)
-    record = output.find(overwrite=overwrite)
-    if record is not None:
-        return record["facts"], files, False
-    dataset = MMapIndexedDataset(str(prefix))
-    stream = stream_of(dataset)
-    tokens = _checked(dataset, exit_format, options, tokenizer)
-    if exit_format.needs_end:
-        check_end_tokens(exit_format, tokens, dataset, stream, _end_ids(options))
-    _check_ids(dataset, stream, tokenizer)
-    with output.making(overwrite=overwrite) as draft:
-        ends = write_beside(exit_format, draft.folder, name, dataset, stream, tokens)
-        if stream is not None:
-            how = WRITTEN
-            with (draft.folder / files[0].name).open("xb") as file:
-                file.writelines(token_blocks(dataset, stream, name, listener))
-        else:
-            how = _share(sources[0], files[0], draft)
-        counts = {"documents": ends.documents, "tokens": tokens.tokens, "left_out": ends.left_out}
-        draft.facts = {**counts, "dtype": dataset.dtype.name, "made_by": how}
-    return draft.facts, files, True
+    tokenizer = None
+    if options.tokenizer is not None:
+        tokenizer = tokenizer_facts(tokenizer_path(options.tokenizer))
+    pair = _Pair(prefix, folder, options, tokenizer, listener)
+    export_format = FORMATS[options.format]
+    if isinstance(export_format, SampledFormat):
+        return _export_samples(pair, export_format, overwrite=overwrite)
+    return _export_linked(pair, export_format, overwrite=overwrite)
 
 
-def _output(
-    folder: Location,
-    files: list[Location],
-    sources: tuple[Location, Location],
-    name: str,
-    options: ExportOptions,
-    tokenizer: TokenizerFacts | None,
-) -> RecordedOutput:
-    check_apart(files, sources)
-    settings: dict[str, Any] = {
-        "format": options.format,
-        "name": name,
-        "tokenizer": None if tokenizer is None else tokenizer.fingerprint,
-        "tokenizer_name": options.tokenizer_name,
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The pair of one call, and where it is exported to."""
+
+    prefix: Location
+    folder: Location
+    options: ExportOptions
+    tokenizer: TokenizerFacts | None
+    listener: ProgressCallback
+
+    @property
+    def name(self) -> str:
+        """Name of the export's files."""
+        return self.options.name or self.prefix.name
+
+    def output(self, files: list[Location]) -> RecordedOutput:
+        """Return the files of the export, with everything that decides their bytes.
+
+        Raises:
+            ConfigError: A file of the pair would be overwritten.
+        """
+        sources = pair_files(self.prefix)
+        check_apart(files, sources)
+        settings: dict[str, Any] = {
+            "format": self.options.format,
+            "name": self.name,
+            "tokenizer": None if self.tokenizer is None else self.tokenizer.fingerprint,
+            "tokenizer_name": self.options.tokenizer_name,
+        }
+        if self.options.sequence_length is not None:
+            settings["sequence_length"] = self.options.sequence_length
+        return RecordedOutput(
+            record=record_path(self.folder / f"{self.name}.{self.options.format}"),
+            made_from=record_of("export", files[0], sources, settings),
+            files=tuple(files),
+        )
+
+    def traits(self, dataset: MMapIndexedDataset) -> DatasetTraits:
+        """Return what the format must know of the pair."""
+        return DatasetTraits(
+            where=dataset.prefix,
+            dtype=dataset.dtype,
+            tokens=int(dataset.sequence_lengths.sum(dtype=np.int64)),
+            vocab_size=None if self.tokenizer is None else self.tokenizer.max_id + 1,
+            tokenizer=self.options.tokenizer_name,
+            sequence_length=self.options.sequence_length,
+        )
+
+    def check_ids(self, dataset: MMapIndexedDataset, stream: Stream | None) -> None:
+        """Check that all tokens are in the vocabulary, unless they are in a bucket and do not pass through here.
+
+        Raises:
+            InputError: One is not.
+        """
+        if self.tokenizer is not None and dataset.is_here:
+            check_all_ids(dataset, stream, self.tokenizer.max_id)
+
+    def end_ids(self) -> frozenset[int]:
+        """Return the special tokens of the tokenizer; none without one, or if its files name none."""
+        if self.options.tokenizer is None:
+            return frozenset()
+        return frozenset(special_ids(tokenizer_path(self.options.tokenizer)).values())
+
+
+def _facts(counts: DocumentCounts, traits: DatasetTraits, made_by: str) -> dict[str, Any]:
+    """Return the facts that the records of all exports have."""
+    return {
+        "documents": counts.documents,
+        "tokens": traits.tokens,
+        "left_out": counts.left_out,
+        "dtype": traits.dtype.name,
+        "made_by": made_by,
     }
-    if options.sequence_length is not None:
-        settings["sequence_length"] = options.sequence_length
-    return RecordedOutput(
-        record=record_path(folder / f"{name}.{options.format}"),
-        made_from=record_of("export", files[0], sources, settings),
-        files=tuple(files),
-    )
 
 
-def _checked(
-    dataset: MMapIndexedDataset, exit_format: ExitFormat, options: ExportOptions, tokenizer: TokenizerFacts | None
-) -> Tokens:
-    """Return what the format must know of a pair; ConfigError where the reader could not read it."""
-    tokens = Tokens(
-        where=dataset.prefix,
-        dtype=dataset.dtype,
-        tokens=int(dataset.sequence_lengths.sum(dtype=np.int64)),
-        vocab_size=None if tokenizer is None else tokenizer.max_id + 1,
-        tokenizer=options.tokenizer_name,
-        sequence_length=options.sequence_length,
-    )
-    exit_format.check(tokens)
-    return tokens
-
-
-def _check_ids(dataset: MMapIndexedDataset, stream: Stream | None, tokenizer: TokenizerFacts | None) -> None:
-    """Raise InputError if a token is not in the vocabulary. The tokens of a bucket do not pass through here."""
-    if tokenizer is not None and dataset.is_here:
-        check_all_ids(dataset, stream, tokenizer.max_id)
-
-
-def _end_ids(options: ExportOptions) -> frozenset[int]:
-    """Return the special tokens of the tokenizer; none without one, or if its files name none."""
-    if options.tokenizer is None:
-        return frozenset()
-    return frozenset(special_ids(tokenizer_path(options.tokenizer)).values())
-
-
-def _export_samples(
-    prefix: Location,
-    folder: Location,
-    options: ExportOptions,
-    exit_format: SampledFormat,
-    tokenizer: TokenizerFacts | None,
-    listener: ProgressCallback,
-    *,
-    overwrite: bool,
-) -> tuple[Mapping[str, Any], list[Location], bool]:
-    """Write a pair in samples: each file in its place, those that a killed call left there excepted."""
-    dataset, name = MMapIndexedDataset(str(prefix)), options.name or prefix.name
-    stream, tokens = stream_of(dataset), _checked(dataset, exit_format, options, tokenizer)
-    _check_ids(dataset, stream, tokenizer)
-    samples = SampleFiles(exit_format, exit_format.cut(tokens), *dataset.place, store_of(folder))
-    files = [folder / file for file in exit_format.names(samples.cut)]
-    output = _output(folder, files, pair_files(prefix), name, options, tokenizer)
+def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool) -> Exported:
+    """Export a pair in a format that shares its tokens."""
+    files = [pair.folder / file for file in export_format.files(pair.name)]
+    output = pair.output(files)
     record = output.find(overwrite=overwrite)
     if record is not None:
-        return record["facts"], files, False
-    _remove_other_files(output)
-    meter = Meter(listener, "export", name, tokens.tokens * tokens.dtype.itemsize)
-    tasks, made = samples.tasks(stream), list[FileFact]()
+        return Exported(record["facts"], files, is_new=False)
 
-    def write(file: str) -> Mapping[str, Any]:
-        if file == INDEX:
-            samples.target.put(file, samples.index(made))
-        else:
-            made.append(samples.complete(next(tasks)))
-            meter.advance(made[-1].size)
-        return _noted(folder / file)
+    dataset = MMapIndexedDataset(str(pair.prefix))
+    stream = stream_of(dataset)
+    traits = pair.traits(dataset)
+    export_format.check(traits)
+    if export_format.needs_end:
+        check_end_tokens(export_format, traits, dataset, stream, pair.end_ids())
+    pair.check_ids(dataset, stream)
 
     with output.making(overwrite=overwrite) as draft:
-        draft.elsewhere |= {path.name: partial(write, path.name) for path in files}
-        counts = {**count_documents(dataset, stream)._asdict(), "tokens": tokens.tokens}
-        draft.facts = {**counts, "dtype": dataset.dtype.name, "made_by": WRITTEN, **exit_format.facts(samples.cut)}
-    return draft.facts, files, True
+        counts = write_beside(export_format, draft.folder, pair.name, dataset, stream, traits)
+        if stream is None:
+            tokens, _ = pair_files(pair.prefix)
+            made_by = _share(tokens, files[0], draft)
+        else:
+            made_by = WRITTEN
+            with (draft.folder / files[0].name).open("xb") as file:
+                file.writelines(token_blocks(dataset, stream, pair.name, pair.listener))
+        draft.facts = _facts(counts, traits, made_by)
+    return Exported(draft.facts, files, is_new=True)
+
+
+def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: bool) -> Exported:
+    """Export a pair in samples. Each file is written in its place, except those that a killed call has written."""
+    dataset = MMapIndexedDataset(str(pair.prefix))
+    stream = stream_of(dataset)
+    traits = pair.traits(dataset)
+    export_format.check(traits)
+    pair.check_ids(dataset, stream)
+
+    access, bin_file = dataset.place
+    samples = SampleFiles(export_format, export_format.cut(traits), access, bin_file, store_of(pair.folder))
+    files = [pair.folder / file for file in export_format.names(samples.cut)]
+    output = pair.output(files)
+    record = output.find(overwrite=overwrite)
+    if record is not None:
+        return Exported(record["facts"], files, is_new=False)
+
+    _remove_other_files(output)
+    meter = Meter(pair.listener, "export", pair.name, traits.tokens * traits.dtype.itemsize)
+    writer = _SampleWriter(samples, pair.folder, stream, meter)
+    with output.making(overwrite=overwrite) as draft:
+        draft.elsewhere |= writer.writes()
+        facts = _facts(count_documents(dataset, stream), traits, WRITTEN)
+        draft.facts = facts | export_format.facts(samples.cut)
+    return Exported(draft.facts, files, is_new=True)
+
+
+@dataclass(slots=True)
+class _SampleWriter:
+    """Writes the files of a format of samples one after another, index.json last."""
+
+    samples: SampleFiles
+    folder: Location
+    stream: Stream | None
+    meter: Meter
+    written: list[FileFact] = field(default_factory=list)
+
+    def writes(self) -> dict[str, Callable[[], Mapping[str, Any]]]:
+        """Return file → a function that writes it, in the order in which they are to be called."""
+        writes: dict[str, Callable[[], Mapping[str, Any]]] = {}
+        for task in self.samples.tasks(self.stream):
+            writes[self.samples.format.file(task.number)] = partial(self._write, task)
+        writes[INDEX] = self._write_index
+        return writes
+
+    def _write(self, task: FileTask) -> Mapping[str, Any]:
+        fact = self.samples.complete(task)
+        self.written.append(fact)
+        self.meter.advance(fact.size)
+        return _noted(self.folder / self.samples.format.file(task.number))
+
+    def _write_index(self) -> Mapping[str, Any]:
+        self.samples.target.put(INDEX, self.samples.index(self.written))
+        return _noted(self.folder / INDEX)
 
 
 def _remove_other_files(output: RecordedOutput) -> None:
-    """Remove files, which may be replaced, unless a call of these very settings was killed as it wrote them."""
-    record, store = read_record(output.record) or {}, output.place.store
-    if "files" in record or any(record.get(key) != value for key, value in output.made_from.items()):
-        for file in (INDEX, *record.get("files", ()), *(path.name for path in output.files)):
-            store.delete(file)
+    """Remove the files of another export, unless a call with the same settings was killed while it wrote them."""
+    record = read_record(output.record) or {}
+    is_complete = "files" in record
+    is_other = any(record.get(key) != value for key, value in output.made_from.items())
+    if not is_complete and not is_other:
+        return
+    names = [INDEX, *record.get("files", ()), *[path.name for path in output.files]]
+    for name in names:
+        output.place.store.delete(name)
 
 
 def _share(source: Location, target: Location, draft: Draft) -> str:
-    """Let the tokens of a pair be a file of the output."""
+    """Make the tokens of a pair a file of the output; return how."""
     if isinstance(source, Path):
-        how = put_tokens(source, draft.folder / target.name)
-        return how if isinstance(target, Path) else COPIED
+        made_by = put_tokens(source, draft.folder / target.name)
+        return made_by if isinstance(target, Path) else COPIED
     if isinstance(target, RemoteFolder) and source.store == target.store:
         draft.elsewhere[target.name] = partial(_join, source, target)
         return JOINED
@@ -218,18 +282,27 @@ def _share(source: Location, target: Location, draft: Draft) -> str:
 
 
 def _join(source: RemoteFolder, target: RemoteFolder) -> Mapping[str, Any]:
+    """Let a bucket copy an object."""
     target.store.compose(target.path, [_stored(source)])
     return _noted(target)
 
 
 def _noted(file: Location) -> Mapping[str, Any]:
-    """Return what the record says of a file that was put in its place."""
-    made = _stored(file)
-    return {"bytes": made.size} | ({"mtime_ns": made.written_ns} if isinstance(file, Path) else {"etag": made.mark})
+    """Return what the record says about a file that was put in its place: its size, and a mark of this version."""
+    stored = _stored(file)
+    if isinstance(file, Path):
+        return {"bytes": stored.size, "mtime_ns": stored.written_ns}
+    return {"bytes": stored.size, "etag": stored.mark}
 
 
 def _stored(file: Location) -> Stored:
+    """Return a file as its store has it.
+
+    Raises:
+        MissingError: It does not exist.
+    """
     store, name = (LocalStore(file.parent), file.name) if isinstance(file, Path) else (file.store, file.path)
-    if (found := store.stat(name)) is None:
+    stored = store.stat(name)
+    if stored is None:
         raise MissingError("no such object", where=file, remedy="run again once no other call writes it")
-    return found
+    return stored

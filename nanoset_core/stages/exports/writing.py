@@ -1,9 +1,10 @@
-"""Write a dataset in the format of another reader: its tokens are linked or copied as they are, in their order."""
+"""Write a dataset in the format of another reader: its tokens are linked or copied as they are, or in its order."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,61 +14,72 @@ from numpy.typing import NDArray
 from nanoset_core.execution.progress import Meter, ProgressCallback, silent
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, document_spans, stream_tokens
-from nanoset_core.stages.exports.base import Tokens
+from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import LinkedFormat
 from nanoset_core.storage.local import append_file
 from nanoset_core.storage.regular_files import open_regular
 
-LINKED, COPIED, JOINED, WRITTEN = "hard link", "copy", "copy within the bucket", "written in order"
-"""How the tokens came to be there; a copy shares its blocks where the file system can."""
+# How an export got its tokens; a fact of its manifest. A copy shares its blocks if the file system can do that.
+LINKED = "hard link"
+COPIED = "copy"
+JOINED = "copy within the bucket"
+WRITTEN = "written in order"
 
 
-class Ends(NamedTuple):
-    """Documents of an exit."""
+class DocumentCounts(NamedTuple):
+    """Documents of an export. The names of the fields are facts."""
 
     documents: int
     left_out: int
-    """Documents without tokens, which no reader of it can have."""
+    """Documents without tokens, which the readers of exports cannot have."""
+
+
+def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> DocumentCounts:
+    """Return how many documents have tokens, and how many have none."""
+    documents = sum(len(lengths) for _, lengths in document_spans(dataset, stream))
+    return DocumentCounts(documents, len(dataset.document_indices) - 1 - documents)
 
 
 def write_beside(
-    exit_format: LinkedFormat,
+    export_format: LinkedFormat,
     folder: Path,
     name: str,
     dataset: MMapIndexedDataset,
     stream: Stream | None,
-    tokens: Tokens,
-) -> Ends:
-    """Write the small files of a format to a folder; memory is bounded by a chunk, of a view 16 bytes a sequence."""
-    documents = 0
-
-    def ends() -> Iterator[NDArray[np.uint64]]:
-        nonlocal documents
-        for begins, lengths in document_spans(dataset, stream):
-            documents += len(lengths)
-            yield (begins + lengths).astype(np.uint64)
-
-    exit_format.write_beside(folder, name, tokens, ends())
-    return Ends(documents, len(dataset.document_indices) - 1 - documents)
+    traits: DatasetTraits,
+) -> DocumentCounts:
+    """Write the small files of a format to a folder. Memory is bounded by a chunk; of a view, 16 bytes a sequence."""
+    ends = _DocumentEnds(dataset, stream)
+    export_format.write_beside(folder, name, traits, ends.chunks())
+    return DocumentCounts(ends.documents, len(dataset.document_indices) - 1 - ends.documents)
 
 
-def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> Ends:
-    """Return how many documents have tokens, and how many have none."""
-    documents = sum(len(lengths) for _, lengths in document_spans(dataset, stream))
-    return Ends(documents, len(dataset.document_indices) - 1 - documents)
+@dataclass(slots=True)
+class _DocumentEnds:
+    """Where documents end, counted while they are written."""
+
+    dataset: MMapIndexedDataset
+    stream: Stream | None
+    documents: int = 0
+
+    def chunks(self) -> Iterator[NDArray[np.uint64]]:
+        """Yield the number of the token after the last one of each document with tokens."""
+        for starts, lengths in document_spans(self.dataset, self.stream):
+            self.documents += len(lengths)
+            yield (starts + lengths).astype(np.uint64)
 
 
 def put_tokens(source: Path, target: Path) -> str:
-    """Let a file be the tokens of another one: by a hard link, or where that is refused a copy; return which."""
+    """Make a file with the bytes of another one, by a hard link or, if that is refused, a copy; return which."""
     try:
         os.link(source.resolve(), target)
-        return LINKED
     except OSError:
         with open_regular(source) as file, target.open("xb") as copy:
             append_file(file, copy, os.fstat(file.fileno()).st_size)
             copy.flush()
             os.fsync(copy.fileno())
         return COPIED
+    return LINKED
 
 
 def token_blocks(

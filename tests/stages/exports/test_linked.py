@@ -11,7 +11,7 @@ from stages.exports.pairs import END, random_pair
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.stages.exports.base import Tokens
+from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS, _metric
 from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
 
@@ -159,7 +159,7 @@ def test_within_a_bucket_no_token_passes_through_the_client(tmp_path, bucket, mo
     ],
 )
 def test_what_a_reader_cannot_read_is_refused(kind, told, found):
-    tokens = Tokens(**{"where": "here", "dtype": np.dtype(np.uint16), "tokens": 5} | told)
+    tokens = DatasetTraits(**{"where": "here", "dtype": np.dtype(np.uint16), "tokens": 5} | told)
     with pytest.raises(ConfigError) as error:
         FORMATS[kind].check(tokens)
     assert error.value.found == found
@@ -167,7 +167,7 @@ def test_what_a_reader_cannot_read_is_refused(kind, told, found):
 
 def test_types_that_fit_the_vocabulary_are_taken():
     for dtype, size in (("uint16", 65_536), ("uint16", 50_000), ("int32", 65_537), ("uint8", 256)):
-        FORMATS["olmo-core"].check(Tokens(where="here", dtype=np.dtype(dtype), tokens=5, vocab_size=size))
+        FORMATS["olmo-core"].check(DatasetTraits(where="here", dtype=np.dtype(dtype), tokens=5, vocab_size=size))
 
 
 def test_counts_are_written_as_datatrove_writes_them():

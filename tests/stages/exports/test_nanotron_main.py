@@ -15,7 +15,7 @@ from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.exports.stage import export
+from nanoset_core.stages.exports.make import make_export
 from nanoset_core.stages.handoff.stage import TRAINER_FILES, write_handoff
 from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
 from nanoset_core.stages.mappings.stage import write_blended, write_mappings
@@ -124,8 +124,8 @@ def test_a_handoff_follows_its_exports(built, tmp_path):
     project = Project.open(project.config.file)
     with pytest.raises(StaleError, match="tokenizer_name"):
         write_handoff(project, "smol")
-    export(project, "kept-ds")
-    export(project, "web-ds")
+    make_export(project, "kept-ds")
+    make_export(project, "web-ds")
     made = write_handoff(project, "smol")
     assert "other/name" in made.path("data.yaml").read_text()
     shutil.rmtree(project.outputs.folder / "exports" / "web-ds")

@@ -13,7 +13,7 @@ from stages.exports.pairs import random_pair
 from nanoset_core.cli import nanoset
 from nanoset_core.errors import ConfigError
 from nanoset_core.stages.exports import samples
-from nanoset_core.stages.exports.base import Tokens
+from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS
 from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
 
@@ -171,20 +171,20 @@ def test_what_a_reader_cannot_read_is_refused(kind):
     known = {"where": "here", "dtype": np.dtype(np.uint16), "tokens": 5, "sequence_length": 6}
     for told, found in (({"dtype": np.dtype(np.float32)}, "tokens of type float32"), ({"tokens": 0}, "no tokens")):
         with pytest.raises(ConfigError) as error:
-            FORMATS[kind].check(Tokens(**known | told))
+            FORMATS[kind].check(DatasetTraits(**known | told))
         assert error.value.found == found
-    FORMATS[kind].check(Tokens(**known, has_end=False))  # they know no documents
+    FORMATS[kind].check(DatasetTraits(**known, has_end=False))  # they know no documents
     if kind == "litdata":
         with pytest.raises(ConfigError, match="5 tokens"):
-            FORMATS[kind].cut(Tokens(**known))
+            FORMATS[kind].cut(DatasetTraits(**known))
 
 
 @pytest.mark.parametrize("kind", ["mds", "litdata"])
 def test_files_are_filled_to_64_mib(kind):
     for dtype, length, count in (("uint16", 2049, 10**9), ("int32", 9, 10**8), ("uint8", 1 << 24, 1 << 28)):
-        exit_format = FORMATS[kind]
-        cut = exit_format.cut(Tokens(where="", dtype=np.dtype(dtype), tokens=count, sequence_length=length))
-        sizes = {exit_format.size(cut, number) for number in range(cut.files - 1)}
+        export_format = FORMATS[kind]
+        cut = export_format.cut(DatasetTraits(where="", dtype=np.dtype(dtype), tokens=count, sequence_length=length))
+        sizes = {export_format.size(cut, number) for number in range(cut.files - 1)}
         assert len(sizes) == 1
         assert samples.FILE_BYTES - max(sizes) < length * cut.dtype.itemsize + 11
         assert cut.span(cut.files - 1)[1] == count

@@ -17,8 +17,8 @@ from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.exports import samples
+from nanoset_core.stages.exports.make import make_export
 from nanoset_core.stages.exports.sample_files import SampleFiles
-from nanoset_core.stages.exports.stage import export
 from nanoset_core.stages.inventory.make import inventory_recipe, survey_corpus
 from nanoset_core.stages.views import stage as views
 from nanoset_core.storage.atomic import sha256_file
@@ -42,7 +42,7 @@ ALL = ["*-ds", "*-olmo", "*-mds", "*-lit"]
 def build(project):
     make_corpora(project, "web")
     views.make_view(project, "kept")
-    return {name: export(project, name) for name in NAMES}
+    return {name: make_export(project, name) for name in NAMES}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,11 @@ def test_tokens_are_those_of_the_dataset(whole):
 
 def stale(project):
     graph = graph_over(project, {"web": inventory_recipe(survey_corpus(project, "web"))})
-    return {node.key.subject for node in graph.nodes() if node.stage.folder == "exports" and graph.stale_reasons(node)}
+    return {
+        node.key.subject
+        for node in graph.nodes()
+        if node.stage.layout.folder == "exports" and graph.stale_reasons(node)
+    }
 
 
 def test_after_an_append_and_a_changed_rule_only_what_changed_is_made(project):
@@ -138,7 +142,7 @@ def test_what_the_reader_cannot_read_is_refused_before_it_is_made(project):
     other = Project.open(file)
     make_corpora(other, "web")
     with pytest.raises(ConfigError, match="cannot read this dataset as it is"):
-        export(other, "web-ds")
+        make_export(other, "web-ds")
     graph = graph_over(other, {"web": inventory_recipe(survey_corpus(other, "web"))})
     (node,) = (node for node in graph.nodes() if node.key.subject == "web-ds")
     said = node.stage.refusal(other, node.key, graph.recipe(node), None)
@@ -161,11 +165,11 @@ def test_samples_are_written_by_tasks_and_a_killed_build_keeps_its_files(project
 
     monkeypatch.setattr(SampleFiles, "write", written)
     with pytest.raises(KeyboardInterrupt):
-        export(project, "web-mds")
+        make_export(project, "web-mds")
     (folder,) = (project.outputs.folder / "exports/web-mds").iterdir()
     assert {path.name for path in folder.iterdir()} == {"shard.00000.mds", "shard.00001.mds"}
     assert "exports/web-mds" in {one.output for one in plan_gc(project, unfinished=True).garbage}
-    made = export(project, "web-mds")
+    made = make_export(project, "web-mds")
     assert tried[:4] == [0, 1, 2, 2]
     assert sorted(set(tried)) == sorted(tried[:2] + tried[3:]) == [*range(len(made.files) - 1)]
     assert [one.passed for one in verify_project(project, ["web-mds"], deep=True)] == [True]
@@ -176,7 +180,7 @@ def test_samples_are_written_by_tasks_and_a_killed_build_keeps_its_files(project
     for name in list(there)[1::2]:
         (made.folder / name).unlink()
     monkeypatch.setattr(Project, "executor", Backwards())
-    again = export(Project.open(project.config.file), "web-mds")
+    again = make_export(Project.open(project.config.file), "web-mds")
     assert again.files == made.files
     assert {name: sha256_file(again.path(name)) for name in again.files} == there
 
@@ -225,7 +229,7 @@ def test_in_a_bucket_the_bytes_are_the_same(tmp_path, tokenizer_file, whole, buc
     project = Project.open(write_project(tmp_path / "project", tokenizer_file, root | CHANGES))
     make_corpora(project, "web")
     views.make_view(project, "kept")
-    made = {name: export(project, name) for name in NAMES}
+    made = {name: make_export(project, name) for name in NAMES}
     assert {one.facts["made_by"] for one in made.values()} == {"copy within the bucket", "written in order"}
     here = Project.open(whole).outputs
     for name, one in made.items():
