@@ -44,7 +44,7 @@ def test_init_again_where_nothing_was_edited(tmp_path):
     """As after Ctrl-C in the moment when it was written."""
     assert f"wrote {tmp_path}/nanoset.yaml, which names no corpus" in run("init", tmp_path)
     before = (tmp_path / "nanoset.yaml").stat()
-    assert f"there already: {tmp_path}/nanoset.yaml, which names no corpus" in run("init", tmp_path)
+    assert f"nothing was changed: {tmp_path}/nanoset.yaml" in run("init", tmp_path)
     assert (tmp_path / "nanoset.yaml").stat() == before
     with (tmp_path / "nanoset.yaml").open("a") as file:
         file.write("# mine\n")

@@ -105,7 +105,8 @@ def test_building_opening_and_reading_need_numpy_alone(tmp_path, prefix):
     heavy = ("torch", "pyarrow", "dagster", "tokenizers", "orjson", "yaml", "fsspec", "click", "rich")
     code = f"""
 import sys
-from nanoset_core.loading import NanosetBuilder, NanosetConfig
+from nanoset_core.loading.builder import NanosetBuilder
+from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.loading.samplers import PretrainingSampler
 config = NanosetConfig({{{prefix!r}: 1.0}}, sequence_length=8, split="1,0,0", train_split_samples=60,

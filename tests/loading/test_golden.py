@@ -97,7 +97,24 @@ def facts(dataset, expected):
     return found
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "splits" in case], ids=lambda case: case["name"])
+def is_split_at_spaces(case):
+    """Whether only spaces separate the numbers of a split, which trainers accept and we refuse."""
+    return " " in case["config"].get("split", "") and "," not in case["config"]["split"]
+
+
+BUILT = [case for case in CASES if "splits" in case]
+
+
+@pytest.mark.parametrize("case", [case for case in BUILT if is_split_at_spaces(case)], ids=lambda case: case["name"])
+def test_a_split_at_spaces_is_refused_since_arguments_lose_them(case, in_folder):
+    write_datasets(case, in_folder)
+    with pytest.raises(ConfigError, match="the split is not three shares"):
+        NanosetBuilder(NanosetConfig(**case["config"], path_to_cache="cache")).build()
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in BUILT if not is_split_at_spaces(case)], ids=lambda case: case["name"]
+)
 def test_the_same_as_the_trainer(case, in_folder):
     write_datasets(case, in_folder)
     config = NanosetConfig(**case["config"], path_to_cache="cache")
