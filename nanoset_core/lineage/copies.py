@@ -70,7 +70,9 @@ class _Corpus:
         bounds = self.sequences.document_indices[document : document + 2]
         start, stop = token_starts(self.sequences, bounds).tolist()
         itemsize = self.sequences.dtype.itemsize
-        all_tokens = self.sequences.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))
+        first_byte = np.array([start * itemsize])
+        stop_byte = np.array([stop * itemsize])
+        all_tokens = self.sequences.tokens_for(first_byte, stop_byte)
         return all_tokens[start:stop]
 
     def token_digest(self, document: int) -> bytes:

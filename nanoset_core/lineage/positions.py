@@ -281,20 +281,25 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     rows = sample_index[first_row : last_row + 1].astype(np.int64)  # (n_samples + 1, 2), the last one is an end alone
     if len(rows) < 2:
         return Spans.concatenate([])
-    entries = rows[:, 0]
-    row_offsets = rows[:, 1]
+    start_entries = rows[:-1, 0]  # (n_samples,)
+    start_offsets = rows[:-1, 1]
+    stop_entries = rows[1:, 0]
+    stop_offsets = rows[1:, 1]
 
-    # A sample begins at its row's offset if it begins in this entry, or at the first token; its end likewise.
+    # Within this entry, a sample starts at its offset, or at the first token if it begins in an earlier entry. It stops
+    # at the next sample's offset, or at the last token if it ends in a later entry.
     length = int(lengths[int(nanoset.document_index[entry])])
-    starts = np.where(entries[:-1] == entry, row_offsets[:-1], 0)
-    stops = np.where(entries[1:] == entry, row_offsets[1:] + nanoset.config.overlap, length)
-    has_tokens = (entries[:-1] <= entry) & (entries[1:] >= entry) & (stops > starts)
+    starts = np.where(start_entries == entry, start_offsets, 0)
+    stops = np.where(stop_entries == entry, stop_offsets + nanoset.config.overlap, length)
+    is_here = (start_entries <= entry) & (stop_entries >= entry)
+    has_tokens = is_here & (stops > starts)
 
     # Only the first sample may begin in an earlier entry: count its tokens up to this one.
     offsets = np.zeros(len(starts), np.int64)
-    if entries[0] < entry:
-        earlier_sequences = nanoset.document_index[entries[0] : entry]
-        offsets[0] = lengths[earlier_sequences].sum(dtype=np.int64) - row_offsets[0]
+    first_entry = int(start_entries[0])
+    if first_entry < entry:
+        earlier_sequences = nanoset.document_index[first_entry:entry]
+        offsets[0] = lengths[earlier_sequences].sum(dtype=np.int64) - start_offsets[0]
     samples = np.arange(first_row, first_row + len(starts), dtype=np.int64)
     return Spans(samples, offsets, starts, stops).select(has_tokens)
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -176,9 +177,10 @@ class Run:
             parts = [_open_part(outputs, spec, handoff) for handoff in spec.handoffs]
 
         # A handoff ends where the next one begins, unless it is a phase, whose end is known.
-        ends = [*(part.begin for part in parts[1:]), None]
-        closed_parts = [part._replace(end=part.end or end) for part, end in zip(parts, ends, strict=True)]
-        return Run(spec, closed_parts, file)
+        closed_parts: list[RunPart] = []
+        for part, next_part in pairwise(parts):
+            closed_parts.append(part._replace(end=part.end or next_part.begin))
+        return Run(spec, [*closed_parts, parts[-1]], file)
 
     @staticmethod
     def begun(outputs: OutputRoot, handoff: Manifest, size: int) -> Run:

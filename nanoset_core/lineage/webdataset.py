@@ -170,7 +170,10 @@ class Tars:
                 expected=f"{ways}, or a number over all tars",
             )
 
-        start, stop = plan.shard_ranks(shard) if shard < plan.shards else (0, 0)
+        start = 0
+        stop = 0
+        if shard < plan.shards:
+            start, stop = plan.shard_ranks(shard)
         if not 0 <= sample < stop - start:
             raise SampleIndexError(
                 "no such context in the webdataset",
@@ -371,5 +374,6 @@ def _sequence_spans(dataset: MMapIndexedDataset, stream: Stream | None, start: i
     starts = np.maximum(start, sequence_starts) - sequence_starts
     stops = np.minimum(stop, sequence_stops) - sequence_starts
     has_tokens = stops > starts  # sequences of documents without tokens have none
-    spans: NDArray[np.int64] = np.stack([np.arange(first, last), starts, stops], axis=1)[has_tokens].astype(np.int64)
-    return spans
+    spans = np.stack([np.arange(first, last), starts, stops], axis=1)  # (n_sequences, 3)
+    filled_spans: NDArray[np.int64] = spans[has_tokens].astype(np.int64)
+    return filled_spans

@@ -104,10 +104,10 @@ def test_a_corpus_that_cannot_be_read_is_named(project, monkeypatch):
     def refuse(dataset, **options):
         if dataset.name == "books":
             raise OSError("a bad disk")
-        return opened(dataset, **options)
+        return open_dataset(dataset, **options)
 
-    opened = copies.opened
-    monkeypatch.setattr(copies, "opened", refuse)
+    open_dataset = copies.open_dataset
+    monkeypatch.setattr(copies, "open_dataset", refuse)
 
     found = find_copies(project, ["web-3"])
 

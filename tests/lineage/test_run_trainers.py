@@ -7,15 +7,15 @@ from their sources, wherever they are on the path; nothing else of them needs to
 from __future__ import annotations
 
 import ast
-import importlib.util
+import importlib
 import itertools
-import os
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from trainer_sources import source_file
 
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.lineage.run import Run, RunPart, explain_step
@@ -47,17 +47,6 @@ def process():
         dist.destroy_process_group()
 
 
-def source(package: str, *path: str) -> Path:
-    """A file of a package, which is not imported."""
-    if package == "megatron":
-        folders = [Path(os.environ["MEGATRON_LM"], package)] if "MEGATRON_LM" in os.environ else []
-    else:
-        spec = importlib.util.find_spec(package)
-        folders = list(map(Path, spec.submodule_search_locations or ())) if spec is not None else []
-    found = next((folder.joinpath(*path) for folder in folders if folder.joinpath(*path).is_file()), None)
-    return found or pytest.skip(f"{package} is not installed")
-
-
 def classes(file: Path, *names: str) -> list:
     """Classes and functions of a source, run without what it imports."""
     import abc
@@ -85,14 +74,16 @@ def annotations() -> int:
 def sampled(package: str):
     """What makes the iterator over micro-batches of one rank: (total, consumed, micro-batch, rank, ranks)."""
     if package == "megatron":
-        (sampler,) = classes(source(package, "training", "datasets", "data_samplers.py"), "MegatronPretrainingSampler")
+        (sampler,) = classes(
+            source_file(package, "training", "datasets", "data_samplers.py"), "MegatronPretrainingSampler"
+        )
         return lambda *place: iter(sampler(*place))
     if package == "nemo":
         path = ("collections", "nlp", "data", "language_modeling", "megatron", "data_samplers.py")
-        *_, sampler = classes(source(package, *path), "BaseMegatronSampler", "MegatronPretrainingSampler")
+        *_, sampler = classes(source_file(package, *path), "BaseMegatronSampler", "MegatronPretrainingSampler")
         return lambda *place: iter(sampler(*place))
     names = ("SkipBatchSampler", "_get_train_sampler")
-    *_, make = classes(source(package, "dataloader.py"), *names)
+    *_, make = classes(source_file(package, "dataloader.py"), *names)
 
     def interleaved(total, consumed, micro_batch, rank, ranks):
         mine = iter(make(ranks, rank, range(total), consumed))

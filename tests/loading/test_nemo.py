@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lineage.test_run_trainers import source
 from stages.packs.test_writing import write_packs
+from trainer_sources import source_file
 
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
@@ -46,7 +46,7 @@ def nemo_builder(monkeypatch: pytest.MonkeyPatch, *, may_build: bool) -> Splits:
     """Return what takes (prefixes and weights, split, samples of the splits, folder of index files, …)."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     cpp = pytest.importorskip("megatron.core.datasets.helpers_cpp", reason="megatron-core is not installed")
-    files = [source("nemo", *FOLDER, f"{name}.py") for name in MODULES]
+    files = [source_file("nemo", *FOLDER, f"{name}.py") for name in MODULES]
 
     def build_sample_idx(*args: Any) -> Any:
         assert may_build, "it did not find the index files"
