@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ from nanoset_core.records.parsing import (
     located,
     read_yaml,
 )
-from nanoset_core.records.settings import Range
+from nanoset_core.records.settings import NOT_A_KEY, Range
 from nanoset_core.stages.contamination.settings import ContaminationSpec, contamination_errors
 from nanoset_core.stages.exports.settings import ExportSpec, export_errors, reader_errors
 from nanoset_core.stages.mappings.rules import end_token_errors, nanoset_errors
@@ -112,37 +112,45 @@ class ProjectConfig:
     """What the project is called in Dagster."""
     history: str = ".dagster"
     """Folder of Dagster's history, which needs a disk with file locks; where DAGSTER_HOME is set, it comes first."""
-    file: Path = field(default=Path(CONFIG_FILE), init=False)
-    """Where it was read from; set by `load_config`."""
+    file: Path = field(default=Path(CONFIG_FILE), kw_only=True, metadata=NOT_A_KEY)
+    """Where it was read from, or would be; relative paths start in its folder."""
 
     @property
     def raw_folder(self) -> Path | RemoteFolder:
         """The folder of raw text."""
-        if is_remote(self.raw):
-            place, known_by = self._remote(self.raw, "raw", only_read=True).place, self.storage.fingerprint
-            return RemoteFolder(place, by_etag=known_by != "content", in_pieces=known_by == "etag-pieces")
-        return self.local(self.raw, "raw")
+        if not is_remote(self.raw):
+            return self.local(self.raw, "raw")
+        return RemoteFolder(
+            self._remote(self.raw, "raw", only_read=True).place,
+            by_etag=self.storage.fingerprint != "content",
+            in_pieces=self.storage.fingerprint == "etag-pieces",
+        )
 
     def folder_name(self, corpus: str) -> str:
         """Return the folder below `raw` that a corpus is read from."""
-        spec = self.corpora.get(corpus)
-        return corpus if spec is None else spec.folder or corpus
+        return self._corpus_spec(corpus).folder or corpus
 
     def corpus_folder(self, corpus: str) -> Path | RemoteFolder:
-        """Return the location of that folder, whether it exists or not."""
+        """Return the folder that a corpus is read from, whether it exists or not."""
         return self.raw_folder / self.folder_name(corpus)
 
     def choice_of(self, corpus: str) -> FileChoice:
-        """Return which files of that folder the corpus is made of."""
-        return self.corpora.get(corpus, CorpusSpec()).choice
+        """Return which files of its folder a corpus is made of."""
+        return self._corpus_spec(corpus).choice
+
+    def _corpus_spec(self, corpus: str) -> CorpusSpec:
+        """Return the settings of a corpus: defaults if nanoset.yaml does not name it."""
+        return self.corpora.get(corpus, CorpusSpec())
 
     def trains_on(self, corpus: str) -> bool:
         """Return whether training reads a corpus, as far as the settings tell."""
-        nanosets, webdatasets = self.nanosets.values(), self.webdatasets.values()
         names = {corpus} | {name for name in self.derived if base_of(self.derived, name) == corpus}
-        by_name = not names.isdisjoint((*self.pbin, *(one.of for one in self.exports.values())))
-        by_name = by_name or any(not names.isdisjoint(one.corpora) for one in webdatasets)
-        return by_name or any(one.trains_on(name) for one in nanosets for name in names)
+        outputs_of = [*self.pbin, *(export.of for export in self.exports.values())]
+        for webdataset in self.webdatasets.values():
+            outputs_of += webdataset.corpora
+        if not names.isdisjoint(outputs_of):
+            return True
+        return any(nanoset.trains_on(name) for nanoset in self.nanosets.values() for name in names)
 
     def repeats(self, name: str) -> bool:
         """Return whether a name is that of a view which repeats documents."""
@@ -151,36 +159,39 @@ class ProjectConfig:
 
     @property
     def derived(self) -> Mapping[str, Derived]:
-        """Name → what is made of the dataset of a corpus, and stands where one stands: a view, or packs."""
+        """Name → view or packs: what is made of the dataset of a corpus, and can be named wherever a corpus can."""
         return {**self.views, **self.packs} if self.packs else self.views
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
-        """Return how a corpus's lines become documents, with its own keys where it has some."""
-        spec = self.corpora.get(corpus, CorpusSpec())
-        ours = {name: key for name in ("text_key", "id_key", "columns") if (key := getattr(spec, name)) is not None}
-        return replace(self.documents, **ours)
+        """Return how a corpus's lines become documents; keys of its own take precedence."""
+        spec = self._corpus_spec(corpus)
+        overrides: dict[str, Any] = {"text_key": spec.text_key, "id_key": spec.id_key, "columns": spec.columns}
+        return replace(self.documents, **{key: value for key, value in overrides.items() if value is not None})
 
     def attributes_of(self, corpus: str) -> AttributesSpec | None:
-        """Return which tables are joined to a corpus's documents; None where there are none."""
+        """Return which tables are joined to a corpus's documents, or None."""
         spec = self.attributes.get(corpus)
         return AttributesSpec(spec) if isinstance(spec, str) else spec
 
     @property
     def root_folder(self) -> Path:
-        """The folder of outputs; of outputs in a bucket, the folder of their working copies."""
-        if self.root_place is not None:
-            return copies_folder(self.root_place, self._mirror)
+        """The folder of outputs; if they are in a bucket, the folder of their working copies."""
+        place = self.root_place
+        if place is not None:
+            return copies_folder(place, self._mirror)
         return self.local(self.root, "root")
 
     @property
     def root_access(self) -> FileAccess:
         """How the outputs are reached."""
-        folder, place = self.root_folder, self.root_place
-        return FileAccess(folder) if place is None else FileAccess(folder, place, capacity=self.storage.capacity)
+        place = self.root_place
+        if place is None:
+            return FileAccess(self.root_folder)
+        return FileAccess(self.root_folder, place, capacity=self.storage.capacity)
 
     @property
     def root_place(self) -> Store | None:
-        """The location of the outputs in a bucket; None where they are local."""
+        """The location of the outputs in a bucket, or None if they are local."""
         return self._remote(self.root, "root").place if is_remote(self.root) else None
 
     @property
@@ -192,35 +203,48 @@ class ProjectConfig:
     def tokenizer_file(self) -> TokenizerPath:
         """The path of the tokenizer, with its settings."""
         spec = self.tokenizer
-        merges = None if spec.merges is None else self._tokenizer_here(spec.merges, "merges")
-        settings = (spec.pattern, spec.special_tokens, spec.num_special_tokens, spec.vocab_size, spec.legacy)
-        # Of a folder, the file in it that is the tokenizer.
-        source = as_source(TokenizerFile(self._tokenizer_here(spec.path, "path"), merges, *settings))
+        merges = None if spec.merges is None else self._tokenizer_path(spec.merges, "merges")
+        file = TokenizerFile(
+            self._tokenizer_path(spec.path, "path"),
+            merges,
+            spec.pattern,
+            spec.special_tokens,
+            spec.num_special_tokens,
+            spec.vocab_size,
+            spec.legacy,
+        )
+        # If the path is a folder, the source is the file in it that is the tokenizer.
+        source = as_source(file)
         return source if source.settings else source.path
 
-    def _tokenizer_here(self, given: str, key: str) -> Path:
-        """Return the local path of a tokenizer's file; of one in a bucket that of an up-to-date copy."""
-        if not is_remote(given):
-            return self.local(given, f"tokenizer.{key}")
+    def _tokenizer_path(self, location: str, key: str) -> Path:
+        """Return the local path of a tokenizer's file; if it is in a bucket, that of an up-to-date copy."""
+        if not is_remote(location):
+            return self.local(location, f"tokenizer.{key}")
         from nanoset_core.tokenizers.files.source import tokenizer_here
 
-        return tokenizer_here(self._remote(given, f"tokenizer.{key}"), self._mirror)
+        return tokenizer_here(self._remote(location, f"tokenizer.{key}"), self._mirror)
 
-    def _remote(self, given: str, key: str, *, only_read: bool = False) -> RemoteFolder:
-        return remote_location(given, where=f"{self.file}: {key}", storage=self.storage, only_read=only_read)
+    def _remote(self, url: str, key: str, *, only_read: bool = False) -> RemoteFolder:
+        """Return the location in a bucket that a key holds."""
+        return remote_location(url, where=f"{self.file}: {key}", storage=self.storage, only_read=only_read)
 
     @property
     def _mirror(self) -> Path:
         """The folder of working copies."""
         return self.local(self.storage.mirror or ".nanoset/mirror", "storage.mirror")
 
-    def local(self, given: str, key: str) -> Path:
-        """Return a path of this machine that a key holds; ConfigError where it is none."""
-        return local_path(given, base=self.file.parent, where=f"{self.file}: {key}")
+    def local(self, path: str, key: str) -> Path:
+        """Return the absolute path on this machine of a path that a key holds.
+
+        Raises:
+            ConfigError: It is none.
+        """
+        return local_path(path, base=self.file.parent, where=f"{self.file}: {key}")
 
     def with_copies_in(self, folder: Path) -> ProjectConfig:
         """Return the same settings with another folder of working copies, if the outputs are in a bucket."""
-        return self._with(storage=replace(self.storage, mirror=str(folder)))
+        return replace(self, storage=replace(self.storage, mirror=str(folder)))
 
     def below(self, folder: Path) -> ProjectConfig:
         """Return the settings for a worker of a cluster: its own folder of copies, and the tokenizer it received."""
@@ -229,12 +253,7 @@ class ProjectConfig:
             return config
         received = as_source(local_tokenizer(config.tokenizer_file))
         merges = None if received.merges is None else str(received.merges)
-        return config._with(tokenizer=replace(self.tokenizer, path=str(received.path), merges=merges))
-
-    def _with(self, **changes: Any) -> ProjectConfig:
-        config = replace(self, **changes)
-        object.__setattr__(config, "file", self.file)
-        return config
+        return replace(config, tokenizer=replace(self.tokenizer, path=str(received.path), merges=merges))
 
     @property
     def workers(self) -> int:
@@ -254,19 +273,25 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
         path: The file, or the folder of a project, whose nanoset.yaml is read.
 
     Raises:
-        MissingError: no such file.
-        ConfigError: it is not YAML, or has mistakes; all of them, each with its line.
+        MissingError: There is no such file.
+        ConfigError: It is not YAML, or has mistakes; all of them, each with its line.
     """
     file = config_file(expanded(path, "the configuration")).resolve()
     check_utf_8(file)
     try:
         value, text = read_yaml(file, remedy="correct the line; `nanoset init` writes an example")
     except FileNotFoundError as error:
-        remedy = "run `nanoset init` to write one, or `nanoset demo` for an example"
-        raise MissingError("no such configuration", where=file, remedy=remedy) from error
+        raise MissingError(
+            "no such configuration",
+            where=file,
+            remedy="run `nanoset init` to write one, or `nanoset demo` for an example",
+        ) from error
     except OSError as error:
         raise ConfigError(
-            "the configuration cannot be read", where=file, found=error.strerror, remedy="give the path of a text file"
+            "the configuration cannot be read",
+            where=file,
+            found=error.strerror,
+            remedy="give the path of a text file",
         ) from error
     return config_from(value, file, text)
 
@@ -275,57 +300,72 @@ def config_from(value: object, file: Path, text: str | None = None) -> ProjectCo
     """Return the configuration that plain values describe.
 
     Args:
-        value: the content of a nanoset.yaml.
-        file: where it is, or would be; relative paths start in its folder.
-        text: what the file holds, to name the lines of mistakes.
+        value: Content of a nanoset.yaml.
+        file: Where it is, or would be; relative paths start in its folder.
+        text: The text of the file, to name the lines of mistakes.
 
     Raises:
-        ConfigError: all mistakes in it.
+        ConfigError: All mistakes in it.
     """
     config, errors = check_config(value, file)
-    if config is None:
-        raise combined(errors, file) if text is None else located(file, text, errors)
-    return config
+    if config is not None:
+        return config
+    if text is None:
+        raise combined(errors, file)
+    raise located(file, text, errors)
 
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
     """Return the configuration that plain values describe, or None and all mistakes in them; see `config_from`."""
     if value is None:
-        what, remedy = "the configuration is empty", "remove it, and run `nanoset init` here to write one to start from"
-        return None, [ConfigError(what, where=file, expected="raw, root and tokenizer at the least", remedy=remedy)]
+        error = ConfigError(
+            "the configuration is empty",
+            where=file,
+            expected="raw, root and tokenizer at the least",
+            remedy="remove it, and run `nanoset init` here to write one to start from",
+        )
+        return None, [error]
+
+    # Each value on its own: its type, its range, its choices.
     parser = Parser(file)
-    config = parser.read(ProjectConfig, value, "")
+    parsed = parser.read(ProjectConfig, value, "")
     if parser.errors:
         return None, parser.errors
-    object.__setattr__(config, "file", file)
-    distinct = {str(error): error for error in _mistakes(config)}
-    if not distinct:
-        try:
-            packed = resolve_packing(file, resolved(config.nanosets, file), config.webdatasets, config.packs)
-        except ConfigError as error:
-            return None, [error]
-        for key, value in packed._asdict().items():
-            object.__setattr__(config, key, value)
-        distinct = {str(error): error for error in _pack_errors(config)}
-    if distinct:
-        return None, list(distinct.values())
+    config: ProjectConfig = replace(parsed, file=file)
+
+    # Values together. Rules look at what nanoset.yaml says, before phases and packing are put into effect.
+    errors = _distinct(_broken_rules(config))
+    if errors:
+        return None, errors
+    try:
+        nanosets = resolved(config.nanosets, file)
+        packing = resolve_packing(file, nanosets, config.webdatasets, config.packs)
+    except ConfigError as error:
+        return None, [error]
+    config = replace(config, **packing._asdict())
+
+    # The packs that `packing` added have rules, too.
+    errors = _distinct(_broken_rules_of_packs(config))
+    if errors:
+        return None, errors
+
     if config.packed:
         warn_of_former_key(file)
-        object.__setattr__(config, "pbin", config.packed)
+        config = replace(config, pbin=config.packed)
     return config, []
 
 
-def _pack_errors(config: ProjectConfig) -> Iterator[ConfigError]:
-    file, views = config.file, {name: view.of for name, view in config.views.items()}
-    yield from pack_errors(file, config.packs, views, config.corpora)
-    yield from pack_reader_errors(
-        file, config.packs, config.tokenizer, config.nanosets, config.webdatasets, config.exports
-    )
+def _distinct(errors: Iterable[ConfigError]) -> list[ConfigError]:
+    """Return errors without repetitions: a rule may be asked for several names."""
+    return list({str(error): error for error in errors}.values())
 
 
-def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
-    """Yield an error for each setting that is impossible, or contradicts another."""
-    file, tokenizer, tokenization = config.file, config.tokenizer, config.tokenization
+def _broken_rules(config: ProjectConfig) -> Iterator[ConfigError]:
+    """Yield an error for each setting that is impossible, or contradicts another. Rules are beside their keys."""
+    file = config.file
+    tokenizer = config.tokenizer
+    tokenization = config.tokenization
+
     yield from _place_errors(config)
     yield from tokenization_errors(file, tokenizer, config.documents, tokenization)
     for name, corpus in config.corpora.items():
@@ -333,8 +373,9 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
     if config.attributes:
         yield from raised(check_corpora, file, "attributes", tuple(config.attributes))
     for name in config.attributes:
-        spec = config.attributes_of(name)
-        yield from column_errors(file, f"attributes.{name}.columns", (spec and spec.columns) or ())
+        attributes = config.attributes_of(name)
+        if attributes is not None:
+            yield from column_errors(file, f"attributes.{name}.columns", attributes.columns or ())
     yield from executor_errors(file, config.executor)
     for name, nanoset in config.nanosets.items():
         yield from nanoset_errors(file, name, nanoset)
@@ -342,7 +383,7 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
     for name, webdataset in config.webdatasets.items():
         yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
     yield from view_errors(file, config.views, config.corpora)
-    yield from _pack_errors(config)
+    yield from _broken_rules_of_packs(config)
     yield from contamination_errors(file, config.contamination, config.views)
     yield from export_errors(file, config.exports)
     yield from reader_errors(file, config.nanosets, config.exports)
@@ -351,47 +392,87 @@ def _mistakes(config: ProjectConfig) -> Iterator[ConfigError]:
     yield from _name_errors(config)
 
 
-def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
-    for key in ("path", "merges"):
-        if (given := getattr(config.tokenizer, key)) is not None:
-            yield from raised(_check_place, config, given, f"tokenizer.{key}")
-    try:
-        raw, root, _ = config.raw_folder, config.root_folder, config.history_folder
-    except ConfigError as error:
-        yield error
-        return
-    is_remote_root = config.root_place is not None
-    inside = root == raw or raw in root.parents
-    if isinstance(raw, RemoteFolder) or is_remote_root:
-        inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")
-    yield from broken(
-        f"{config.file}: ",
-        _TEXTS,
-        (inside, "inside", "root", config.root if is_remote_root else root),
-        (not is_remote_root and root.is_file(), "file", "root", root),
+def _broken_rules_of_packs(config: ProjectConfig) -> Iterator[ConfigError]:
+    """Yield an error for each setting of packs, or of what reads them, that is impossible."""
+    source_of_view = {name: view.of for name, view in config.views.items()}
+    yield from pack_errors(config.file, config.packs, source_of_view, config.corpora)
+    yield from pack_reader_errors(
+        config.file,
+        config.packs,
+        config.tokenizer,
+        config.nanosets,
+        config.webdatasets,
+        config.exports,
     )
 
 
-def _check_place(config: ProjectConfig, given: str, key: str) -> None:
-    if is_remote(given):
-        remote_location(given, where=f"{config.file}: {key}", storage=config.storage)
+def _place_errors(config: ProjectConfig) -> Iterator[ConfigError]:
+    """Yield an error for each location that is none, and for outputs inside the raw text."""
+    tokenizer = config.tokenizer
+    for key, location in (("path", tokenizer.path), ("merges", tokenizer.merges)):
+        if location is not None:
+            yield from raised(_check_location, config, location, f"tokenizer.{key}")
+    try:
+        raw = config.raw_folder
+        root = config.root_folder
+        _ = config.history_folder
+    except ConfigError as error:
+        yield error
+        return
+
+    is_remote_root = config.root_place is not None
+    if isinstance(raw, RemoteFolder) or is_remote_root:
+        is_inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")
     else:
-        config.local(given, key)
+        is_inside = root == raw or raw in root.parents
+    is_file = not is_remote_root and root.is_file()
+    yield from broken(
+        f"{config.file}: ",
+        _TEXTS,
+        (is_inside, "inside", "root", config.root if is_remote_root else root),
+        (is_file, "file", "root", root),
+    )
+
+
+def _check_location(config: ProjectConfig, location: str, key: str) -> None:
+    """Check that a key holds a path or a URL.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if is_remote(location):
+        remote_location(location, where=f"{config.file}: {key}", storage=config.storage)
+    else:
+        config.local(location, key)
 
 
 def _name_errors(config: ProjectConfig) -> Iterator[ConfigError]:
-    """Names of nanosets and so on are those of jobs and asset groups, for which '-' and '_' are the same."""
-    names = []
-    for name, spec in config.nanosets.items():
-        ends = [f"-phase-{number}" for number in range(1, 1 + len(spec.phases))] or [""]
-        names += [f"nanosets.{name}{end}" for end in ends]
-    names += [f"webdatasets.{name}" for name in config.webdatasets]
-    names += dict.fromkeys(f"views.{base_of(config.views, name)}_views" for name in config.views)
-    names += dict.fromkeys(f"packs.{base_of(config.derived, name)}_packs" for name in config.packs)
-    names += [f"pbin.{name}_packed" for name in (*config.pbin, *config.packed) if name in config.derived]
-    names += [f"exports.{name}" for name in config.exports]
-    names += [f"contamination.{name}" for name in config.contamination]
-    plain = [path.partition(".")[2].replace("-", "_") for path in names]
-    for number, path in enumerate(names):
-        other = names[plain.index(plain[number])]
-        yield from broken(f"{config.file}: ", _TEXTS, (other != path, "name", path, f"{other} has the same"))
+    """Yield an error for each name that another thing has as well.
+
+    Names of nanosets and so on become those of jobs and groups of assets, for which '-' and '_' are the same.
+    """
+    first_by_name: dict[str, str] = {}  # name as Dagster compares it → the first key with that name
+    for path in _named_things(config):
+        _, _, name = path.partition(".")
+        first = first_by_name.setdefault(name.replace("-", "_"), path)
+        yield from broken(f"{config.file}: ", _TEXTS, (first != path, "name", path, f"{first} has the same"))
+
+
+def _named_things(config: ProjectConfig) -> Iterator[str]:
+    """Yield `<section>.<name>` of everything that becomes a job or a group of assets."""
+    for name, nanoset in config.nanosets.items():
+        phases = [f"{name}-phase-{number}" for number in range(1, len(nanoset.phases) + 1)]
+        yield from [f"nanosets.{part}" for part in phases or [name]]
+    yield from [f"webdatasets.{name}" for name in config.webdatasets]
+    # One job makes all views of a corpus, and one all its packs.
+    corpora_with_views = dict.fromkeys(base_of(config.views, name) for name in config.views)
+    for corpus in corpora_with_views:
+        yield f"views.{corpus}_views"
+    corpora_with_packs = dict.fromkeys(base_of(config.derived, name) for name in config.packs)
+    for corpus in corpora_with_packs:
+        yield f"packs.{corpus}_packs"
+    for name in (*config.pbin, *config.packed):
+        if name in config.derived:
+            yield f"pbin.{name}_packed"
+    yield from [f"exports.{name}" for name in config.exports]
+    yield from [f"contamination.{name}" for name in config.contamination]

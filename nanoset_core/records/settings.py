@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 MISSING = dataclasses.MISSING
 """The default of a setting that must be given."""
+_IS_KEY = "is_key"
+NOT_A_KEY: Mapping[str, Any] = {_IS_KEY: False}
+"""Metadata of a field that no key sets, such as the file that settings were read from."""
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", Any: "a plain value"}
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
@@ -87,7 +90,8 @@ def setting(section: type[DataclassInstance], name: str) -> Setting:
 def own_fields(section: type[DataclassInstance]) -> list[tuple[dataclasses.Field[Any], Any]]:
     """Return the fields of a dataclass that are keys, each with its type and the ranges in it."""
     hints = get_type_hints(section, include_extras=True)
-    return [(field, hints[field.name]) for field in dataclasses.fields(section) if field.init]
+    fields = [field for field in dataclasses.fields(section) if field.init and _IS_KEY not in field.metadata]
+    return [(field, hints[field.name]) for field in fields]
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
